@@ -1,0 +1,241 @@
+"""Connections to PostgreSQL: a pool, plain sessions, transactions, and what an error on them means.
+
+Promises: no session state is relied on, every session has timeouts, and a failure to reach the server becomes
+`Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`.
+Never decides whether a write may be repeated: the verbs know that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import asyncpg
+
+from holdfast.errors import HoldfastError, Unavailable
+
+MINIMUM_VERSION = 150000
+CONNECT_SECONDS_MAX = 10.0
+
+CONNECTION_ERRORS: tuple[type[Exception], ...] = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+"""What a server that restarts, vanishes or is full looks like from here."""
+
+
+class Tap(Protocol):
+    """Sees every statement of a session; the crash tests stop the process in one."""
+
+    def before(self, statement: str) -> None: ...
+
+    def after(self, statement: str) -> None: ...
+
+
+class Session:
+    """One connection, speaking in named statements."""
+
+    __slots__ = ("connection", "tap")
+
+    def __init__(self, connection: Any, tap: Tap | None = None) -> None:
+        self.connection = connection
+        self.tap = tap
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        if self.tap is None:
+            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
+        self.tap.before(statement)
+        rows = await self.connection.fetch(statement, *arguments)
+        self.tap.after(statement)
+        return rows  # type: ignore[no-any-return]
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0] if rows else None
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0][0] if rows else None
+
+    async def execute(self, script: str) -> None:
+        await self.connection.execute(script)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Commit on leaving, roll back on any exception. `before`/`after` of the tap also see the commit."""
+        transaction = self.connection.transaction()
+        await transaction.start()
+        try:
+            yield
+        except BaseException:
+            if not self.connection.is_closed():
+                await transaction.rollback()
+            raise
+        if self.tap is None:
+            await transaction.commit()
+            return
+        self.tap.before("commit")
+        await transaction.commit()
+        self.tap.after("commit")
+
+    def is_closed(self) -> bool:
+        return bool(self.connection.is_closed())
+
+    async def close(self) -> None:
+        try:
+            await self.connection.close(timeout=2)
+        except (*CONNECTION_ERRORS, TimeoutError):
+            self.connection.terminate()
+
+
+class Database:
+    """A pool of sessions on one PostgreSQL. Open it once per process and event loop."""
+
+    def __init__(self, url: str, *, sessions_max: int = 10, tap: Tap | None = None) -> None:
+        self.url = url
+        self.tap = tap
+        self._sessions_max = sessions_max
+        self._pool: Any = None
+
+    async def open(self) -> Database:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=0,
+                max_size=self._sessions_max,
+                max_inactive_connection_lifetime=60,
+                setup=None,
+                init=_prepare,
+                reset=_leave_as_is,
+                **_options(self.url),
+            )
+            async with self._pool.acquire(timeout=CONNECT_SECONDS_MAX) as connection:
+                _check_version(connection.get_server_version())
+        except (*CONNECTION_ERRORS, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+            raise unreachable(self.url, error) from error
+        return self
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                await asyncio.wait_for(pool.close(), 5)
+            except (TimeoutError, *CONNECTION_ERRORS):
+                pool.terminate()
+
+    async def connect(self) -> Session:
+        """A session of its own, outside the pool: for a worker's exchange, heartbeats and LISTEN."""
+        try:
+            connection = await asyncpg.connect(self.url, **_options(self.url))
+        except (*CONNECTION_ERRORS, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+            raise unreachable(self.url, error) from error
+        await _prepare(connection)
+        return Session(connection, self.tap)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """A pooled session. Connection trouble inside becomes `Unavailable`."""
+        if self._pool is None:
+            raise Unavailable("The database is not open.", code="database_closed")
+        try:
+            connection = await self._pool.acquire(timeout=CONNECT_SECONDS_MAX)
+        except (*CONNECTION_ERRORS, TimeoutError, asyncpg.PostgresError) as error:
+            raise unreachable(self.url, error) from error
+        try:
+            yield Session(connection, self.tap)
+        except CONNECTION_ERRORS as error:
+            raise outcome_unknown(error) from error
+        finally:
+            await self._pool.release(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """A pooled session inside one transaction."""
+        async with self.session() as session, session.transaction():
+            yield session
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        async with self.session() as session:
+            return await session.fetch(statement, *arguments)
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0] if rows else None
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0][0] if rows else None
+
+
+def unreachable(url: str, error: BaseException) -> HoldfastError:
+    """Say which server could not be reached, without its password."""
+    return Unavailable(
+        f"Cannot reach PostgreSQL at {without_password(url)}: {str(error) or type(error).__name__}.",
+        code="database_unreachable",
+        advice="Check HOLDFAST_URL and that the server runs (`holdfast doctor`).",
+    )
+
+
+def outcome_unknown(error: BaseException) -> HoldfastError:
+    return Unavailable(
+        f"The connection to PostgreSQL broke: {str(error) or type(error).__name__}.",
+        code="outcome_unknown",
+        advice="The last write may or may not have happened; repeat it with an idempotency key.",
+    )
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown to people."""
+    scheme, _, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    name = user.partition(":")[0]
+    return f"{scheme}://{name}{at}{place}"
+
+
+def _options(url: str) -> dict[str, Any]:
+    # A transaction-pooling proxy in front knows no prepared statements: `?statement_cache_size=0`-like set-ups pass
+    # through asyncpg's own keyword, so only what every server accepts is set here.
+    return {
+        "timeout": CONNECT_SECONDS_MAX,
+        "command_timeout": 60,
+        "server_settings": {
+            "application_name": "holdfast",
+            "idle_in_transaction_session_timeout": "60s",
+            "lock_timeout": "30s",
+        },
+    }
+
+
+async def _prepare(connection: Any) -> None:
+    transport = getattr(connection, "_transport", None)
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Without it a silent partition blocks a write for many minutes; a worker must notice within a lease.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
+
+
+async def _leave_as_is(connection: Any) -> None:
+    """Sessions carry no state, so a released one needs no RESET round trip."""
+
+
+def _check_version(version: Any) -> None:
+    if version.major < MINIMUM_VERSION // 10000:
+        raise Unavailable(
+            f"PostgreSQL {version.major} is too old.",
+            code="database_too_old",
+            advice="Holdfast needs PostgreSQL 15 or newer.",
+        )
+
+
+def as_ids(values: Sequence[Any]) -> list[int]:
+    return [int(value) for value in values]

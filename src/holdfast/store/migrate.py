@@ -1,0 +1,89 @@
+"""Bring the schema up to date: numbered files, forward only, one at a time under an advisory lock.
+
+Each file runs in its own transaction with a short lock timeout, so a live worker is never stopped for long. A process
+refuses a schema newer than it knows only when that schema says so (`compatible_from`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+from holdfast.errors import Unavailable
+from holdfast.store.database import Database, Session
+
+_LOCK = 0x686F6C6466617374 >> 1
+_FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+
+_LEDGER = """
+create schema if not exists holdfast;
+create table if not exists holdfast.migration (
+  number int primary key,
+  name text not null,
+  applied_at timestamptz not null default statement_timestamp()
+);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    number: int
+    name: str
+    script: str
+
+
+def known() -> list[Migration]:
+    """The migrations this version carries, in order and without gaps."""
+    found = []
+    for file in resources.files("holdfast.store.migrations").iterdir():
+        if match := _FILE.match(file.name):
+            found.append(Migration(number=int(match[1]), name=match[2], script=file.read_text("utf-8")))
+    found.sort(key=lambda migration: migration.number)
+    assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migrations have a gap"
+    return found
+
+
+async def migrate(database: Database) -> list[Migration]:
+    """Apply what is missing and return it. Several processes may call this at once: one applies, the others wait."""
+    session = await database.connect()
+    try:
+        applied = []
+        for migration in known():
+            if await _apply(session, migration):
+                applied.append(migration)
+        return applied
+    finally:
+        await session.close()
+
+
+async def _apply(session: Session, migration: Migration) -> bool:
+    async with session.transaction():
+        await session.fetch("select pg_advisory_xact_lock($1::bigint)", _LOCK)
+        await session.execute(_LEDGER)
+        if await session.fetchval("select true from holdfast.migration where number = $1", migration.number):
+            return False
+        await session.execute("set local lock_timeout = '5s'")
+        await session.execute(migration.script)
+        await session.fetch(
+            "insert into holdfast.migration (number, name) values ($1, $2)", migration.number, migration.name
+        )
+        return True
+
+
+async def schema_version(database: Database) -> int:
+    """The newest migration applied; 0 on a database Holdfast has not touched."""
+    if not await database.fetchval("select to_regclass('holdfast.migration') is not null"):
+        return 0
+    return int(await database.fetchval("select coalesce(max(number), 0) from holdfast.migration"))
+
+
+async def require_current(database: Database) -> None:
+    """Refuse to work on a schema older than this code."""
+    version = await schema_version(database)
+    if version < len(known()):
+        raise Unavailable(
+            f"The schema is at migration {version}, this version needs {len(known())}.",
+            code="schema_outdated",
+            advice="Run `holdfast migrate`.",
+        )

@@ -1,0 +1,78 @@
+-- name: cancel
+-- Cancel tasks: unstarted ones end at once, running ones are asked to stop and ended by force after the grace.
+with held as materialized (
+  select t.task_id, t.state
+  from holdfast.live t
+  where t.task_id = any($1::bigint[]) and t.tenant_id = $2
+  order by t.task_id
+  for update of t
+),
+asked as (
+  update holdfast.live t
+  set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3))
+  where t.task_id = any(array(select task_id from held where state = 'r')) and t.state = 'r'
+  returning t.task_id
+),
+gone as (
+  delete from holdfast.live t
+  where t.task_id = any(array(select task_id from held where state <> 'r')) and t.state in ('q', 'w', 'v')
+  returning t.*
+),
+over as (
+  insert into holdfast.ended (
+    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
+    state, created_at, ended_at, reason, actor, input, tags, key
+  )
+  select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
+    gone.max_losses, gone.retries, gone.losses, gone.generation, 'x', b.created_at, holdfast.instant(), $4, $5, b.input,
+    b.tags, b.key
+  from gone
+  cross join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b
+),
+kept as (
+  insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, worker_id, state, lease_token)
+  select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, 'x', lease_token
+  from gone
+  where state = 'v'
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.canceled', array_agg(task_id), array_agg(attempt)
+  from gone
+  group by tenant_id
+)
+select task_id, 'canceled' as state, is_awaited
+from gone
+union all
+select task_id, 'canceling', false
+from asked;
+
+-- name: retry_now
+-- A retry that waits becomes claimable at once.
+update holdfast.live t
+set state = 'q', due_at = null, is_retrying = false
+where t.task_id = $1 and t.tenant_id = $2 and t.state = 'w' and t.is_retrying
+returning t.task_id, t.attempt, t.lane_id;
+
+-- name: revive
+-- A task that failed for good or was canceled begins a new generation with a fresh budget. Attempts keep counting.
+with gone as (
+  delete from holdfast.ended e
+  where e.task_id = $1 and e.tenant_id = $2 and e.state = any($3::"char"[])
+  returning e.*
+),
+back as (
+  insert into holdfast.live (
+    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation, state
+  )
+  select task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation + 1, 'q'
+  from gone
+  returning task_id, attempt, lane_id, tenant_id, generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'task.revived', array[task_id], array[attempt], jsonb_build_object('actor', $4::text, 'reason', $5::text)
+  from back
+)
+select task_id, attempt, lane_id
+from back;

@@ -1,0 +1,147 @@
+-- name: heads
+-- The oldest queued task of every lane and priority this worker may run: one index probe each.
+with recursive head as (
+  select l.lane_id, l.queue_id, h.priority, h.task_id
+  from holdfast.lane l
+  join holdfast.queue q on q.queue_id = l.queue_id
+  cross join lateral (
+    select t.priority, t.task_id
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = l.lane_id
+    order by t.priority, t.task_id
+    limit 1
+  ) h
+  where l.action = any($1::text[])
+    and ($2::text[] is null or q.name = any($2))
+    and q.paused_at is null
+  union all
+  select head.lane_id, head.queue_id, h.priority, h.task_id
+  from head
+  cross join lateral (
+    select t.priority, t.task_id
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = head.lane_id and t.priority > head.priority
+    order by t.priority, t.task_id
+    limit 1
+  ) h
+)
+select head.lane_id, head.priority, head.task_id, head.queue_id,
+  (q.max_running is not null or q.starts_per_second is not null) as is_limited
+from head
+join holdfast.queue q on q.queue_id = head.queue_id;
+
+-- name: claim
+-- Take queued tasks for a registered worker: a fresh token and lease each. Rows others hold are skipped; a queue
+-- paused since the plan was made gives nothing. It does not prove that the worker will run them.
+with asked as materialized (
+  select a.lane_id, a.priority, a.floor, a.count
+  from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
+  join holdfast.lane l on l.lane_id = a.lane_id
+  join holdfast.queue q on q.queue_id = l.queue_id and q.paused_at is null
+  join holdfast.worker w on w.worker_id = $5 and w.state = 'active'
+),
+pick as materialized (
+  select c.task_id
+  from asked
+  cross join lateral (
+    select t.task_id
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = asked.lane_id and t.priority = asked.priority and t.task_id >= asked.floor
+    order by t.task_id
+    limit asked.count
+    for no key update skip locked
+  ) c
+),
+taken as (
+  update holdfast.live t
+  set state = 'r', attempt = t.attempt + 1, worker_id = $5, lease_token = gen_random_uuid(),
+    started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $6)
+  where t.task_id = any(array(select task_id from pick)) and t.state = 'q'
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.started', array_agg(task_id), array_agg(attempt)
+  from taken
+  group by tenant_id
+)
+select taken.*, b.input, b.tags
+from taken
+cross join lateral (
+  select b.input, b.tags
+  from holdfast.body b
+  where b.task_id = taken.task_id
+  limit 1
+) b;
+
+-- name: claim_task
+-- Take one named queued task for a registered worker, under the same rules as a batch.
+with taken as (
+  update holdfast.live t
+  set state = 'r', attempt = t.attempt + 1, worker_id = $2, lease_token = gen_random_uuid(),
+    started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $3)
+  where t.task_id = $1 and t.state = 'q'
+    and exists (select from holdfast.worker w where w.worker_id = $2 and w.state = 'active')
+    and not exists (
+      select from holdfast.lane l
+      join holdfast.queue q on q.queue_id = l.queue_id
+      where l.lane_id = t.lane_id and q.paused_at is not null
+    )
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.started', array[task_id], array[attempt]
+  from taken
+)
+select taken.*, b.input, b.tags
+from taken
+join holdfast.body b on b.task_id = taken.task_id;
+
+-- name: why_not_claimable
+-- What stands in the way of claiming one task, read after a claim found nothing to take.
+select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > holdfast.instant() as has_valid_lease,
+  q.paused_at is not null as is_paused, q.queue_id,
+  (q.max_running is not null or q.starts_per_second is not null) as is_limited,
+  (select w.state from holdfast.worker w where w.worker_id = $2) as worker_state
+from holdfast.live t
+join holdfast.lane l on l.lane_id = t.lane_id
+join holdfast.queue q on q.queue_id = l.queue_id
+where t.task_id = $1;
+
+-- name: held_by
+-- What this worker holds according to the database and does not know of: the answer to a claim got lost.
+select t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id, b.input, b.tags
+from holdfast.live t
+join holdfast.body b on b.task_id = t.task_id
+where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[]);
+
+-- name: lock_limit
+-- Serialise claims on one limited queue until this transaction ends.
+select pg_advisory_xact_lock(1752132965, $1);
+
+-- name: room
+-- How many tasks a limited queue may start now. Counted from leased rows under `lock_limit`: nothing to leak.
+select q.queue_id,
+  q.max_running - (
+    select count(*)::int
+    from holdfast.live t
+    join holdfast.lane l on l.lane_id = t.lane_id
+    where t.state in ('r', 'v') and l.queue_id = q.queue_id
+  ) as running_room,
+  floor(least(
+    greatest(q.starts_per_second, 1),
+    q.starts_left + q.starts_per_second * coalesce(extract(epoch from holdfast.instant() - q.starts_counted_at), 1)
+  ))::int as starts_room
+from holdfast.queue q
+where q.queue_id = $1;
+
+-- name: spend_starts
+-- Take tokens from a queue's starts-per-second bucket, under `lock_limit`.
+update holdfast.queue q
+set starts_left = greatest(0, least(
+    greatest(q.starts_per_second, 1),
+    q.starts_left + q.starts_per_second * coalesce(extract(epoch from holdfast.instant() - q.starts_counted_at), 1)
+  ) - $2),
+  starts_counted_at = holdfast.instant()
+where q.queue_id = $1 and q.starts_per_second is not null;

@@ -1,0 +1,62 @@
+-- name: ensure_queue
+-- Intern a queue by name.
+insert into holdfast.queue (tenant_id, name)
+values ($1, $2)
+on conflict (tenant_id, name) do nothing;
+
+-- name: ensure_lane
+-- Intern a (tenant, queue, action).
+insert into holdfast.lane (tenant_id, queue_id, action)
+select $1, q.queue_id, $3
+from holdfast.queue q
+where q.tenant_id = $1 and q.name = $2
+on conflict (tenant_id, queue_id, action) do nothing;
+
+-- name: find_lane
+-- The lane of a (tenant, queue, action).
+select l.lane_id
+from holdfast.lane l
+join holdfast.queue q on q.queue_id = l.queue_id
+where l.tenant_id = $1 and q.name = $2 and l.action = $3;
+
+-- name: ensure_policy
+-- Intern a policy by the digest of its content.
+insert into holdfast.policy (tenant_id, digest, max_retries, max_losses, timeout_seconds, content)
+values ($1, $2, $3, $4, $5, $6::jsonb)
+on conflict (tenant_id, digest) do nothing;
+
+-- name: find_policy
+-- The policy with this digest.
+select policy_id
+from holdfast.policy
+where tenant_id = $1 and digest = $2;
+
+-- name: read_policies
+-- What these policies say, for a process that meets them the first time.
+select policy_id, content::text as content
+from holdfast.policy
+where policy_id = any($1::int[]);
+
+-- name: read_lanes
+-- Action and queue names of these lanes.
+select l.lane_id, l.action, q.name as queue, n.name as tenant
+from holdfast.lane l
+join holdfast.queue q on q.queue_id = l.queue_id
+join holdfast.tenant n on n.tenant_id = l.tenant_id
+where l.lane_id = any($1::int[]);
+
+-- name: declare_action
+-- Remember what a worker last said about an action, so that SQL callers need to know only its name.
+insert into holdfast.action (tenant_id, name, queue, policy_id, version, seen_at)
+values ($1, $2, $3, $4, $5, holdfast.instant())
+on conflict (tenant_id, name) do update
+set queue = excluded.queue, policy_id = excluded.policy_id, version = excluded.version, seen_at = excluded.seen_at
+where (holdfast.action.queue, holdfast.action.policy_id, holdfast.action.version)
+  is distinct from (excluded.queue, excluded.policy_id, excluded.version);
+
+-- name: read_action
+-- Queue and policy that workers last declared for an action.
+select a.queue, a.policy_id, p.content::text as content
+from holdfast.action a
+join holdfast.policy p on p.policy_id = a.policy_id
+where a.tenant_id = $1 and a.name = $2;

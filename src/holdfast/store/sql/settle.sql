@@ -1,0 +1,158 @@
+-- name: settle_completed
+-- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
+-- lease matches no row. Answers how many were accepted and which of them somebody waits for.
+with given as materialized (
+  select *
+  from unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
+),
+held as materialized (
+  select t.task_id, t.attempt, t.lease_token, t.state
+  from holdfast.live t
+  where t.task_id = any($1::bigint[])
+  order by t.task_id
+  for update of t
+),
+fenced as materialized (
+  select held.task_id, given.output
+  from held
+  join given on given.task_id = held.task_id and given.attempt = held.attempt and given.lease_token = held.lease_token
+  where held.state = 'r'
+),
+gone as (
+  delete from holdfast.live t
+  where t.task_id = any(array(select task_id from fenced))
+  returning t.*
+),
+kept as (
+  insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, worker_id, state, lease_token, output)
+  select gone.task_id, gone.started_at, holdfast.instant(), gone.attempt, gone.tenant_id, gone.worker_id, 'c',
+    gone.lease_token, fenced.output
+  from gone
+  join fenced on fenced.task_id = gone.task_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.completed', array_agg(task_id), array_agg(attempt)
+  from gone
+  group by tenant_id
+)
+select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awaited
+from gone;
+
+-- name: settle_otherwise
+-- Hand on attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to what was decided:
+-- q queued, w waiting, f failed for good, x canceled. Same fence. A requested cancel wins over any retry.
+with given as materialized (
+  select *
+  from unnest(
+    $1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::double precision[], $7::text[], $8::text[],
+    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[]
+  ) as g (task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence)
+),
+held as materialized (
+  select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id
+  from holdfast.live t
+  where t.task_id = any($1::bigint[])
+  order by t.task_id
+  for update of t
+),
+fenced as materialized (
+  select given.*, held.tenant_id, held.worker_id, held.started_at, held.lane_id,
+    case when held.cancel_at is not null then 'x' else given.next end as next_state
+  from held
+  join given on given.task_id = held.task_id and given.attempt = held.attempt and given.lease_token = held.lease_token
+  where held.state in ('r', 'v')
+),
+moved as (
+  update holdfast.live t
+  set state = (case when ($6::double precision[])[array_position($1::bigint[], t.task_id)] > 0 then 'w' else 'q' end)::"char",
+    due_at = case when ($6::double precision[])[array_position($1::bigint[], t.task_id)] > 0
+      then holdfast.instant() + make_interval(secs => ($6::double precision[])[array_position($1::bigint[], t.task_id)]) end,
+    is_retrying = ($6::double precision[])[array_position($1::bigint[], t.task_id)] > 0,
+    retries = t.retries + (($4::text[])[array_position($1::bigint[], t.task_id)] in ('f', 't'))::int,
+    losses = t.losses + (($4::text[])[array_position($1::bigint[], t.task_id)] = 'l')::int,
+    worker_id = null, lease_token = null, lease_expires_at = null, started_at = null
+  where t.task_id = any(array(select task_id from fenced where next_state in ('q', 'w'))) and t.state in ('r', 'v')
+  returning t.task_id, t.lane_id, t.state
+),
+gone as (
+  delete from holdfast.live t
+  where t.task_id = any(array(select task_id from fenced where next_state in ('f', 'x'))) and t.state in ('r', 'v')
+  returning t.*
+),
+over as (
+  insert into holdfast.ended (
+    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
+    state, created_at, ended_at, reason, input, tags, key
+  )
+  select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
+    gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char", b.created_at,
+    holdfast.instant(), case when fenced.next_state = 'x' then 'canceled' else fenced.reason end, b.input, b.tags, b.key
+  from gone
+  join fenced on fenced.task_id = gone.task_id
+  cross join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b
+),
+failures as (
+  insert into holdfast.failure (
+    task_id, attempt, tenant_id, worker_id, state, lease_token, started_at, ended_at, code, type, message, traceback,
+    decision, reason, rule, sentence, retry_at
+  )
+  select task_id, attempt, tenant_id, worker_id, outcome::"char", lease_token, started_at, holdfast.instant(), code, type,
+    message, traceback, case next_state when 'x' then 'cancel' when 'f' then 'stop' else 'retry' end, reason, rule, sentence,
+    case when next_state in ('q', 'w') then holdfast.instant() + make_interval(secs => delay_seconds) end
+  from fenced
+  where outcome in ('f', 't', 'l')
+),
+kept as (
+  insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, worker_id, state, lease_token)
+  select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, outcome::"char", lease_token
+  from fenced
+  where outcome in ('x', 'e')
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, kind, array_agg(task_id), array_agg(attempt)
+  from (
+    select tenant_id, task_id, attempt,
+      case when next_state = 'x' then 'task.canceled' when outcome = 'e' then 'task.released'
+        when next_state = 'f' then 'task.failed' else 'task.retrying' end as kind
+    from fenced
+    union all
+    select tenant_id, task_id, attempt, 'task.lost'
+    from fenced
+    where outcome = 'l'
+  ) as happened
+  group by tenant_id, kind
+)
+select
+  (select count(*) from fenced) as accepted,
+  (select array_agg(task_id) from gone where is_awaited) as awaited,
+  (select array_agg(distinct lane_id) from moved where state = 'q') as lanes;
+
+-- name: find_settled
+-- How these attempts were settled before, if by this very lease: the same report repeated answers as before.
+select a.task_id, a.attempt, a.state::text as state
+from holdfast.attempt a
+join unnest($1::bigint[], $2::int[], $3::uuid[]) as g (task_id, attempt, lease_token)
+  on g.task_id = a.task_id and g.attempt = a.attempt and g.lease_token = a.lease_token
+where a.task_id = any($1::bigint[])
+union all
+select f.task_id, f.attempt, f.state::text
+from holdfast.failure f
+join unnest($1::bigint[], $2::int[], $3::uuid[]) as g (task_id, attempt, lease_token)
+  on g.task_id = f.task_id and g.attempt = f.attempt and g.lease_token = f.lease_token
+where f.task_id = any($1::bigint[]);
+
+-- name: find_winner
+-- Who holds or ended a task that refused a report.
+select t.state::text as state, t.attempt, t.worker_id
+from holdfast.live t
+where t.task_id = $1
+union all
+select a.state::text, a.attempt, a.worker_id
+from holdfast.attempt a
+where a.task_id = $1 and a.state = 'c'
+union all
+select e.state::text, e.attempt, null
+from holdfast.ended e
+where e.task_id = $1;

@@ -1,0 +1,42 @@
+-- name: register_worker
+-- A new incarnation. Its id is never reused.
+insert into holdfast.worker (name, version, queues, actions, slots, labels)
+values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb)
+returning worker_id, incarnation;
+
+-- name: beat_worker
+-- A worker says it is alive and how it feels; the answer says whether it should drain.
+update holdfast.worker
+set beat_at = holdfast.instant(), health = $2::jsonb
+where worker_id = $1 and state in ('active', 'draining')
+returning state;
+
+-- name: retire_worker
+-- A worker left (or its parent saw it die): nothing it held can still run.
+update holdfast.worker
+set state = 'gone', ended_at = holdfast.instant()
+where worker_id = $1 and state in ('active', 'draining', 'lost')
+returning worker_id;
+
+-- name: drain_worker
+-- Ask a worker to take no more work.
+update holdfast.worker
+set state = 'draining'
+where worker_id = $1 and state = 'active'
+returning worker_id;
+
+-- name: lose_workers
+-- Workers silent for longer than any lease are shown as lost. Leases decide what happens to their work.
+update holdfast.worker
+set state = 'lost', ended_at = holdfast.instant()
+where state in ('active', 'draining') and beat_at < holdfast.instant() - make_interval(secs => $1)
+returning worker_id;
+
+-- name: list_workers
+-- Workers, present ones first.
+select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
+  w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
+  (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
+from holdfast.worker w
+order by (w.state in ('active', 'draining')) desc, w.worker_id desc
+limit $1;
