@@ -1,0 +1,18 @@
+"""The pause before a retry: exponential, bounded, spread by jitter."""
+
+from __future__ import annotations
+
+
+def backoff_seconds(
+    *, retry_count: int, base: float, multiplier: float, maximum: float, jitter_factor: float, jitter: float
+) -> float:
+    """Compute `min(base · multiplier^retry_count, maximum)`, spread by ± `jitter_factor`.
+
+    `jitter` is a uniform value in [0, 1] drawn by the caller: 0 gives the shortest pause, 1 the longest.
+    Jitter comes after the bound, so the longest pause is `maximum · (1 + jitter_factor)`.
+    """
+    try:
+        pause = min(base * float(multiplier) ** retry_count, maximum)
+    except OverflowError:
+        pause = maximum if base > 0 else 0.0
+    return pause * (1 - jitter_factor + 2 * jitter_factor * jitter)

@@ -1,0 +1,155 @@
+"""The recorded cause of an attempt that did not complete.
+
+A `Failure` is always storable: whatever user code raised, its text is limited, free of NUL and encodable.
+Turning an exception into one never raises, and never keeps the exception or its frames alive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from traceback import TracebackException
+from typing import Any
+
+from holdfast.core.duration import seconds_of
+from holdfast.core.signals import Fatal, Retry
+from holdfast.errors import Invalid
+
+EXCEPTION_CODE = "DAG_TASK_EXECUTION_EXCEPTION"
+TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
+FAILED_CODE = "DAG_TASK_EXECUTION_FAILED"
+
+CODE_BYTES_MAX = 128
+TYPE_BYTES_MAX = 512
+MESSAGE_BYTES_MAX = 8 * 1024
+TRACEBACK_BYTES_MAX = 64 * 1024
+FRAMES_MAX = 50
+BASES_MAX = 20
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+class Said(StrEnum):
+    """What the action itself said about its failure."""
+
+    RETRY = "retry"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt ended without an output.
+
+    `type` and `bases` are qualified class names, the nearest base first. `frames` are `file:function`,
+    innermost last. `retry_after` is the least delay that the failing side asked for.
+    """
+
+    code: str
+    message: str
+    type: str = ""
+    traceback: str = ""
+    retry_after: timedelta | None = None
+    said: Said | None = None
+    bases: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, bytes_max in _TEXT_LIMITS.items():
+            object.__setattr__(self, name, clipped(getattr(self, name), bytes_max))
+        bases = tuple(clipped(base, TYPE_BYTES_MAX) for base in self.bases[:BASES_MAX])
+        frames = tuple(clipped(frame, TYPE_BYTES_MAX) for frame in self.frames[-FRAMES_MAX:])
+        object.__setattr__(self, "bases", bases)
+        object.__setattr__(self, "frames", frames)
+
+
+_TEXT_LIMITS: Mapping[str, int] = {
+    "code": CODE_BYTES_MAX,
+    "message": MESSAGE_BYTES_MAX,
+    "type": TYPE_BYTES_MAX,
+    "traceback": TRACEBACK_BYTES_MAX,
+}
+
+
+def clipped(text: str, bytes_max: int) -> str:
+    """Make text that PostgreSQL accepts, at most `bytes_max` long in UTF-8, keeping its head and tail."""
+    if len(text) > 2 * bytes_max:
+        text = f"{text[:bytes_max]}{text[-bytes_max:]}"
+    cleaned = _UNSTORABLE.sub("\ufffd", text)
+    encoded = cleaned.encode()
+    if len(encoded) <= bytes_max:
+        return cleaned
+    mark = b"\n[...]\n" if bytes_max >= 64 else b""
+    kept = bytes_max - len(mark)
+    tail = kept // 2 if mark else 0
+    head = encoded[: kept - tail].decode(errors="ignore")
+    return head + mark.decode() + encoded[len(encoded) - tail :].decode(errors="ignore")
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Turn an exception of user code into data. Never raises, whatever the exception does."""
+    trace = TracebackException.from_exception(error, compact=True)
+    said, retry_after = _wish_of(error)
+    return Failure(
+        code=_code_of(error),
+        message=str(trace),
+        type=_name_of(type(error)),
+        traceback="".join(trace.format()),
+        retry_after=retry_after,
+        said=said,
+        bases=tuple(_name_of(base) for base in type(error).__mro__[1:-1]),
+        frames=tuple(f"{frame.filename}:{frame.name}" for frame in trace.stack[-FRAMES_MAX:]),
+    )
+
+
+def _wish_of(error: BaseException) -> tuple[Said | None, timedelta | None]:
+    match error:
+        case Retry():
+            return Said.RETRY, error.after
+        case Fatal():
+            return Said.FATAL, None
+        case _:
+            return None, _retry_after_of(error)
+
+
+def _code_of(error: BaseException) -> str:
+    code = _attribute(error, "code")
+    is_usable = isinstance(code, str) and _CODE.fullmatch(code) and not isinstance(error, SystemExit)
+    return str(code) if is_usable else EXCEPTION_CODE
+
+
+def _name_of(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _retry_after_of(error: BaseException) -> timedelta | None:
+    """Find Retry-After on the error itself or in the headers of the HTTP response it carries."""
+    holders = (error, _attribute(error, "response"))
+    asked = [
+        _attribute(error, "retry_after"),
+        *(_header(_attribute(holder, "headers")) for holder in holders),
+    ]
+    first = next((value for value in asked if value is not None), None)
+    try:
+        return None if first is None else timedelta(seconds=seconds_of(first))
+    except Invalid:
+        return None
+
+
+def _header(headers: Any) -> Any:
+    get = _attribute(headers, "get")
+    try:
+        return (get("Retry-After") or get("retry-after")) if callable(get) else None
+    except Exception:  # noqa: BLE001 - a foreign mapping; see _attribute
+        return None
+
+
+def _attribute(holder: object, name: str) -> Any:
+    """Read an attribute of a foreign object, whose property may raise anything."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - the property is user code; its failure must not hide the first one
+        return None

@@ -1,0 +1,73 @@
+"""How an attempt ended, as one closed union that executing, settling and reaping share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from holdfast.core.failure import Failure
+from holdfast.core.states import AttemptState
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The action returned; `output` is its encoded JSON."""
+
+    output: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The action raised, or reported a failure."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The attempt passed its deadline, or its task waited beyond the queue's time to live."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Nobody can say: the worker died, was killed or never attached."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """Somebody asked for the task to stop, and it did."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Handed back before user code started; spends no budget."""
+
+    reason: str = ""
+
+
+Outcome: TypeAlias = Completed | Failed | TimedOut | Lost | Canceled | Released
+
+
+def attempt_state(outcome: Outcome) -> AttemptState:
+    """Name the state in which this outcome leaves its attempt."""
+    match outcome:
+        case Completed():
+            return AttemptState.COMPLETED
+        case Failed():
+            return AttemptState.FAILED
+        case TimedOut():
+            return AttemptState.TIMED_OUT
+        case Lost():
+            return AttemptState.LOST
+        case Canceled():
+            return AttemptState.CANCELED
+        case Released():
+            return AttemptState.RELEASED
+        case _:
+            assert_never(outcome)

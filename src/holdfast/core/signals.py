@@ -1,0 +1,33 @@
+"""What an action raises to say how its failure is to be treated: `Retry` and `Fatal`.
+
+They carry a wish, not a decision: a `Retry` still spends the task's retry budget.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.core.duration import seconds_of
+
+
+class Retry(Exception):
+    """Ask for another attempt `after` a duration (`"30s"`, seconds, `timedelta`) or the usual backoff."""
+
+    def __init__(self, after: str | float | timedelta | None = None, message: str = "") -> None:
+        super().__init__(after, message)
+        self.after = None if after is None else timedelta(seconds=seconds_of(after))
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or "The action asked for a retry."
+
+
+class Fatal(Exception):
+    """Say that another attempt cannot help; the task fails for good."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or "The action declared its failure final."

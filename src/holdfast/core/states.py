@@ -1,0 +1,180 @@
+"""The life of a task and of an attempt, as tables.
+
+Every statement that changes a state is checked against these tables, and docs/states.md is drawn from them.
+A live row stores one letter (`LiveState`); the logical state that people see follows from it.
+Nothing here decides which transition happens, only which ones exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class TaskState(StrEnum):
+    """Where a task stands, as every public surface shows it."""
+
+    BLOCKED = "blocked"
+    QUEUED = "queued"
+    RUNNING = "running"
+    FAILED = "failed"
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+    SKIPPED = "skipped"
+    UPSTREAM_FAILED = "upstream_failed"
+
+
+class AttemptState(StrEnum):
+    """Where one attempt stands; all but `running` are final."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+    CANCELED = "canceled"
+    RELEASED = "released"
+
+
+class LiveState(StrEnum):
+    """The letter a live row stores; a task that ended has no live row."""
+
+    QUEUED = "q"
+    RESERVED = "v"
+    RUNNING = "r"
+    WAITING = "w"
+
+
+RETRYING_LABEL = "retrying"
+"""What people read for a failed task whose `next_retry_at` is set."""
+
+TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType(
+    {
+        TaskState.BLOCKED: frozenset(
+            {TaskState.QUEUED, TaskState.SKIPPED, TaskState.UPSTREAM_FAILED, TaskState.CANCELED}
+        ),
+        TaskState.QUEUED: frozenset({TaskState.RUNNING, TaskState.CANCELED}),
+        TaskState.RUNNING: frozenset(
+            {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.QUEUED}
+        ),
+        TaskState.FAILED: frozenset({TaskState.QUEUED, TaskState.CANCELED, TaskState.BLOCKED}),
+        TaskState.COMPLETED: frozenset({TaskState.BLOCKED}),
+        TaskState.CANCELED: frozenset(),
+        TaskState.SKIPPED: frozenset({TaskState.BLOCKED}),
+        TaskState.UPSTREAM_FAILED: frozenset({TaskState.BLOCKED}),
+    }
+)
+
+REDRIVE_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType(
+    {
+        TaskState.FAILED: frozenset({TaskState.QUEUED, TaskState.BLOCKED}),
+        TaskState.COMPLETED: frozenset({TaskState.BLOCKED}),
+        TaskState.SKIPPED: frozenset({TaskState.BLOCKED}),
+        TaskState.UPSTREAM_FAILED: frozenset({TaskState.BLOCKED}),
+    }
+)
+"""The part of `TASK_TRANSITIONS` out of a terminal state: it always starts a new generation."""
+
+RETRYING_TRANSITIONS: frozenset[TaskState] = frozenset({TaskState.QUEUED, TaskState.CANCELED})
+"""Where a failed task with `next_retry_at` may go."""
+
+ATTEMPT_TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = MappingProxyType(
+    {
+        state: frozenset(AttemptState) - {AttemptState.RUNNING}
+        if state is AttemptState.RUNNING
+        else frozenset()
+        for state in AttemptState
+    }
+)
+
+LIVE_TRANSITIONS: Mapping[LiveState, frozenset[LiveState]] = MappingProxyType(
+    {
+        LiveState.QUEUED: frozenset({LiveState.RUNNING, LiveState.RESERVED}),
+        LiveState.RESERVED: frozenset({LiveState.RUNNING, LiveState.QUEUED}),
+        LiveState.RUNNING: frozenset({LiveState.QUEUED, LiveState.WAITING}),
+        LiveState.WAITING: frozenset({LiveState.QUEUED}),
+    }
+)
+"""How a live row moves. Ending a task removes the row."""
+
+TERMINAL: frozenset[TaskState] = frozenset(
+    {
+        TaskState.COMPLETED,
+        TaskState.FAILED,
+        TaskState.CANCELED,
+        TaskState.SKIPPED,
+        TaskState.UPSTREAM_FAILED,
+    }
+)
+"""States in which a generation ends; `failed` only when no retry waits (see `is_terminal`)."""
+
+TASK_CODES: Mapping[str, TaskState] = MappingProxyType(
+    {
+        LiveState.QUEUED.value: TaskState.QUEUED,
+        LiveState.RESERVED.value: TaskState.QUEUED,
+        LiveState.RUNNING.value: TaskState.RUNNING,
+        LiveState.WAITING.value: TaskState.QUEUED,
+    }
+)
+"""The logical state behind a live row's letter. A waiting row that waits for a retry is `failed` instead."""
+
+ATTEMPT_CODES: Mapping[AttemptState, str] = MappingProxyType(
+    {
+        AttemptState.COMPLETED: "c",
+        AttemptState.FAILED: "f",
+        AttemptState.TIMED_OUT: "t",
+        AttemptState.LOST: "l",
+        AttemptState.CANCELED: "x",
+        AttemptState.RELEASED: "e",
+    }
+)
+"""The letter stored for an ended attempt. A running attempt is the live row itself and has none."""
+
+
+def can_move(from_: TaskState, to: TaskState) -> bool:
+    """Tell whether the table has this transition."""
+    return to in TASK_TRANSITIONS[from_]
+
+
+def is_terminal(state: TaskState, *, is_retrying: bool = False) -> bool:
+    """Tell whether this generation is over; a failed task that waits for its retry is not."""
+    return state in TERMINAL and not is_retrying
+
+
+def logical_state(live: LiveState, *, is_retrying: bool = False) -> TaskState:
+    """Give the state people see for a live row; `is_retrying` means it waits for a retry, not to start."""
+    if live is LiveState.WAITING and is_retrying:
+        return TaskState.FAILED
+    return TASK_CODES[live.value]
+
+
+def label(state: TaskState, *, is_retrying: bool = False) -> str:
+    """Name the state for people."""
+    return RETRYING_LABEL if state is TaskState.FAILED and is_retrying else state.value
+
+
+def diagram() -> str:
+    """Draw the task table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", "    [*] --> blocked", "    [*] --> queued"]
+    for from_, targets in TASK_TRANSITIONS.items():
+        revivals = REDRIVE_TRANSITIONS.get(from_, frozenset())
+        lines += [
+            f"    {from_} --> {to}{_note(from_, to, is_redrive=to in revivals)}" for to in sorted(targets)
+        ]
+    lines += [f"    {state} --> [*]" for state in TaskState if state in TERMINAL]
+    return "\n".join(lines) + "\n"
+
+
+_NOTES: Mapping[tuple[TaskState, TaskState], str] = MappingProxyType(
+    {
+        (TaskState.RUNNING, TaskState.QUEUED): "released",
+        (TaskState.FAILED, TaskState.QUEUED): "retry or re-drive",
+        (TaskState.FAILED, TaskState.CANCELED): "while retrying",
+    }
+)
+
+
+def _note(from_: TaskState, to: TaskState, *, is_redrive: bool) -> str:
+    note = _NOTES.get((from_, to), "re-drive" if is_redrive else "")
+    return f" : {note}" if note else ""
