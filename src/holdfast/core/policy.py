@@ -14,7 +14,7 @@ from holdfast.core.classify import Rule
 from holdfast.core.duration import DAY_SECONDS
 from holdfast.errors import Invalid
 
-BUDGET_MAX = 1_000_000
+BUDGET_MAX = 10_000
 BACKOFF_SECONDS_MAX = 30 * DAY_SECONDS
 SECONDS_MAX = 10 * 365 * DAY_SECONDS
 MULTIPLIER_MAX = 1_000.0

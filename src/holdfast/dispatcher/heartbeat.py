@@ -1,0 +1,40 @@
+"""Heartbeat: extend leases before they expire, and learn which are lost or must stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_HEARTBEAT = sql("heartbeat")
+_BEAT_WORKER = sql("beat_worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """The answer: leases that go on, those lost, those asked to stop, and the worker's own state (None: unknown)."""
+
+    renewed: frozenset[int]
+    lost: frozenset[int]
+    canceled: frozenset[int]
+    worker_state: str | None
+
+
+async def heartbeat(
+    session: Session, worker_id: int, leases: Mapping[int, Any], *, lease_seconds: float, health: str = "{}"
+) -> Beat:
+    """Renew `leases` (task id → token) of one worker."""
+    rows = []
+    if leases:
+        rows = await session.fetch(_HEARTBEAT, list(leases.keys()), list(leases.values()), lease_seconds)
+    state = await session.fetchval(_BEAT_WORKER, worker_id, health)
+    renewed = frozenset(row["task_id"] for row in rows)
+    return Beat(
+        renewed=renewed,
+        lost=frozenset(leases) - renewed,
+        canceled=frozenset(row["task_id"] for row in rows if row["cancel_requested"]),
+        worker_state=state,
+    )

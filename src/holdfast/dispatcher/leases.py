@@ -1,0 +1,65 @@
+"""What a claim hands out and what a worker reports back: the values that travel between verbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.outcome import Outcome
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """The right to run one attempt, with what it needs. Fields in the order the claim statements return them."""
+
+    task_id: int
+    attempt: int
+    lease_token: Any
+    lane_id: int
+    policy_id: int
+    retries: int
+    losses: int
+    tenant_id: int
+    input: bytes
+    tags: list[str] | None
+
+
+class Report(msgspec.Struct, frozen=True, gc=False):
+    """How one claimed attempt ended, with the lease that proves the right to say so."""
+
+    task_id: int
+    attempt: int
+    lease_token: Any
+    policy_id: int
+    retries: int
+    losses: int
+    outcome: Outcome
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A report the fence refused, and who won instead."""
+
+    task_id: int
+    attempt: int
+    winner: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The answer to a batch of reports."""
+
+    accepted: int
+    refused: list[Refusal]
+    awaited: list[int]
+    lanes: list[int]
+
+
+def report_of(claimed: Claimed, outcome: Outcome) -> Report:
+    return Report(
+        claimed.task_id,
+        claimed.attempt,
+        claimed.lease_token,
+        claimed.policy_id,
+        claimed.retries,
+        claimed.losses,
+        outcome,
+    )

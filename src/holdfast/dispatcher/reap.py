@@ -1,0 +1,65 @@
+"""Reap: end attempts whose lease nobody renewed, and decide what follows by the one rule.
+
+Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace. One bounded
+pass; any number of processes may run it at once, because the rows are locked before they are judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.failure import TIMEOUT_CODE, Failure
+from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
+from holdfast.dispatcher.leases import Report, Settled
+from holdfast.dispatcher.settle import settle
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_EXPIRED = sql("expired")
+_LOSE_WORKERS = sql("lose_workers")
+
+REAP_BATCH = 500
+LOST_CODE = "DAG_TASK_EXECUTION_LOST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    count: int
+    settled: Settled
+
+
+async def reap_once(database: Database, catalog: Catalog, *, limit: int = REAP_BATCH) -> Reaped:
+    """End at most `limit` attempts that nobody can be running with a valid lease."""
+    async with database.transaction() as session:
+        rows = await session.fetch(_EXPIRED, limit)
+        if not rows:
+            return Reaped(count=0, settled=Settled(0, [], [], []))
+        await catalog.learn((), {row["policy_id"] for row in rows})
+        settled = await settle(session, catalog, [_report(row) for row in rows])
+    return Reaped(count=len(rows), settled=settled)
+
+
+async def lose_workers_once(database: Database, *, silent_seconds: float) -> int:
+    """Show workers silent for too long as lost. Decides nothing about their tasks: leases do."""
+    return len(await database.fetch(_LOSE_WORKERS, silent_seconds))
+
+
+def _report(row: Any) -> Report:
+    lease = (row["task_id"], row["attempt"], row["lease_token"])
+    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row))
+
+
+def _outcome(row: Any) -> Outcome:
+    who = f"worker {row['worker_id']} ({row['worker_name']})" if row["worker_id"] is not None else "the launched worker"
+    if row["is_canceled"]:
+        return Canceled(reason=f"canceled by force: {who} did not stop in time")
+    if row["state"] == "v":
+        return Lost(Failure(code=LOST_CODE, message="The launched worker never attached to its reservation."))
+    if row["is_past_deadline"]:
+        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} went silent."))
+    if row["worker_state"] == "gone":
+        return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
+    expired = f"{row['lease_expires_at']:%H:%M:%S}"
+    return Lost(Failure(code=LOST_CODE, message=f"The lease of {who} expired at {expired} without a heartbeat."))

@@ -1,0 +1,110 @@
+"""Settle: record how attempts ended, and what follows, in the caller's transaction.
+
+Completed ones in one statement, all others in a second. The fence is attempt + token in SQL; a report that matches
+nothing is looked up: the identical report repeated answers as before, any other is refused and told who won.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from holdfast.core.failure import Failure
+from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
+from holdfast.core.retry import RetryAt, decide
+from holdfast.core.states import ATTEMPT_CODES
+from holdfast.dispatcher.leases import Refusal, Report, Settled
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_SETTLE_COMPLETED = sql("settle_completed")
+_SETTLE_OTHERWISE = sql("settle_otherwise")
+_FIND_SETTLED = sql("find_settled")
+_FIND_WINNER = sql("find_winner")
+
+_WINNERS = {"q": "queued", "v": "reserved", "r": "running", "w": "waiting", "c": "completed", "f": "failed", "x": "canceled"}
+_NOTHING = Failure(code="", message="")
+
+
+async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
+    """Settle a batch. The caller's transaction commits it, and wakes `lanes` and `awaited` afterwards."""
+    completed = [report for report in reports if type(report.outcome) is Completed]
+    others = [report for report in reports if type(report.outcome) is not Completed]
+    accepted, awaited, lanes = 0, [], []
+    if completed:
+        row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
+        accepted += row["accepted"]
+        awaited += row["awaited"] or []
+    if others:
+        row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
+        accepted += row["accepted"]
+        awaited += row["awaited"] or []
+        lanes += row["lanes"] or []
+    refused = [] if accepted == len(reports) else await _refusals(session, reports)
+    return Settled(len(reports) - len(refused), refused, awaited, lanes)
+
+
+def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:
+    return (
+        [report.task_id for report in reports],
+        [report.attempt for report in reports],
+        [report.lease_token for report in reports],
+        [report.outcome.output for report in reports],  # type: ignore[union-attr]
+    )
+
+
+def _other_columns(catalog: Catalog, reports: Sequence[Report]) -> tuple[list[object], ...]:
+    rows = [_other_row(catalog, report) for report in reports]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
+    outcome = report.outcome
+    code = ATTEMPT_CODES[attempt_state(outcome)]
+    lease = (report.task_id, report.attempt, report.lease_token, code)
+    match outcome:
+        case Failed(failure) | TimedOut(failure) | Lost(failure):
+            decision = decide(
+                catalog.policy(report.policy_id),
+                outcome,
+                retries=report.retries,
+                losses=report.losses,
+                jitter=random.random(),
+            )
+            delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
+            after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
+            cause = (failure.code, failure.type, failure.message, failure.traceback)
+            return (*lease, after, delay, *cause, decision.reason, decision.rule, decision.sentence)
+        case Canceled(reason):
+            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "")
+        case Released(reason):
+            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "")
+        case Completed():
+            raise AssertionError("completed attempts are settled by their own statement")
+
+
+async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal]:
+    """Which of these reports are not on record as settled by their own lease."""
+    rows = await session.fetch(
+        _FIND_SETTLED,
+        [report.task_id for report in reports],
+        [report.attempt for report in reports],
+        [report.lease_token for report in reports],
+    )
+    on_record = {(row["task_id"], row["attempt"]): row["state"] for row in rows}
+    refused = []
+    for report in reports:
+        if on_record.get((report.task_id, report.attempt)) == ATTEMPT_CODES[attempt_state(report.outcome)]:
+            continue
+        winner = await session.fetchrow(_FIND_WINNER, report.task_id)
+        refused.append(Refusal(report.task_id, report.attempt, _winner_text(winner)))
+    return refused
+
+
+def _winner_text(row: object) -> str:
+    if row is None:
+        return "the task does not exist"
+    state, attempt, worker_id = row  # type: ignore[misc]
+    by = f" by worker {worker_id}" if worker_id is not None else ""
+    return f"attempt {attempt} is {_WINNERS[state]}{by}"

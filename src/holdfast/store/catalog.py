@@ -1,0 +1,119 @@
+"""Names interned once: lanes and policies, cached for the life of a process.
+
+Lanes and policies are immutable and never deleted, so a cached id is never wrong. Interning runs in its own short
+transaction, never in the caller's: otherwise one long user transaction would hold up every first enqueue of a lane.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.retry import RetryPolicy
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_ENSURE_QUEUE = sql("ensure_queue")
+_ENSURE_LANE = sql("ensure_lane")
+_FIND_LANE = sql("find_lane")
+_ENSURE_POLICY = sql("ensure_policy")
+_FIND_POLICY = sql("find_policy")
+_READ_POLICIES = sql("read_policies")
+_READ_LANES = sql("read_lanes")
+_DECLARE_ACTION = sql("declare_action")
+_READ_ACTION = sql("read_action")
+
+DEFAULT_TENANT_ID = 1
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A lane as people name it."""
+
+    lane_id: int
+    action: str
+    queue: str
+    tenant: str
+
+
+class Catalog:
+    """The names of one database. Shared by everything in a process that talks to it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lane_ids: dict[tuple[int, str, str], int] = {}
+        self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._policies: dict[int, RetryPolicy] = {}
+
+    async def lane_id(self, tenant_id: int, queue: str, action: str) -> int:
+        key = (tenant_id, queue, action)
+        if (known := self._lane_ids.get(key)) is not None:
+            return known
+        found = await self._database.fetchval(_FIND_LANE, *key)
+        if found is None:
+            async with self._database.session() as session:
+                await session.fetch(_ENSURE_QUEUE, tenant_id, queue)
+                await session.fetch(_ENSURE_LANE, *key)
+                found = await session.fetchval(_FIND_LANE, *key)
+        self._lane_ids[key] = int(found)
+        return int(found)
+
+    async def policy_id(self, tenant_id: int, policy: RetryPolicy) -> int:
+        key = (tenant_id, policy)
+        if (known := self._policy_ids.get(key)) is not None:
+            return known
+        content = json.dumps(policy.to_json(), separators=(",", ":"))
+        digest = hashlib.sha256(content.encode()).digest()
+        found = await self._database.fetchval(_FIND_POLICY, tenant_id, digest)
+        if found is None:
+            async with self._database.session() as session:
+                await session.fetch(
+                    _ENSURE_POLICY,
+                    tenant_id,
+                    digest,
+                    policy.max_retries,
+                    policy.max_losses,
+                    policy.timeout_seconds,
+                    content,
+                )
+                found = await session.fetchval(_FIND_POLICY, tenant_id, digest)
+        self._policy_ids[key] = int(found)
+        self._policies[int(found)] = policy
+        return int(found)
+
+    def policy(self, policy_id: int) -> RetryPolicy:
+        """A policy met before; call `learn` first."""
+        return self._policies[policy_id]
+
+    def lane(self, lane_id: int) -> Lane:
+        """A lane met before; call `learn` first."""
+        return self._lanes[lane_id]
+
+    def knows(self, lane_id: int, policy_id: int) -> bool:
+        return lane_id in self._lanes and policy_id in self._policies
+
+    async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None:
+        """Read what is not cached yet of these lanes and policies."""
+        if policies := [policy_id for policy_id in set(policy_ids) if policy_id not in self._policies]:
+            for row in await self._database.fetch(_READ_POLICIES, policies):
+                self._policies[row["policy_id"]] = RetryPolicy.from_json(json.loads(row["content"]))
+        if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
+            for row in await self._database.fetch(_READ_LANES, lanes):
+                self._lanes[row["lane_id"]] = Lane(**dict(row))
+
+    async def declare(self, tenant_id: int, action: str, queue: str, policy: RetryPolicy, version: str) -> None:
+        """Tell the database what this process knows about an action."""
+        await self.lane_id(tenant_id, queue, action)
+        policy_id = await self.policy_id(tenant_id, policy)
+        await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version)
+
+    async def declared(self, tenant_id: int, action: str) -> tuple[str, RetryPolicy] | None:
+        """Queue and policy that some worker last declared for an action."""
+        row = await self._database.fetchrow(_READ_ACTION, tenant_id, action)
+        if row is None:
+            return None
+        policy = RetryPolicy.from_json(json.loads(row["content"]))
+        return row["queue"], policy

@@ -1,0 +1,72 @@
+"""The bell: tell workers and waiting callers that something changed, after it was committed.
+
+Leading edge: the first ring goes out at once, further ones are gathered and follow at most every 10 ms, on a connection
+of its own, so no writing transaction ever holds PostgreSQL's NOTIFY lock. Rings may be lost: polling lies beneath.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from holdfast.errors import HoldfastError
+from holdfast.store.database import CONNECTION_ERRORS, Database, Session
+
+WAKE_CHANNEL = "holdfast_wake"
+DONE_CHANNEL = "holdfast_done"
+GATHER_SECONDS = 0.01
+_IDS_MAX = 400
+_NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) as payload"
+
+
+class Bell:
+    """Rings for lanes with new work and for awaited tasks that ended."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: Session | None = None
+        self._lanes: set[int] = set()
+        self._done: set[int] = set()
+        self._ringing: asyncio.Task[None] | None = None
+
+    def ring(self, *, lanes: Iterable[int] = (), done: Iterable[int] = ()) -> None:
+        """Announce, without waiting."""
+        self._lanes.update(lanes)
+        self._done.update(done)
+        if (self._lanes or self._done) and (self._ringing is None or self._ringing.done()):
+            self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
+
+    async def flush(self) -> None:
+        """Wait until everything announced so far was sent or given up."""
+        while self._ringing is not None and not self._ringing.done():
+            await self._ringing
+
+    async def close(self) -> None:
+        await self.flush()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ring(self) -> None:
+        while self._lanes or self._done:
+            lanes, self._lanes = self._lanes, set()
+            done, self._done = self._done, set()
+            try:
+                await self._send(lanes, done)
+            except (HoldfastError, *CONNECTION_ERRORS, TimeoutError):
+                # A lost ring costs time, never work: the poll finds what it announced.
+                self._session = None
+                return
+            await asyncio.sleep(GATHER_SECONDS)
+
+    async def _send(self, lanes: set[int], done: set[int]) -> None:
+        if self._session is None or self._session.is_closed():
+            self._session = await self._database.connect()
+        for channel, ids in ((WAKE_CHANNEL, lanes), (DONE_CHANNEL, done)):
+            if ids:
+                await self._session.connection.fetch(_NOTIFY, channel, _payloads(sorted(ids)))
+
+
+def _payloads(ids: list[int]) -> list[str]:
+    """Comma-separated ids, each payload well below NOTIFY's 8000 bytes."""
+    return [",".join(map(str, ids[start : start + _IDS_MAX])) for start in range(0, len(ids), _IDS_MAX)]

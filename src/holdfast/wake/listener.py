@@ -1,0 +1,64 @@
+"""The listener: hears the bell on one connection of its own, and comes back by itself when that connection breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.store.database import CONNECTION_ERRORS, Database, Session
+
+RECONNECT_SECONDS_MAX = 5.0
+
+
+class Listener:
+    """Calls `heard(ids)` for each ring on a channel. A reconnect counts as a ring of nothing: look yourself."""
+
+    def __init__(self, database: Database, channel: str, heard: Callable[[Sequence[int]], None]) -> None:
+        self._database = database
+        self._channel = channel
+        self._heard = heard
+        self._task: asyncio.Task[None] | None = None
+        self._broken = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen from now on. Returns once the first LISTEN is in force, so that no later ring is missed."""
+        session = await self._listen()
+        self._task = asyncio.create_task(self._stay(session), name=f"holdfast-listener-{self._channel}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _listen(self) -> Session:
+        self._broken = asyncio.Event()
+        session = await self._database.connect()
+        session.connection.add_termination_listener(lambda _connection: self._broken.set())
+        await session.connection.add_listener(self._channel, self._on_ring)
+        return session
+
+    def _on_ring(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        # Anybody who can connect may forge a ring; it is a hint, so a malformed one only means "look".
+        self._heard([int(part) for part in payload.split(",") if part.isdigit()])
+
+    async def _stay(self, session: Session) -> None:
+        pause = 0.05
+        try:
+            while True:
+                await self._broken.wait()
+                while True:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                    try:
+                        session = await self._listen()
+                    except (HoldfastError, *CONNECTION_ERRORS, TimeoutError):
+                        pause = min(pause * 2, RECONNECT_SECONDS_MAX)
+                        continue
+                    pause = 0.05
+                    self._heard([])
+                    break
+        finally:
+            await session.close()
