@@ -1,0 +1,180 @@
+"""An action: a named function with its policy, callable plainly and enqueueable by name.
+
+The signature is read once, at decoration: what may be passed, what must be, and of which types. Enqueueing checks names
+before anything is stored; running decodes and checks types, so bad input fails that task and nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
+
+import msgspec
+
+from holdfast.core.retry import RetryPolicy
+from holdfast.errors import Invalid
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Isolation(StrEnum):
+    """Where an action's code runs inside a worker."""
+
+    COROUTINE = "coroutine"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What one enqueue may say differently from its action. None leaves it to the action."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay_seconds: float = 0.0
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    policy: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Action(Generic[P, R]):
+    """One registered function. Calling it runs it here and now; the client enqueues it."""
+
+    name: str
+    function: Callable[P, R]
+    queue: str
+    policy: RetryPolicy
+    isolation: Isolation
+    priority: int
+    signature: Signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: str | float | None = None,
+        key: str | None = None,
+        tags: list[str] | tuple[str, ...] = (),
+        max_retries: int | None = None,
+        max_attempts: int | None = None,
+        timeout: str | float | None = None,
+    ) -> Bound[P, R]:
+        """This action with other options for the next enqueue."""
+        from holdfast.core.duration import seconds_of
+
+        policy: dict[str, Any] = {}
+        if max_attempts is not None:
+            policy["max_retries"] = max_attempts - 1
+        if max_retries is not None:
+            policy["max_retries"] = max_retries
+        if timeout is not None:
+            policy["timeout_seconds"] = seconds_of(timeout)
+        options = TaskOptions(
+            queue=queue,
+            priority=priority,
+            delay_seconds=0.0 if delay is None else seconds_of(delay),
+            key=key,
+            tags=tuple(tags),
+            policy=policy or None,
+        )
+        return Bound(action=self, options=options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound(Generic[P, R]):
+    """An action together with the options of one enqueue."""
+
+    action: Action[P, R]
+    options: TaskOptions
+
+    def policy(self) -> RetryPolicy:
+        if self.options.policy is None:
+            return self.action.policy
+        return replace(self.action.policy, **self.options.policy).validated()
+
+
+class Signature:
+    """What a function accepts as input, apart from its context."""
+
+    __slots__ = ("_decoder", "allowed", "required", "takes_any", "wants_context")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = _hints(function)
+        self.wants_context = bool(parameters) and _is_context(parameters[0], hints)
+        if self.wants_context:
+            parameters = parameters[1:]
+        _refuse_positional_only(function, parameters)
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.allowed = frozenset(p.name for p in named)
+        self.required = frozenset(p.name for p in named if p.default is p.empty)
+        self._decoder = _decoder({p.name: hints.get(p.name, Any) for p in named}, takes_any=self.takes_any)
+
+    def check(self, action: str, given: Mapping[str, Any]) -> None:
+        """Refuse an input with missing or unknown names."""
+        names = given.keys()
+        if self.required <= names and (self.takes_any or names <= self.allowed):
+            return
+        missing = ", ".join(sorted(self.required - names))
+        unknown = "" if self.takes_any else ", ".join(sorted(map(str, names - self.allowed)))
+        parts = [f"{word} {which}" for word, which in (("missing", missing), ("unknown", unknown)) if which]
+        accepted = ", ".join(sorted(self.allowed)) or "nothing"
+        raise Invalid(
+            f"{action} cannot take this input: {'; '.join(parts)}.",
+            code="invalid_input",
+            advice=f"It takes {accepted}.",
+        )
+
+    def decode(self, encoded: bytes) -> dict[str, Any]:
+        """The input as keyword arguments, converted to the annotated types."""
+        return self._decoder(encoded)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        # Annotations that only a type checker can resolve: take the JSON values as they are.
+        return {}
+
+
+def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
+    from holdfast.worker.context import Context
+
+    hint = hints.get(parameter.name)
+    return hint is Context or (hint is None and parameter.name == "ctx")
+
+
+def _refuse_positional_only(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise Invalid(
+                f"{function.__qualname__} has the positional parameter {parameter.name!r}; input is passed by name.",
+                code="invalid_action",
+                advice="Make it an ordinary or keyword parameter.",
+            )
+
+
+def _decoder(types: dict[str, Any], *, takes_any: bool) -> Callable[[bytes], dict[str, Any]]:
+    if takes_any or all(hint is Any for hint in types.values()):
+        return msgspec.json.Decoder(dict[str, Any]).decode
+    usable = {name: hint if _is_decodable(hint) else Any for name, hint in types.items()}
+    return msgspec.json.Decoder(TypedDict("Input", usable, total=False)).decode  # type: ignore[operator, return-value]
+
+
+def _is_decodable(hint: Any) -> bool:
+    try:
+        msgspec.json.Decoder(hint)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""The app: a name, its actions, and the doors to a database (`client`, `sync_client`, `worker`).
+
+Nothing is read or connected at import; settings are read once, when the first door opens.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar, overload
+
+from holdfast.action import Action, Isolation, Signature
+from holdfast.client.client import Client
+from holdfast.client.blocking import SyncClient
+from holdfast.core import limits
+from holdfast.core.classify import Rule
+from holdfast.core.duration import seconds_of
+from holdfast.core.retry import RetryPolicy
+from holdfast.errors import Invalid
+from holdfast.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_QUEUE = "default"
+
+
+class App:
+    """A set of actions under one name. Actions are called `app.function`, so a file and a module agree."""
+
+    def __init__(self, name: str, *, settings: Settings | None = None, version: str = "") -> None:
+        self.name = limits.valid_action(name)
+        self.version = version
+        self.actions: dict[str, Action[..., Any]] = {}
+        self._settings = settings
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is None:
+            self._settings = Settings.load(os.environ)
+        return self._settings
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings; for shells that read their own (the CLI, the test kit)."""
+        self._settings = settings
+
+    @overload
+    def action(self, function: Callable[P, R], /) -> Action[P, R]: ...
+
+    @overload
+    def action(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = limits.PRIORITY_DEFAULT,
+        max_retries: int | None = None,
+        max_attempts: int | None = None,
+        max_losses: int | None = None,
+        timeout: str | float | None = None,
+        isolation: str | None = None,
+        memory_bytes_max: int | None = None,
+        rules: list[Rule] | tuple[Rule, ...] = (),
+        retry: dict[str, Any] | None = None,
+    ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
+
+    def action(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Register a function as an action of this app."""
+        if function is not None:
+            return self._register(function, {})
+        return lambda decorated: self._register(decorated, options)
+
+    def _register(self, function: Callable[..., Any], options: dict[str, Any]) -> Action[..., Any]:
+        name = limits.valid_action(f"{self.name}.{options.get('name') or function.__name__}")
+        if name in self.actions:
+            raise Invalid(f"The action {name} is registered twice.", code="action_exists", advice="Give one another name.")
+        action = Action(
+            name=name,
+            function=function,
+            queue=limits.valid_queue(options.get("queue", DEFAULT_QUEUE)),
+            policy=_policy(options),
+            isolation=_isolation(function, options.get("isolation")),
+            priority=limits.valid_priority(options.get("priority", limits.PRIORITY_DEFAULT)),
+            signature=Signature(function),
+        )
+        self.actions[name] = action
+        return action
+
+    def client(self) -> Client:
+        """`async with app.client() as client:`"""
+        return Client(self.settings, self.actions)
+
+    def sync_client(self) -> SyncClient:
+        """The same for code without an event loop: `with app.sync_client() as client:`"""
+        return SyncClient(self.settings, self.actions)
+
+
+def _policy(options: dict[str, Any]) -> RetryPolicy:
+    policy = RetryPolicy(rules=tuple(options.get("rules", ())), **(options.get("retry") or {}))
+    if (attempts := options.get("max_attempts")) is not None:
+        policy = replace(policy, max_retries=attempts - 1)
+    for name in ("max_retries", "max_losses", "memory_bytes_max"):
+        if (value := options.get(name)) is not None:
+            policy = replace(policy, **{name: value})
+    if (timeout := options.get("timeout")) is not None:
+        policy = replace(policy, timeout_seconds=seconds_of(timeout))
+    return policy.validated()
+
+
+def _isolation(function: Callable[..., Any], asked: str | None) -> Isolation:
+    is_async = inspect.iscoroutinefunction(function)
+    if asked is None:
+        return Isolation.COROUTINE if is_async else Isolation.THREAD
+    try:
+        isolation = Isolation(asked)
+    except ValueError:
+        choices = ", ".join(Isolation)
+        raise Invalid(f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}.") from None
+    if isolation is Isolation.COROUTINE and not is_async:
+        raise Invalid(
+            f"{function.__qualname__} is not `async def`.", code="invalid_action", advice='Use isolation="thread".'
+        )
+    if isolation is Isolation.THREAD and is_async:
+        raise Invalid(
+            f"{function.__qualname__} is `async def` and cannot run in a plain thread.",
+            code="invalid_action",
+            advice='Use isolation="process", or make it a plain function.',
+        )
+    return isolation

@@ -1,0 +1,86 @@
+"""The blocking twin: the same names without `await`, for code that has no event loop.
+
+A private loop in a thread runs the ordinary client, so there is one implementation of everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from holdfast.action import Action, Bound
+from holdfast.client.client import Client, Task
+from holdfast.settings import Settings
+
+T = TypeVar("T")
+
+
+class SyncTask:
+    """A handle on one task, for blocking code."""
+
+    __slots__ = ("_client", "_task", "task_id")
+
+    def __init__(self, client: SyncClient, task: Task) -> None:
+        self._client = client
+        self._task = task
+        self.task_id = task.task_id
+
+    def __repr__(self) -> str:
+        return f"SyncTask({self.task_id!r})"
+
+    def result(self, timeout: str | float | None = None) -> Any:
+        return self._client.run(self._task.result(timeout))
+
+    def wait(self, timeout: str | float | None = None) -> str:
+        return self._client.run(self._task.wait(timeout))
+
+    def cancel(self, reason: str = "") -> str:
+        return self._client.run(self._task.cancel(reason))
+
+
+class SyncClient:
+    """Open with `with app.sync_client() as client`. Safe to use from several threads."""
+
+    def __init__(self, settings: Settings, actions: Mapping[str, Action[..., Any]]) -> None:
+        self._client = Client(settings, actions)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
+
+    def __enter__(self) -> SyncClient:
+        self._thread.start()
+        self.run(self._client.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.run(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the asynchronous client and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
+        return SyncTask(self, self.run(self._client.enqueue(action, **given)))
+
+    def enqueue_many(
+        self, action: Action[..., Any] | Bound[..., Any] | str, inputs: Iterable[Mapping[str, Any]], /
+    ) -> list[SyncTask]:
+        return [SyncTask(self, task) for task in self.run(self._client.enqueue_many(action, inputs))]
+
+    def task(self, task_id: str) -> SyncTask:
+        return SyncTask(self, self._client.task(task_id))
+
+    def cancel(self, task_id: str, *, reason: str = "") -> str:
+        return self.run(self._client.cancel(task_id, reason=reason))
+
+    def retry(self, task_id: str, *, reason: str = "") -> int:
+        return self.run(self._client.retry(task_id, reason=reason))

@@ -1,0 +1,229 @@
+"""The client: hand in work, wait for it, look at it, stop it.
+
+Everything is checked before anything is stored. With `connection=` the enqueue joins the caller's transaction and is
+announced by `wake()` after the commit, or found by the poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from holdfast import wire
+from holdfast.action import Action, Bound, TaskOptions
+from holdfast.client.results import Ending, Results
+from holdfast.core import limits
+from holdfast.core.duration import seconds_of
+from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.enqueue import Accepted, Order, enqueue
+from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
+from holdfast.place import Place, find_place
+from holdfast.settings import Settings
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task:
+    """A handle on one task."""
+
+    __slots__ = ("_client", "task_id")
+
+    def __init__(self, client: Client, task_id: str) -> None:
+        self._client = client
+        self.task_id = task_id
+
+    def __repr__(self) -> str:
+        return f"Task({self.task_id!r})"
+
+    async def result(self, timeout: str | float | None = None) -> Any:
+        """Wait for the output. Raises `TaskFailed` if it failed or was canceled, `WaitTimeout` if it takes longer."""
+        return await self._client.result(self.task_id, timeout=timeout)
+
+    async def wait(self, timeout: str | float | None = None) -> str:
+        """Wait for the end and say which: `completed`, `failed` or `canceled`."""
+        return (await self._client.ending(self.task_id, timeout=timeout)).state
+
+    async def cancel(self, reason: str = "") -> str:
+        return await self._client.cancel(self.task_id, reason=reason)
+
+
+class Client:
+    """Open with `async with app.client() as client`."""
+
+    def __init__(self, settings: Settings, actions: Mapping[str, Action[..., Any]], *, url: str | None = None) -> None:
+        self._settings = settings
+        self._actions = actions
+        self._url = url
+        self._place: Place | None = None
+        self._opened: Engine | None = None
+        self._waits: Results | None = None
+
+    async def __aenter__(self) -> Client:
+        self._place = await asyncio.to_thread(find_place, self._settings, self._url)
+        self._opened = await Engine(
+            self._place.url, self._settings, migrates=self._place.is_embedded
+        ).__aenter__()
+        self._waits = Results(self._opened.database)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._waits is not None:
+            await self._waits.close()
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+        if self._place is not None:
+            self._place.close()
+
+    @property
+    def engine(self) -> Engine:
+        if self._opened is None:
+            raise Invalid("The client is not open.", code="client_closed", advice="Use `async with app.client() as client:`.")
+        return self._opened
+
+    async def enqueue(
+        self, action: Action[P, R] | Bound[P, R] | str, /, *, connection: Any = None, **given: Any
+    ) -> Task:
+        """Hand in one task. Keyword arguments are its input."""
+        bound = self._bound(action)
+        encoded = self._encode(bound, given)
+        keys = None if bound.options.key is None else [limits.valid_key(bound.options.key)]
+        accepted = await self._accept(bound, [encoded], keys, connection)
+        return Task(self, str(accepted.task_ids[0]))
+
+    async def enqueue_many(
+        self, action: Action[P, R] | Bound[P, R] | str, inputs: Iterable[Mapping[str, Any]], /, *, connection: Any = None
+    ) -> list[Task]:
+        """Hand in many tasks of one action: all of them, or none if one is refused."""
+        bound = self._bound(action)
+        if bound.options.key is not None:
+            raise Invalid("One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one.")
+        encoded = [self._encode(bound, given) for given in inputs]
+        if not encoded:
+            return []
+        if connection is None and len(encoded) > limits.BATCH_MAX // 2:
+            async with self.engine.database.transaction() as session:
+                accepted = await self._accept(bound, encoded, None, session)
+            self.engine.bell.ring(lanes=[accepted.lane_id])
+        else:
+            accepted = await self._accept(bound, encoded, None, connection)
+        return [Task(self, str(task_id)) for task_id in accepted.task_ids]
+
+    def task(self, task_id: str) -> Task:
+        """A handle on a task known by its id."""
+        return Task(self, str(_number(task_id)))
+
+    async def wake(self) -> None:
+        """Announce work that was enqueued inside the caller's own transaction."""
+        from holdfast.dispatcher.reconcile import unclaimed_lanes
+
+        self.engine.bell.ring(lanes=await unclaimed_lanes(self.engine.database))
+
+    async def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
+        assert self._waits is not None
+        seconds = None if timeout is None else seconds_of(timeout)
+        try:
+            return await asyncio.wait_for(self._waits.wait(_number(task_id)), seconds)
+        except TimeoutError:
+            raise WaitTimeout(
+                f"Task {task_id} has not ended after {seconds:g} s.", advice=f"See `holdfast task why {task_id}`."
+            ) from None
+
+    async def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:
+        ending = await self.ending(task_id, timeout=timeout)
+        if ending.state == "completed":
+            return wire.decode(ending.output or b"null")
+        if ending.state == "canceled":
+            raise TaskFailed(f"Task {task_id} was canceled.", code="task_canceled", state="canceled")
+        raise TaskFailed(
+            f"Task {task_id} failed: {ending.type or ending.code}: {ending.message}",
+            advice=f"{ending.sentence} See `holdfast task why {task_id}`.",
+            state=ending.state,
+            cause=ending.code,
+        )
+
+    async def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
+        """Cancel a task: `canceled` at once, or `canceling` while it is asked to stop."""
+        number = _number(task_id)
+        done = await cancel_verb.cancel(
+            self.engine.database,
+            DEFAULT_TENANT_ID,
+            [number],
+            grace_seconds=self._settings.worker.cancel_grace_seconds,
+            reason=reason,
+            actor=actor,
+        )
+        self.engine.bell.ring(done=done.awaited)
+        if number not in done.states:
+            raise await self._over(number)
+        return done.states[number]
+
+    async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
+        """Run a failed task again; answers the number of the attempt that will run."""
+        requeued = await cancel_verb.retry(
+            self.engine.database, DEFAULT_TENANT_ID, _number(task_id), actor=actor, reason=reason
+        )
+        self.engine.bell.ring(lanes=[requeued.lane_id])
+        return requeued.attempt
+
+    async def _over(self, number: int) -> Exception:
+        from holdfast.errors import Conflict
+        from holdfast.store.statements import sql
+
+        row = await self.engine.database.fetchrow(sql("results"), [number])
+        if row is None:
+            return NotFound(f"There is no task {number}.", code="task_not_found")
+        return Conflict(f"Task {number} is already {row['state']}.", code="task_over", state=row["state"])
+
+    def _bound(self, action: Action[P, R] | Bound[P, R] | str) -> Bound[Any, Any]:
+        if isinstance(action, str):
+            known = self._actions.get(action)
+            if known is None:
+                raise NotFound(
+                    f"This app has no action {action!r}.",
+                    code="action_not_found",
+                    advice=f"It has {', '.join(sorted(self._actions)) or 'none'}.",
+                )
+            action = known
+        return action if isinstance(action, Bound) else Bound(action=action, options=TaskOptions())
+
+    def _encode(self, bound: Bound[Any, Any], given: Mapping[str, Any]) -> bytes:
+        bound.action.signature.check(bound.action.name, given)
+        return wire.encode(
+            given, bytes_max=self._settings.limits.input_bytes_max, what=f"input of {bound.action.name}"
+        )
+
+    async def _accept(
+        self, bound: Bound[Any, Any], inputs: Sequence[bytes], keys: list[str] | None, connection: Any
+    ) -> Accepted:
+        options = bound.options
+        order = Order(
+            tenant_id=DEFAULT_TENANT_ID,
+            queue=bound.action.queue if options.queue is None else limits.valid_queue(options.queue),
+            action=bound.action.name,
+            policy=bound.policy(),
+            priority=bound.action.priority if options.priority is None else limits.valid_priority(options.priority),
+            delay_seconds=limits.valid_delay(options.delay_seconds),
+            tags=limits.valid_tags(options.tags),
+        )
+        session = connection if connection is None or isinstance(connection, Session) else Session(connection)
+        engine = self.engine
+        accepted = await enqueue(engine.database, engine.catalog, order, inputs, keys=keys, session=session)
+        if session is None and not order.delay_seconds:
+            engine.bell.ring(lanes=[accepted.lane_id])
+        return accepted
+
+
+def _number(task_id: str) -> int:
+    """Task ids are opaque strings outside and numbers inside."""
+    text = str(task_id)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
+    return int(text)

@@ -1,0 +1,99 @@
+"""Waiting for tasks to end: one listener and one batched poll for all waits of a client.
+
+The flag on the live row asks whoever settles it to ring. A ring may be lost, so everything awaited is also polled, in
+one statement, at a growing interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.store.database import CONNECTION_ERRORS, Database
+from holdfast.store.statements import sql
+from holdfast.wake.bell import DONE_CHANNEL
+from holdfast.wake.listener import Listener
+
+_AWAIT = sql("await_tasks")
+_RESULTS = sql("results")
+_WHICH_EXIST = sql("which_exist")
+
+POLL_SECONDS_FIRST = 0.25
+POLL_SECONDS_MAX = 2.0
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a task ended."""
+
+    task_id: int
+    state: str
+    output: bytes | None
+    code: str | None
+    type: str | None
+    message: str | None
+    sentence: str | None
+
+
+class Results:
+    """Hands out futures for task ids and fulfils them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: dict[int, asyncio.Future[Ending]] = {}
+        self._listener: Listener | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
+
+    async def wait(self, task_id: int) -> Ending:
+        """Wait until the task ended. `NotFound` if there is none."""
+        if self._listener is None:
+            self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
+            await self._listener.start()
+        future = self._waiting.setdefault(task_id, asyncio.get_running_loop().create_future())
+        try:
+            live = await self._database.fetch(_AWAIT, [task_id])
+            if not live:
+                await self._check([task_id])
+                if not future.done() and not await self._database.fetch(_WHICH_EXIST, [task_id]):
+                    raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+            if self._watch is None or self._watch.done():
+                self._watch = asyncio.create_task(self._poll(), name="holdfast-results")
+            return await asyncio.shield(future)
+        finally:
+            self._waiting.pop(task_id, None)
+
+    async def close(self) -> None:
+        for task in (self._watch,):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if self._listener is not None:
+            await self._listener.close()
+
+    def _on_ring(self, task_ids: Sequence[int]) -> None:
+        if not task_ids or any(task_id in self._waiting for task_id in task_ids):
+            self._look.set()
+
+    async def _poll(self) -> None:
+        pause = POLL_SECONDS_FIRST
+        while self._waiting:
+            try:
+                await asyncio.wait_for(self._look.wait(), pause)
+                pause = POLL_SECONDS_FIRST
+            except TimeoutError:
+                pause = min(pause * 1.5, POLL_SECONDS_MAX)
+            self._look.clear()
+            try:
+                await self._check(list(self._waiting))
+            except (HoldfastError, TimeoutError, *CONNECTION_ERRORS):
+                continue
+
+    async def _check(self, task_ids: list[int]) -> None:
+        for row in await self._database.fetch(_RESULTS, task_ids):
+            future: Any = self._waiting.get(row["task_id"])
+            if future is not None and not future.done():
+                future.set_result(Ending(*row))

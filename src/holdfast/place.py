@@ -1,0 +1,36 @@
+"""Where the database is: `HOLDFAST_URL`, or the embedded one, and only when that was asked for.
+
+A forgotten URL in production is an error, never a private database that nobody backs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidSettings
+from holdfast.settings import Settings
+from holdfast.store.embedded.server import default_home, start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A database URL, and how to let go of what serves it."""
+
+    url: str
+    is_embedded: bool
+    close: Callable[[], None]
+
+
+def find_place(settings: Settings, url: str | None = None) -> Place:
+    """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
+    if chosen := url or settings.url:
+        return Place(url=chosen, is_embedded=False, close=lambda: None)
+    if settings.home is None and settings.env != "local":
+        raise InvalidSettings(
+            "No database is configured.",
+            code="database_not_configured",
+            advice="Set HOLDFAST_URL, or HOLDFAST_ENV=local (or HOLDFAST_HOME) for the embedded database.",
+        )
+    server = start(settings.home or default_home())
+    return Place(url=server.url, is_embedded=True, close=server.close)

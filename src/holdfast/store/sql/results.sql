@@ -1,0 +1,26 @@
+-- name: await_tasks
+-- Ask whoever settles these tasks to ring when they end. Tasks that come back are still live.
+update holdfast.live t
+set is_awaited = true
+where t.task_id = any($1::bigint[])
+returning t.task_id;
+
+-- name: results
+-- How these tasks ended, if they did.
+select a.task_id, 'completed' as state, a.output, null::text as code, null::text as type, null::text as message,
+  null::text as sentence
+from holdfast.attempt a
+where a.task_id = any($1::bigint[]) and a.state = 'c'
+union all
+select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, null, f.code, f.type, f.message, f.sentence
+from holdfast.ended e
+left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
+where e.task_id = any($1::bigint[]);
+
+-- name: which_exist
+-- Which of these tasks are live or ended here.
+select t.task_id from holdfast.live t where t.task_id = any($1::bigint[])
+union
+select b.task_id from holdfast.body b where b.task_id = any($1::bigint[])
+union
+select e.task_id from holdfast.ended e where e.task_id = any($1::bigint[]);

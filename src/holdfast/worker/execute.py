@@ -1,0 +1,144 @@
+"""Execute: one claimed attempt becomes one outcome. User exceptions are data here and nowhere else.
+
+Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process. Cancelling
+comes from outside, with a verdict saying why; an attempt interrupted without one propagates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast import wire
+from holdfast.action import Action, Isolation
+from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
+from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
+from holdfast.dispatcher.leases import Claimed
+from holdfast.errors import HoldfastError
+from holdfast.store.catalog import Lane
+from holdfast.worker.context import Context
+from holdfast.worker.held import Held
+
+CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
+INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
+OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
+
+
+class Isolator(Protocol):
+    """Runs an attempt in a process of its own that can be killed."""
+
+    async def run(self, action: Action[..., Any], context: Context, held: Held) -> Outcome: ...
+
+    async def close(self) -> None: ...
+
+
+class Runner:
+    """Runs attempts of one worker's actions."""
+
+    def __init__(
+        self,
+        *,
+        threads: Executor,
+        isolator: Isolator | None,
+        output_bytes_max: int,
+        note: Callable[[Claimed, str, dict[str, Any]], None],
+    ) -> None:
+        self._threads = threads
+        self._isolator = isolator
+        self._output_bytes_max = output_bytes_max
+        self._note = note
+
+    async def run(self, action: Action[..., Any], lane: Lane, held: Held) -> Outcome:
+        """Run one attempt to its outcome. Never raises for what user code does."""
+        try:
+            arguments = action.signature.decode(held.claimed.input)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
+        context = self._context(action, lane, held) if action.signature.wants_context else None
+        positional = () if context is None else (context,)
+        timeout = held.policy.timeout_seconds
+        try:
+            if timeout is None:
+                value = await self._call(action, positional, arguments, held)
+            else:
+                async with asyncio.timeout(timeout):
+                    value = await self._call(action, positional, arguments, held)
+        except asyncio.CancelledError:
+            return _verdict(held)
+        except TimeoutError as error:
+            return _timed_out(error, timeout)
+        except BaseException as error:  # noqa: BLE001 - this is the one place where user errors become data
+            if isinstance(error, KeyboardInterrupt | GeneratorExit):
+                raise
+            return Failed(failure_of(error))
+        return self._completed(action, value)
+
+    async def _call(
+        self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
+    ) -> Any:
+        if action.isolation is Isolation.COROUTINE:
+            return await action.function(*positional, **arguments)
+        if action.isolation is Isolation.THREAD:
+            call = asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda: action.function(*positional, **arguments)
+            )
+            return await _to_the_end(call, held)
+        raise AssertionError("process isolation is run by the isolator")
+
+    def _completed(self, action: Action[..., Any], value: Any) -> Outcome:
+        if value is None:
+            return _NO_OUTPUT
+        try:
+            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what=f"output of {action.name}"))
+        except HoldfastError as error:
+            return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
+
+    def _context(self, action: Action[..., Any], lane: Lane, held: Held) -> Context:
+        claimed = held.claimed
+        held.stop = threading.Event()
+        return Context(
+            task_id=str(claimed.task_id),
+            attempt=claimed.attempt,
+            tenant=lane.tenant,
+            action=action.name,
+            queue=lane.queue,
+            tags=tuple(claimed.tags or ()),
+            _stop=held.stop,
+            _note=lambda kind, detail: self._note(claimed, kind, detail),
+        )
+
+
+_NO_OUTPUT = Completed(b"null")
+
+
+async def _to_the_end(call: asyncio.Future[Any], held: Held) -> Any:
+    """Wait for a thread, which nothing can stop: told to stop, it is still waited for, so it never runs beside a retry."""
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        if held.stop is not None:
+            held.stop.set()
+        await asyncio.wait([call])
+        raise
+
+
+def _verdict(held: Held) -> Outcome:
+    """Why an attempt was cancelled from outside."""
+    if held.verdict == CANCELED:
+        return Canceled()
+    if held.verdict in (INTERRUPTED, FENCED):
+        why = "The worker stopped before the attempt finished." if held.verdict == INTERRUPTED else "The lease was lost."
+        return Lost(Failure(code="DAG_TASK_EXECUTION_LOST", message=why))
+    return Failed(Failure(code="DAG_TASK_EXECUTION_EXCEPTION", type="asyncio.CancelledError", message="The action cancelled itself."))
+
+
+def _timed_out(error: TimeoutError, timeout: float | None) -> Outcome:
+    # asyncio.timeout raises TimeoutError from a CancelledError; the action's own TimeoutError has another cause.
+    if timeout is not None and isinstance(error.__cause__, asyncio.CancelledError):
+        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt timed out after {timeout:g} s."))
+    return Failed(failure_of(error))

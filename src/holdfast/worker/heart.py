@@ -1,0 +1,122 @@
+"""The heart: a thread with its own event loop and its own connection that keeps leases alive.
+
+A blocked event loop, a sync action or a slow exchange do not stop it. When it cannot renew, it tells the worker to stop
+the work before the lease can expire; when the work does not stop, it ends the process if it is allowed to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.dispatcher.heartbeat import Beat, heartbeat
+from holdfast.errors import HoldfastError
+from holdfast.store.database import CONNECTION_ERRORS, Database, Session
+from holdfast.worker.held import Held, kill_at
+
+BEAT_SECONDS_MAX = 2.0
+
+
+class Body(Protocol):
+    """What the heart acts upon; called from the heart's thread."""
+
+    def on_beat(self, beat: Beat) -> None: ...
+
+    def on_fence(self, entries: list[Held]) -> None: ...
+
+    def on_overdue(self) -> None: ...
+
+
+class Heart:
+    """Beats for one worker until `close`."""
+
+    def __init__(
+        self,
+        url: str,
+        worker_id: int,
+        held: dict[int, Held],
+        body: Body,
+        *,
+        lease_seconds: float,
+        heartbeat_seconds: float,
+        publish: Callable[[float], None],
+        health: Callable[[], str],
+    ) -> None:
+        self._database = Database(url)
+        self._worker_id = worker_id
+        self._held = held
+        self._body = body
+        self._lease_seconds = lease_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._publish = publish
+        self._health = health
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
+        self._session: Session | None = None
+        self._last_beat = time.monotonic()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        tick = min(0.2, self._heartbeat_seconds / 3)
+        while not self._stopping.is_set():
+            # The thread waits, not its loop: nothing else runs here, and `close` wakes it at once.
+            self._stopping.wait(tick)
+            entries = list(self._held.values())
+            now = time.monotonic()
+            self._publish(kill_at(entries))
+            if now - self._last_beat >= self._heartbeat_seconds - tick / 2:
+                await self._beat(entries, now)
+            self._guard(entries, time.monotonic())
+        if self._session is not None:
+            await self._session.close()
+
+    async def _beat(self, entries: list[Held], now: float) -> None:
+        """Renew what is older than a beat; young attempts usually end before they need it."""
+        due = {
+            entry.claimed.task_id: entry
+            for entry in entries
+            if now - entry.renewed_at >= self._heartbeat_seconds * 0.9 and entry.fence_at > now
+        }
+        try:
+            async with asyncio.timeout(min(BEAT_SECONDS_MAX, self._heartbeat_seconds)):
+                if self._session is None or self._session.is_closed():
+                    self._session = await self._database.connect()
+                beat = await heartbeat(
+                    self._session,
+                    self._worker_id,
+                    {task_id: entry.claimed.lease_token for task_id, entry in due.items()},
+                    lease_seconds=self._lease_seconds,
+                    health=self._health(),
+                )
+        except (HoldfastError, TimeoutError, *CONNECTION_ERRORS):
+            await self._drop_session()
+            return
+        self._last_beat = now
+        for task_id in beat.renewed:
+            due[task_id].renew(now, self._lease_seconds)
+        self._body.on_beat(beat)
+
+    async def _drop_session(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(Exception):
+                self._session.connection.terminate()
+            self._session = None
+
+    def _guard(self, entries: list[Held], now: float) -> None:
+        if fenced := [entry for entry in entries if entry.fence_at <= now and entry.claimed.task_id in self._held]:
+            self._body.on_fence(fenced)
+        if any(min(entry.expires_at, entry.deadline_at) <= now for entry in self._held.copy().values()):
+            self._body.on_overdue()
