@@ -103,14 +103,18 @@ def _check_rules(rules: tuple[Rule, ...]) -> None:
         raise _refusal("rules", len(rules), f"at most {RULES_MAX} rules are allowed")
     for number, rule in enumerate(rules, start=1):
         texts = (rule.exception, rule.code, rule.pattern, rule.reason)
-        if not all(isinstance(text, str) and len(text) <= RULE_CHARACTERS_MAX for text in texts):
+        if not all(map(_is_short, texts)):
             raise _refusal(
-                f"rules[{number}]", rule, f"each text has at most {RULE_CHARACTERS_MAX} characters"
+                f"rules[{number}]", rule, f"each text has at most {RULE_CHARACTERS_MAX} printable characters"
             )
         if not isinstance(rule.retry, bool):
             raise _refusal(f"rules[{number}].retry", rule.retry, "it must be true or false")
         if not (rule.exception or rule.code or rule.pattern):
             raise _refusal(f"rules[{number}]", rule, 'it matches nothing; exception="Exception" matches any')
+
+
+def _is_short(text: object) -> bool:
+    return isinstance(text, str) and text.isprintable() and len(text) <= RULE_CHARACTERS_MAX
 
 
 def _rule_of(stored: Any) -> Rule:
