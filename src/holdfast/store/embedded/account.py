@@ -1,0 +1,115 @@
+"""The operating-system account PostgreSQL runs under.
+
+PostgreSQL refuses to run as root. An ordinary user runs it as itself; root hands it to a lesser account.
+What that account cannot reach is worked around, never opened: nothing here changes a mode or an owner of
+anything that Holdfast did not make itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import InvalidSettings
+
+FALLBACK_NAMES = ("postgres", "nobody")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A lesser account that root starts PostgreSQL under; an ordinary user needs none (`None`)."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def choose(environment: Mapping[str, str]) -> Account | None:
+    """Pick `$HOLDFAST_PG_USER`, else postgres, else nobody; `None` unless this process is root."""
+    if os.geteuid() != 0:
+        return None
+    wanted = environment.get("HOLDFAST_PG_USER")
+    for name in [wanted] if wanted else FALLBACK_NAMES:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
+    missing = wanted or " or ".join(FALLBACK_NAMES)
+    raise InvalidSettings(
+        f"PostgreSQL does not run as root, and there is no lesser account {missing}.",
+        code="embedded_account_missing",
+        advice="Name an ordinary account in HOLDFAST_PG_USER, or run Holdfast as an ordinary user.",
+    )
+
+
+def owner_of(data: Path) -> Account | None:
+    """Return the account that existing data must run under: their owner's, whatever `choose` says today."""
+    if os.geteuid() != 0:
+        return None
+    found = data.stat()
+    if found.st_uid == 0:
+        raise InvalidSettings(
+            f"The data in {data} belong to root, and PostgreSQL does not run as root.",
+            code="embedded_data_owner",
+            advice=f"If they were copied, give them to the database account: chown -R postgres {data}",
+        )
+    return Account(name=str(found.st_uid), uid=found.st_uid, gid=found.st_gid)
+
+
+def can_enter(account: Account, path: Path) -> bool:
+    """Ask the kernel, as that account, whether it may pass a directory or run a program."""
+    probe = run(["/bin/sh", "-c", 'test -x "$1"', "sh", str(path)], account=account, seconds_max=10)
+    return probe.returncode == 0
+
+
+def give(path: Path, account: Account | None) -> None:
+    """Hand something just made to the account."""
+    if account is not None:
+        os.chown(path, account.uid, account.gid, follow_symlinks=False)
+
+
+def make_passable(directory: Path) -> None:
+    """Make a directory, and its missing parents, that every account may pass through but not list."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o711)  # mkdir's own mode is at the mercy of the umask
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    account: Account | None,
+    seconds_max: float,
+    stdin: str = "",
+    keep_open: Sequence[int] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end under the account; `keep_open` descriptors live as long as it does."""
+    return subprocess.run(
+        command,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=seconds_max,
+        env=clean_environment(),
+        cwd="/",
+        user=account.uid if account else None,
+        group=account.gid if account else None,
+        extra_groups=[] if account else None,
+        pass_fds=keep_open,
+        check=False,
+    )
+
+
+def clean_environment() -> dict[str, str]:
+    """Drop what would steer PostgreSQL from outside: a stray PGPORT or PGDATA moves the server."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return kept | {"LC_ALL": "C"}

@@ -1,0 +1,62 @@
+"""The folder of the server's socket, and the address that leads there.
+
+The server trusts whoever reaches its socket, so the folder is the only door: it stays closed (0700) to
+everyone but the account that runs the server, and root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from holdfast.store.embedded import account as accounts
+from holdfast.store.embedded.account import Account
+
+DATABASE = "holdfast"
+PORT = 5432  # only a part of the socket's name: the folder is private, so it never clashes
+PATH_BYTES_MAX = 100  # the kernel's own limit is 103 or 107, by system
+
+
+def prepare(root: Path, recorded: Path | None, account: Account | None) -> Path:
+    """Return an empty folder for the socket that only the server's account, and root, may enter.
+
+    It is the same at every start, so that users find a restarted server again. Clients cannot name a
+    socket with a long path or a comma in it; then the folder is a temporary one, remembered as `recorded`.
+    """
+    preferred = root / "run"
+    if _is_speakable(preferred):
+        shutil.rmtree(preferred, ignore_errors=True)
+        preferred.mkdir(mode=0o700)
+        accounts.give(preferred, account)
+        return preferred
+    if recorded is not None and _is_private(recorded, account):
+        for leftover in recorded.iterdir():
+            leftover.unlink()
+        return recorded
+    made = Path(tempfile.mkdtemp(prefix="holdfast-", dir="/tmp"))
+    accounts.give(made, account)
+    return made
+
+
+def _is_speakable(directory: Path) -> bool:
+    text = str(directory / f".s.PGSQL.{PORT}")
+    return len(os.fsencode(text)) <= PATH_BYTES_MAX and "," not in text and text.isprintable()
+
+
+def _is_private(directory: Path, account: Account | None) -> bool:
+    """Tell whether a folder is still ours: after a reboot anyone may have taken its name."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    owner = account.uid if account else os.geteuid()
+    return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700 and found.st_uid == owner
+
+
+def url(socket_directory: Path) -> str:
+    """Return the address of the `holdfast` database behind a socket."""
+    return f"postgresql://postgres@/{DATABASE}?host={quote(str(socket_directory))}&port={PORT}"
