@@ -155,9 +155,40 @@ create table holdfast.attempt (
   primary key (task_id, attempt)
 ) partition by range (task_id);
 
--- The first block of ids. `retain` begins the next ones.
-create table holdfast.body_0 partition of holdfast.body for values from (0) to (10000000000);
-create table holdfast.attempt_0 partition of holdfast.attempt for values from (0) to (10000000000);
+-- Blocks of ids: one partition of body and attempt each. Ten thousand million ids are more than a day can use.
+create table holdfast.block (
+  block int primary key,
+  first_id bigint not null,
+  last_id bigint not null,
+  began_at timestamptz not null default holdfast.instant()
+);
+
+create function holdfast.begin_block() returns int language plpgsql as $$
+declare
+  fresh int := coalesce((select max(b.block) + 1 from holdfast.block b), 0);
+  first bigint := fresh * 10000000000;
+begin
+  execute format('create table holdfast.body_%s partition of holdfast.body for values from (%s) to (%s)',
+    fresh, first, first + 10000000000);
+  execute format('create table holdfast.attempt_%s partition of holdfast.attempt for values from (%s) to (%s)',
+    fresh, first, first + 10000000000);
+  insert into holdfast.block (block, first_id, last_id) values (fresh, first, first + 9999999999);
+  -- Ids handed out just before still fall into the previous block, which stays writable.
+  if fresh > 0 then
+    perform setval('holdfast.task_id', first);
+  end if;
+  return fresh;
+end $$;
+
+create function holdfast.drop_block(which int) returns void language plpgsql as $$
+begin
+  delete from holdfast.idempotency i using holdfast.block b
+  where b.block = which and i.task_id between b.first_id and b.last_id;
+  execute format('drop table if exists holdfast.body_%s, holdfast.attempt_%s', which, which);
+  delete from holdfast.block b where b.block = which;
+end $$;
+
+select holdfast.begin_block();
 
 -- Attempts that failed: f failed, t timed out, l lost; with the decision that followed. Kept until deleted.
 create table holdfast.failure (
@@ -229,6 +260,18 @@ create table holdfast.event (
   detail jsonb,
   primary key (xid, seq)
 ) with (toast_tuple_target = 8160);
+
+-- What user code said about itself while it ran: log lines and progress.
+create table holdfast.note (
+  task_id bigint not null,
+  attempt int not null,
+  seq bigint generated always as identity,
+  tenant_id int not null,
+  at timestamptz not null default holdfast.instant(),
+  kind text not null check (kind in ('log', 'progress')),
+  detail jsonb not null,
+  primary key (task_id, attempt, seq)
+);
 
 -- The logical model, for people, the dashboard and anyone's SQL. Only the store knows the rest.
 create view holdfast.tasks with (security_invoker = true) as

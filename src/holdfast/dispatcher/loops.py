@@ -1,0 +1,83 @@
+"""The repair loops: reap, reconcile, vacuum, retain, each a bounded pass repeated at its own pace.
+
+Any number of processes may run them; the result is the same as with one. They are engine code, not tasks, and need no
+user code. A pass that fails is logged and tried again at its next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
+from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
+from holdfast.dispatcher.retain import retain_once, vacuum_once
+from holdfast.errors import HoldfastError
+from holdfast.store.database import CONNECTION_ERRORS
+
+log = logging.getLogger("holdfast.loops")
+
+REPUBLISH_SECONDS = 5.0
+RETAIN_SECONDS = 60.0
+DUE_SECONDS_MIN = 0.02
+
+
+class Loops:
+    """`run()` until cancelled, or single passes from a test."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._settings = engine.settings
+
+    async def run(self) -> None:
+        loops = self._settings.loops
+        # A lease of a second wants a reaper that looks more often than once a second.
+        reap_seconds = min(loops.reap_seconds, self._settings.worker.lease_seconds / 4)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat("reap", self.reap, reap_seconds))
+            group.create_task(self._repeat("reconcile", self.reconcile, loops.reconcile_seconds))
+            group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
+            group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
+            group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
+
+    async def reap(self) -> float | None:
+        """End what nobody can be running; at once again while there is a full batch."""
+        reaped = await reap_once(self._engine.database, self._engine.catalog)
+        self._engine.bell.ring(lanes=reaped.settled.lanes, done=reaped.settled.awaited)
+        return 0.0 if reaped.count == REAP_BATCH else None
+
+    async def reconcile(self) -> float | None:
+        """Promote what is due; come back when the next one is."""
+        promoted = await reconcile_once(self._engine.database)
+        self._engine.bell.ring(lanes=promoted.lanes)
+        if promoted.count == PROMOTE_BATCH:
+            return 0.0
+        due = await seconds_until_due(self._engine.database)
+        return None if due is None else max(DUE_SECONDS_MIN, due)
+
+    async def republish(self) -> float | None:
+        """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
+        self._engine.bell.ring(lanes=await unclaimed_lanes(self._engine.database))
+        silent = max(30.0, 3 * self._settings.worker.lease_seconds)
+        await lose_workers_once(self._engine.database, silent_seconds=silent)
+        return None
+
+    async def vacuum(self) -> float | None:
+        await vacuum_once(self._engine.database)
+        return None
+
+    async def retain(self) -> float | None:
+        await retain_once(self._engine.database, days=self._settings.loops.retention_days)
+        return None
+
+    async def _repeat(self, name: str, step: Callable[[], Awaitable[float | None]], seconds: float) -> None:
+        while True:
+            pause: float | None = None
+            try:
+                pause = await step()
+            except (HoldfastError, TimeoutError, *CONNECTION_ERRORS) as error:
+                log.warning("%s pass failed, will try again: %s", name, error)
+            await asyncio.sleep(min(seconds, seconds if pause is None else pause) * random.uniform(0.8, 1.0))
