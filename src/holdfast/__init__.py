@@ -1,11 +1,11 @@
 """Holdfast: durable tasks for Python on PostgreSQL.
 
-    import holdfast as hf
+import holdfast as hf
 
-    app = hf.App("shop")
+app = hf.App("shop")
 
-    @app.action(queue="mail", max_retries=3, timeout="2m")
-    async def send_receipt(ctx: hf.Context, order_id: int) -> dict: ...
+@app.action(queue="mail", max_retries=3, timeout="2m")
+async def send_receipt(ctx: hf.Context, order_id: int) -> dict: ...
 """
 
 from holdfast.action import Action
@@ -16,7 +16,16 @@ from holdfast.core.classify import Rule
 from holdfast.core.path import replace_attempt_segment
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.signals import Fatal, Retry
-from holdfast.errors import Conflict, HoldfastError, Invalid, LeaseLost, NotFound, TaskFailed, Unavailable, WaitTimeout
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    Invalid,
+    LeaseLost,
+    NotFound,
+    TaskFailed,
+    Unavailable,
+    WaitTimeout,
+)
 from holdfast.settings import Settings
 from holdfast.worker.context import Context
 

@@ -169,7 +169,7 @@ def _decoder(types: dict[str, Any], *, takes_any: bool) -> Callable[[bytes], dic
     if takes_any or all(hint is Any for hint in types.values()):
         return msgspec.json.Decoder(dict[str, Any]).decode
     usable = {name: hint if _is_decodable(hint) else Any for name, hint in types.items()}
-    return msgspec.json.Decoder(TypedDict("Input", usable, total=False)).decode  # type: ignore[operator, return-value]
+    return msgspec.json.Decoder(TypedDict("Input", usable, total=False)).decode  # type: ignore[operator]
 
 
 def _is_decodable(hint: Any) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast.action import Action, Isolation, Signature
-from holdfast.client.client import Client
 from holdfast.client.blocking import SyncClient
+from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.classify import Rule
 from holdfast.core.duration import seconds_of
@@ -66,16 +66,20 @@ class App:
         retry: dict[str, Any] | None = None,
     ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
 
-    def action(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        """Register a function as an action of this app."""
-        if function is not None:
-            return self._register(function, {})
+    def action(self, *bare: Callable[..., Any], **options: Any) -> Any:
+        """Register a function as an action of this app: `@app.action` or `@app.action(queue=…)`."""
+        if bare:
+            return self._register(bare[0], {})
         return lambda decorated: self._register(decorated, options)
 
     def _register(self, function: Callable[..., Any], options: dict[str, Any]) -> Action[..., Any]:
         name = limits.valid_action(f"{self.name}.{options.get('name') or function.__name__}")
         if name in self.actions:
-            raise Invalid(f"The action {name} is registered twice.", code="action_exists", advice="Give one another name.")
+            raise Invalid(
+                f"The action {name} is registered twice.",
+                code="action_exists",
+                advice="Give one another name.",
+            )
         action = Action(
             name=name,
             function=function,
@@ -117,10 +121,14 @@ def _isolation(function: Callable[..., Any], asked: str | None) -> Isolation:
         isolation = Isolation(asked)
     except ValueError:
         choices = ", ".join(Isolation)
-        raise Invalid(f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}.") from None
+        raise Invalid(
+            f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
+        ) from None
     if isolation is Isolation.COROUTINE and not is_async:
         raise Invalid(
-            f"{function.__qualname__} is not `async def`.", code="invalid_action", advice='Use isolation="thread".'
+            f"{function.__qualname__} is not `async def`.",
+            code="invalid_action",
+            advice='Use isolation="thread".',
         )
     if isolation is Isolation.THREAD and is_async:
         raise Invalid(

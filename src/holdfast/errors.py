@@ -36,9 +36,7 @@ class HoldfastError(Exception):
         return (_rebuild, (type(self), self.detail, self.code, self.advice, self.fields))
 
 
-def _rebuild(
-    kind: type[HoldfastError], detail: str, code: str, advice: str, fields: dict[str, Any]
-) -> HoldfastError:
+def _rebuild(kind: type[HoldfastError], detail: str, code: str, advice: str, fields: dict[str, Any]) -> HoldfastError:
     return kind(detail, code=code, advice=advice, **fields)
 
 

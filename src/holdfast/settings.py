@@ -24,17 +24,13 @@ _MEBIBYTE = 1024 * 1024
 class WorkerSettings:
     """How workers claim, hold and give up work."""
 
-    lease_seconds: float = setting(
-        10.0, "How long a claim holds without a heartbeat.", lowest=0.3, highest=3600
-    )
+    lease_seconds: float = setting(10.0, "How long a claim holds without a heartbeat.", lowest=0.3, highest=3600)
     heartbeat_seconds: float = setting(
         3.0, "How often leases are extended; at most a third of lease_seconds.", lowest=0.1, highest=1200
     )
     slots: int = setting(100, "Attempts one worker process runs at once.", lowest=1, highest=100_000)
     processes: int = setting(1, "Worker processes under one parent.", lowest=1, highest=1024)
-    poll_seconds: float = setting(
-        1.0, "The longest wait for work when no wake-up arrives.", lowest=0.01, highest=300
-    )
+    poll_seconds: float = setting(1.0, "The longest wait for work when no wake-up arrives.", lowest=0.01, highest=300)
     shutdown_seconds: float = setting(30.0, "How long a stopping worker lets attempts finish.", highest=86400)
     cancel_grace_seconds: float = setting(
         10.0, "How long a canceled or timed-out attempt may clean up before it is forced.", highest=86400
@@ -62,9 +58,7 @@ class LoopSettings:
     reconcile_seconds: float = setting(
         0.5, "Pause between passes over due retries and delayed tasks.", lowest=0.01, highest=3600
     )
-    vacuum_seconds: float = setting(
-        5.0, "Pause between vacuums of the live table.", lowest=0.1, highest=86400
-    )
+    vacuum_seconds: float = setting(5.0, "Pause between vacuums of the live table.", lowest=0.1, highest=86400)
     retention_days: float = setting(30.0, "How long completed work is kept.", lowest=0.01, highest=36500)
 
 
@@ -103,9 +97,7 @@ class LimitSettings:
     """The largest bodies that are accepted."""
 
     input_bytes_max: int = setting(_MEBIBYTE, "Encoded input of one task.", lowest=1, highest=256 * _MEBIBYTE)
-    output_bytes_max: int = setting(
-        8 * _MEBIBYTE, "Encoded output of one task.", lowest=1, highest=256 * _MEBIBYTE
-    )
+    output_bytes_max: int = setting(8 * _MEBIBYTE, "Encoded output of one task.", lowest=1, highest=256 * _MEBIBYTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +111,7 @@ class WakeSettings:
         is_secret=True,
         aliases=("REDIS_URL", "TASK_TRACKING_REDIS_URL"),
     )
-    redis_key_prefix: str = setting(
-        "holdfast", "Prefix of Redis keys.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
-    )
+    redis_key_prefix: str = setting("holdfast", "Prefix of Redis keys.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",))
     sqs_queue_url: str | None = setting(
         None, "SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
     )
@@ -176,9 +166,7 @@ class Settings:
             )
 
     @classmethod
-    def load(
-        cls, environ: Mapping[str, str], *, toml_path: Path | None = None, **overrides: object
-    ) -> Settings:
+    def load(cls, environ: Mapping[str, str], *, toml_path: Path | None = None, **overrides: object) -> Settings:
         """Read the settings of this process; `overrides` go by flat name, as `lease_seconds=5`.
 
         An override of `None` counts as not given. Without `toml_path`, HOLDFAST_CONFIG names the file; else a

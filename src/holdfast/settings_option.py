@@ -78,9 +78,7 @@ class Option:
 
     def _refusal(self, value: object, why: str, *, source: str) -> InvalidSettings:
         shown = "" if self.is_secret else f" is {str(value)[:80]!r}"
-        return InvalidSettings(
-            f"{source}{shown}: {why}.", advice=f"It sets {self.key}: {self.doc}", setting=self.key
-        )
+        return InvalidSettings(f"{source}{shown}: {why}.", advice=f"It sets {self.key}: {self.doc}", setting=self.key)
 
 
 def setting(
@@ -117,9 +115,7 @@ def options_of(cls: type, *, section: str = "") -> tuple[Option, ...]:
             continue
         said = dict(field.metadata["option"])
         flat_name = said.pop("flat_name") or field.name
-        found.append(
-            Option(section=section, field=field.name, flat_name=flat_name, default=field.default, **said)
-        )
+        found.append(Option(section=section, field=field.name, flat_name=flat_name, default=field.default, **said))
     return tuple(found)
 
 

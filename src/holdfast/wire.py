@@ -37,15 +37,15 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
     # A NUL reaches JSON as this escape; jsonb and every text column refuse it, so it stops here.
     if b"\\u0000" in encoded and _holds_nul(value):
         raise Invalid(
-            f"The {what} contains a NUL character.", code="payload_has_nul", advice="Remove it or send base64."
+            f"The {what} contains a NUL character.",
+            code="payload_has_nul",
+            advice="Remove it or send base64.",
         )
     if encoded.count(b"[") + encoded.count(b"{") > DEPTH_MAX and _depth(encoded) > DEPTH_MAX:
         raise _too_deep(what)
     # msgspec writes NaN and infinities as null, silently changing the value.
     if b"null" in encoded and _holds_nonfinite(value):
-        raise Invalid(
-            f"The {what} contains NaN or an infinity, which JSON cannot carry.", code="payload_not_finite"
-        )
+        raise Invalid(f"The {what} contains NaN or an infinity, which JSON cannot carry.", code="payload_not_finite")
     return encoded
 
 

@@ -49,12 +49,8 @@ def test_a_base_of_zero_never_waits():
     jitter_factor=st.floats(0, 0.99),
     jitter=st.floats(0, 1),
 )
-def test_any_pause_is_finite_and_within_its_bound(
-    retry_count, base, multiplier, maximum, jitter_factor, jitter
-):
-    seconds = pause(
-        retry_count, jitter, base=base, multiplier=multiplier, maximum=maximum, jitter_factor=jitter_factor
-    )
+def test_any_pause_is_finite_and_within_its_bound(retry_count, base, multiplier, maximum, jitter_factor, jitter):
+    seconds = pause(retry_count, jitter, base=base, multiplier=multiplier, maximum=maximum, jitter_factor=jitter_factor)
     assert math.isfinite(seconds)
     assert 0 <= seconds <= maximum * (1 + jitter_factor) * (1 + 1e-9)
 

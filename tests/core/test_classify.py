@@ -53,9 +53,7 @@ def test_a_message_is_classified_by_its_pattern(message, reason):
 
 
 @pytest.mark.parametrize("final", NON_RETRIABLE_MESSAGES)
-@pytest.mark.parametrize(
-    "passing", [pattern for pattern, reason in PATTERNS.items() if reason not in NOT_RETRIABLE]
-)
+@pytest.mark.parametrize("passing", [pattern for pattern, reason in PATTERNS.items() if reason not in NOT_RETRIABLE])
 def test_a_final_pattern_wins_over_a_passing_one(final, passing):
     assert not classify(a_failure(f"{passing}: {final}")).is_retriable
 

@@ -48,9 +48,7 @@ def test_what_passes_a_bound_is_refused_with_its_own_code(check, code, value):
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize(
-    ("check", "value"), [(check, value) for check, values in ACCEPTED for value in values]
-)
+@pytest.mark.parametrize(("check", "value"), [(check, value) for check, values in ACCEPTED for value in values])
 def test_what_keeps_its_bound_is_returned(check, value):
     assert check(value) == value
 

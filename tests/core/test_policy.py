@@ -87,9 +87,7 @@ def test_a_stored_policy_may_lack_fields_and_have_others():
     assert RetryPolicy.from_json({"max_retries": 7, "from_the_future": 1}) == RetryPolicy(max_retries=7)
 
 
-@pytest.mark.parametrize(
-    "stored", [{"max_retries": "x"}, {"rules": 1}, {"rules": [1]}, {"rules": [{"code": 4}]}]
-)
+@pytest.mark.parametrize("stored", [{"max_retries": "x"}, {"rules": 1}, {"rules": [1]}, {"rules": [{"code": 4}]}])
 def test_a_damaged_policy_is_refused(stored):
     with pytest.raises(Invalid):
         RetryPolicy.from_json(stored)

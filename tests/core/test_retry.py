@@ -123,9 +123,7 @@ def test_no_sequence_of_outcomes_exceeds_the_budgets(outcomes, max_retries, max_
     spent = {"retries": 0, "losses": 0}
     attempts = 1
     for kind in outcomes:
-        answer = decided(
-            kind(failure), jitter=jitter, max_retries=max_retries, max_losses=max_losses, **spent
-        )
+        answer = decided(kind(failure), jitter=jitter, max_retries=max_retries, max_losses=max_losses, **spent)
         if isinstance(answer, Stop):
             assert spent["losses"] == max_losses if kind is Lost else spent["retries"] == max_retries
             break

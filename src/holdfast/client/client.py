@@ -66,9 +66,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         self._place = await asyncio.to_thread(find_place, self._settings, self._url)
-        self._opened = await Engine(
-            self._place.url, self._settings, migrates=self._place.is_embedded
-        ).__aenter__()
+        self._opened = await Engine(self._place.url, self._settings, migrates=self._place.is_embedded).__aenter__()
         self._waits = Results(self._opened.database)
         return self
 
@@ -85,7 +83,11 @@ class Client:
     @property
     def engine(self) -> Engine:
         if self._opened is None:
-            raise Invalid("The client is not open.", code="client_closed", advice="Use `async with app.client() as client:`.")
+            raise Invalid(
+                "The client is not open.",
+                code="client_closed",
+                advice="Use `async with app.client() as client:`.",
+            )
         return self._opened
 
     async def enqueue(
@@ -99,12 +101,21 @@ class Client:
         return Task(self, str(accepted.task_ids[0]))
 
     async def enqueue_many(
-        self, action: Action[P, R] | Bound[P, R] | str, inputs: Iterable[Mapping[str, Any]], /, *, connection: Any = None
+        self,
+        action: Action[P, R] | Bound[P, R] | str,
+        inputs: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        connection: Any = None,
     ) -> list[Task]:
         """Hand in many tasks of one action: all of them, or none if one is refused."""
         bound = self._bound(action)
         if bound.options.key is not None:
-            raise Invalid("One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one.")
+            raise Invalid(
+                "One key cannot stand for many tasks.",
+                code="invalid_key",
+                advice="Enqueue keyed tasks one by one.",
+            )
         encoded = [self._encode(bound, given) for given in inputs]
         if not encoded:
             return []
@@ -133,7 +144,8 @@ class Client:
             return await asyncio.wait_for(self._waits.wait(_number(task_id)), seconds)
         except TimeoutError:
             raise WaitTimeout(
-                f"Task {task_id} has not ended after {seconds:g} s.", advice=f"See `holdfast task why {task_id}`."
+                f"Task {task_id} has not ended after {seconds:g} s.",
+                advice=f"See `holdfast task why {task_id}`.",
             ) from None
 
     async def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:
@@ -182,7 +194,7 @@ class Client:
             return NotFound(f"There is no task {number}.", code="task_not_found")
         return Conflict(f"Task {number} is already {row['state']}.", code="task_over", state=row["state"])
 
-    def _bound(self, action: Action[P, R] | Bound[P, R] | str) -> Bound[Any, Any]:
+    def _bound(self, action: Action[..., Any] | Bound[..., Any] | str) -> Bound[Any, Any]:
         if isinstance(action, str):
             known = self._actions.get(action)
             if known is None:
@@ -196,9 +208,7 @@ class Client:
 
     def _encode(self, bound: Bound[Any, Any], given: Mapping[str, Any]) -> bytes:
         bound.action.signature.check(bound.action.name, given)
-        return wire.encode(
-            given, bytes_max=self._settings.limits.input_bytes_max, what=f"input of {bound.action.name}"
-        )
+        return wire.encode(given, bytes_max=self._settings.limits.input_bytes_max, what=f"input of {bound.action.name}")
 
     async def _accept(
         self, bound: Bound[Any, Any], inputs: Sequence[bytes], keys: list[str] | None, connection: Any

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, NotFound
-from holdfast.store.database import CONNECTION_ERRORS, Database
+from holdfast.errors import NotFound
+from holdfast.store.database import AWAY, Database
 from holdfast.store.statements import sql
 from holdfast.wake.bell import DONE_CHANNEL
 from holdfast.wake.listener import Listener
@@ -89,7 +89,7 @@ class Results:
             self._look.clear()
             try:
                 await self._check(list(self._waiting))
-            except (HoldfastError, TimeoutError, *CONNECTION_ERRORS):
+            except AWAY:
                 continue
 
     async def _check(self, task_ids: list[int]) -> None:

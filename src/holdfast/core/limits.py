@@ -53,9 +53,7 @@ def valid_key(key: object) -> str:
     """Accept an idempotency key: 1 to 256 printable characters, not only spaces."""
     if not isinstance(key, str) or not key.strip() or not key.isprintable() or len(key) > KEY_CHARACTERS_MAX:
         limit = f"1 to {KEY_CHARACTERS_MAX} printable characters, not blank"
-        raise _refusal(
-            "invalid_key", "key", key, limit, "Use a stable name of the request, such as an order id."
-        )
+        raise _refusal("invalid_key", "key", key, limit, "Use a stable name of the request, such as an order id.")
     return key
 
 
@@ -153,9 +151,7 @@ def _valid_name(field: str, name: object) -> str:
 
 def _valid_tag(tag: object) -> str:
     if not isinstance(tag, str) or not tag.strip() or not tag.isprintable() or len(tag) > TAG_CHARACTERS_MAX:
-        raise _refusal(
-            "invalid_tag", "tag", tag, f"1 to {TAG_CHARACTERS_MAX} printable characters, not blank"
-        )
+        raise _refusal("invalid_tag", "tag", tag, f"1 to {TAG_CHARACTERS_MAX} printable characters, not blank")
     return tag
 
 
@@ -172,6 +168,4 @@ def _is_readable(text: str) -> bool:
 def _refusal(code: str, field: str, value: object, limit: str, advice: str = "") -> Invalid:
     shown = repr(value[:80] if isinstance(value, str) else value)
     shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-    return Invalid(
-        f"The {field} must be {limit}, not {shown}.", code=code, advice=advice, field=field, limit=limit
-    )
+    return Invalid(f"The {field} must be {limit}, not {shown}.", code=code, advice=advice, field=field, limit=limit)

@@ -82,9 +82,7 @@ class _Budget:
     is_loss: bool
 
     @classmethod
-    def of(
-        cls, policy: RetryPolicy, outcome: Failed | TimedOut | Lost, *, retries: int, losses: int
-    ) -> _Budget:
+    def of(cls, policy: RetryPolicy, outcome: Failed | TimedOut | Lost, *, retries: int, losses: int) -> _Budget:
         if isinstance(outcome, Lost):
             return cls(spent=losses, limit=policy.max_losses, is_loss=True)
         return cls(spent=retries, limit=policy.max_retries, is_loss=False)

@@ -55,9 +55,7 @@ TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType(
             {TaskState.QUEUED, TaskState.SKIPPED, TaskState.UPSTREAM_FAILED, TaskState.CANCELED}
         ),
         TaskState.QUEUED: frozenset({TaskState.RUNNING, TaskState.CANCELED}),
-        TaskState.RUNNING: frozenset(
-            {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.QUEUED}
-        ),
+        TaskState.RUNNING: frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.QUEUED}),
         TaskState.FAILED: frozenset({TaskState.QUEUED, TaskState.CANCELED, TaskState.BLOCKED}),
         TaskState.COMPLETED: frozenset({TaskState.BLOCKED}),
         TaskState.CANCELED: frozenset(),
@@ -81,9 +79,7 @@ RETRYING_TRANSITIONS: frozenset[TaskState] = frozenset({TaskState.QUEUED, TaskSt
 
 ATTEMPT_TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = MappingProxyType(
     {
-        state: frozenset(AttemptState) - {AttemptState.RUNNING}
-        if state is AttemptState.RUNNING
-        else frozenset()
+        state: frozenset(AttemptState) - {AttemptState.RUNNING} if state is AttemptState.RUNNING else frozenset()
         for state in AttemptState
     }
 )
@@ -159,9 +155,7 @@ def diagram() -> str:
     lines = ["stateDiagram-v2", "    [*] --> blocked", "    [*] --> queued"]
     for from_, targets in TASK_TRANSITIONS.items():
         revivals = REDRIVE_TRANSITIONS.get(from_, frozenset())
-        lines += [
-            f"    {from_} --> {to}{_note(from_, to, is_redrive=to in revivals)}" for to in sorted(targets)
-        ]
+        lines += [f"    {from_} --> {to}{_note(from_, to, is_redrive=to in revivals)}" for to in sorted(targets)]
     lines += [f"    {state} --> [*]" for state in TaskState if state in TERMINAL]
     return "\n".join(lines) + "\n"
 

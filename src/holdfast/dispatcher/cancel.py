@@ -24,7 +24,13 @@ class Cancellation:
 
 
 async def cancel(
-    database: Database, tenant_id: int, task_ids: Sequence[int], *, grace_seconds: float, reason: str, actor: str
+    database: Database,
+    tenant_id: int,
+    task_ids: Sequence[int],
+    *,
+    grace_seconds: float,
+    reason: str,
+    actor: str,
 ) -> Cancellation:
     rows = await database.fetch(_CANCEL, list(task_ids), tenant_id, grace_seconds, reason, actor)
     return Cancellation(

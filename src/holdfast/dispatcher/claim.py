@@ -108,12 +108,12 @@ class Claimer:
             rooms[queue_id] = _room(row)
         allowed, spent = [], dict.fromkeys(rooms, 0)
         for take in takes:
-            queue_id = self._limited.get(take.lane_id)
-            count = take.count if queue_id is None else min(take.count, rooms[queue_id] - spent[queue_id])
+            limited = self._limited.get(take.lane_id)
+            count = take.count if limited is None else min(take.count, rooms[limited] - spent[limited])
             if count > 0:
                 allowed.append(replace(take, count=count))
-                if queue_id is not None:
-                    spent[queue_id] += count
+                if limited is not None:
+                    spent[limited] += count
         return await self._spend(session, allowed, spent)
 
     async def _spend(self, session: Session, takes: list[Take], spent: dict[int, int]) -> list[Take]:

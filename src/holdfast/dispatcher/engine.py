@@ -15,7 +15,13 @@ class Engine:
     """Open it with `async with Engine(url, settings) as engine`."""
 
     def __init__(
-        self, url: str, settings: Settings, *, sessions_max: int = 10, migrates: bool = False, tap: Tap | None = None
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        sessions_max: int = 10,
+        migrates: bool = False,
+        tap: Tap | None = None,
     ) -> None:
         self.settings = settings
         self.database = Database(url, sessions_max=sessions_max, tap=tap)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
@@ -23,7 +24,15 @@ _SETTLE_OTHERWISE = sql("settle_otherwise")
 _FIND_SETTLED = sql("find_settled")
 _FIND_WINNER = sql("find_winner")
 
-_WINNERS = {"q": "queued", "v": "reserved", "r": "running", "w": "waiting", "c": "completed", "f": "failed", "x": "canceled"}
+_WINNERS = {
+    "q": "queued",
+    "v": "reserved",
+    "r": "running",
+    "w": "waiting",
+    "c": "completed",
+    "f": "failed",
+    "x": "canceled",
+}
 _NOTHING = Failure(code="", message="")
 
 
@@ -31,7 +40,9 @@ async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) 
     """Settle a batch. The caller's transaction commits it, and wakes `lanes` and `awaited` afterwards."""
     completed = [report for report in reports if type(report.outcome) is Completed]
     others = [report for report in reports if type(report.outcome) is not Completed]
-    accepted, awaited, lanes = 0, [], []
+    accepted = 0
+    awaited: list[int] = []
+    lanes: list[int] = []
     if completed:
         row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
         accepted += row["accepted"]
@@ -102,9 +113,9 @@ async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal
     return refused
 
 
-def _winner_text(row: object) -> str:
+def _winner_text(row: Any) -> str:
     if row is None:
         return "the task does not exist"
-    state, attempt, worker_id = row  # type: ignore[misc]
+    state, attempt, worker_id = row
     by = f" by worker {worker_id}" if worker_id is not None else ""
     return f"attempt {attempt} is {_WINNERS[state]}{by}"

@@ -20,7 +20,9 @@ from holdfast.errors import HoldfastError, Unavailable
 MINIMUM_VERSION = 150000
 CONNECT_SECONDS_MAX = 10.0
 
-CONNECTION_ERRORS: tuple[type[Exception], ...] = (
+AWAY: tuple[type[Exception], ...] = (
+    Unavailable,
+    TimeoutError,
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -92,7 +94,7 @@ class Session:
     async def close(self) -> None:
         try:
             await self.connection.close(timeout=2)
-        except (*CONNECTION_ERRORS, TimeoutError):
+        except AWAY:
             self.connection.terminate()
 
 
@@ -119,7 +121,7 @@ class Database:
             )
             async with self._pool.acquire(timeout=CONNECT_SECONDS_MAX) as connection:
                 _check_version(connection.get_server_version())
-        except (*CONNECTION_ERRORS, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+        except (*AWAY, asyncpg.PostgresError, ValueError) as error:
             raise unreachable(self.url, error) from error
         return self
 
@@ -128,14 +130,14 @@ class Database:
             pool, self._pool = self._pool, None
             try:
                 await asyncio.wait_for(pool.close(), 5)
-            except (TimeoutError, *CONNECTION_ERRORS):
+            except AWAY:
                 pool.terminate()
 
     async def connect(self) -> Session:
         """A session of its own, outside the pool: for a worker's exchange, heartbeats and LISTEN."""
         try:
             connection = await asyncpg.connect(self.url, **_options(self.url))
-        except (*CONNECTION_ERRORS, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+        except (*AWAY, asyncpg.PostgresError, ValueError) as error:
             raise unreachable(self.url, error) from error
         await _prepare(connection)
         return Session(connection, self.tap)
@@ -147,11 +149,11 @@ class Database:
             raise Unavailable("The database is not open.", code="database_closed")
         try:
             connection = await self._pool.acquire(timeout=CONNECT_SECONDS_MAX)
-        except (*CONNECTION_ERRORS, TimeoutError, asyncpg.PostgresError) as error:
+        except (*AWAY, asyncpg.PostgresError) as error:
             raise unreachable(self.url, error) from error
         try:
             yield Session(connection, self.tap)
-        except CONNECTION_ERRORS as error:
+        except AWAY as error:
             raise outcome_unknown(error) from error
         finally:
             await self._pool.release(connection)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from holdfast.errors import HoldfastError
-from holdfast.store.database import CONNECTION_ERRORS, Database, Session
+from holdfast.store.database import AWAY, Database, Session
 
 WAKE_CHANNEL = "holdfast_wake"
 DONE_CHANNEL = "holdfast_done"
@@ -53,7 +52,7 @@ class Bell:
             done, self._done = self._done, set()
             try:
                 await self._send(lanes, done)
-            except (HoldfastError, *CONNECTION_ERRORS, TimeoutError):
+            except AWAY:
                 # A lost ring costs time, never work: the poll finds what it announced.
                 self._session = None
                 return

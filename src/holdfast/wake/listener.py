@@ -7,8 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.errors import HoldfastError
-from holdfast.store.database import CONNECTION_ERRORS, Database, Session
+from holdfast.store.database import AWAY, Database, Session
 
 RECONNECT_SECONDS_MAX = 5.0
 
@@ -54,7 +53,7 @@ class Listener:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                     try:
                         session = await self._listen()
-                    except (HoldfastError, *CONNECTION_ERRORS, TimeoutError):
+                    except AWAY:
                         pause = min(pause * 2, RECONNECT_SECONDS_MAX)
                         continue
                     pause = 0.05

@@ -72,7 +72,7 @@ class Runner:
             return _verdict(held)
         except TimeoutError as error:
             return _timed_out(error, timeout)
-        except BaseException as error:  # noqa: BLE001 - this is the one place where user errors become data
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt | GeneratorExit):
                 raise
             return Failed(failure_of(error))
@@ -132,9 +132,17 @@ def _verdict(held: Held) -> Outcome:
     if held.verdict == CANCELED:
         return Canceled()
     if held.verdict in (INTERRUPTED, FENCED):
-        why = "The worker stopped before the attempt finished." if held.verdict == INTERRUPTED else "The lease was lost."
+        why = (
+            "The worker stopped before the attempt finished." if held.verdict == INTERRUPTED else "The lease was lost."
+        )
         return Lost(Failure(code="DAG_TASK_EXECUTION_LOST", message=why))
-    return Failed(Failure(code="DAG_TASK_EXECUTION_EXCEPTION", type="asyncio.CancelledError", message="The action cancelled itself."))
+    return Failed(
+        Failure(
+            code="DAG_TASK_EXECUTION_EXCEPTION",
+            type="asyncio.CancelledError",
+            message="The action cancelled itself.",
+        )
+    )
 
 
 def _timed_out(error: TimeoutError, timeout: float | None) -> Outcome:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
-from holdfast.errors import HoldfastError
-from holdfast.store.database import CONNECTION_ERRORS, Database, Session
+from holdfast.store.database import AWAY, Database, Session
 from holdfast.worker.held import Held, kill_at
 
 BEAT_SECONDS_MAX = 2.0
@@ -101,7 +100,7 @@ class Heart:
                     lease_seconds=self._lease_seconds,
                     health=self._health(),
                 )
-        except (HoldfastError, TimeoutError, *CONNECTION_ERRORS):
+        except AWAY:
             await self._drop_session()
             return
         self._last_beat = now

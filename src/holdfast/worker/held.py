@@ -19,7 +19,18 @@ FOREVER = float("inf")
 class Held:
     """One claimed attempt. `fence_at`: stop the work by then; `expires_at`: be dead by then; `deadline_at`: overrun."""
 
-    __slots__ = ("claimed", "deadline_at", "expires_at", "fence_at", "is_started", "policy", "renewed_at", "stop", "task", "verdict")
+    __slots__ = (
+        "claimed",
+        "deadline_at",
+        "expires_at",
+        "fence_at",
+        "is_started",
+        "policy",
+        "renewed_at",
+        "stop",
+        "task",
+        "verdict",
+    )
 
     def __init__(self, claimed: Claimed, policy: RetryPolicy, *, sent_at: float, lease_seconds: float) -> None:
         self.claimed = claimed

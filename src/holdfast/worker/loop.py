@@ -24,9 +24,9 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Claimed, Report, report_of
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.store.database import CONNECTION_ERRORS, Session
+from holdfast.store.database import AWAY, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
@@ -122,9 +122,7 @@ class Worker:
 
     async def _register(self) -> None:
         for action in self.actions.values():
-            await self.engine.catalog.declare(
-                DEFAULT_TENANT_ID, action.name, action.queue, action.policy, self.version
-            )
+            await self.engine.catalog.declare(DEFAULT_TENANT_ID, action.name, action.queue, action.policy, self.version)
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
@@ -174,11 +172,9 @@ class Worker:
                 recovered = await held_by(self._session, self.worker_id, [*self._held])
                 await self._start_all(recovered, sent_at)
                 want = self._want()
-            done = await exchange(
-                self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at
-            )
+            done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
             await self._start_all(done.claimed, sent_at)
-        except (Unavailable, TimeoutError, *CONNECTION_ERRORS) as error:
+        except AWAY as error:
             await self._lose_session(error)
             return False
         del self._reports[: len(reports)]

@@ -47,9 +47,7 @@ else:
 class User:
     """Another process that starts or attaches to the server of a home and stays until told."""
 
-    def __init__(
-        self, home: Path, *, python: str = sys.executable, uid: int | None = None, **environment: str
-    ):
+    def __init__(self, home: Path, *, python: str = sys.executable, uid: int | None = None, **environment: str):
         self.process = subprocess.Popen(
             [python, "-c", USER_PROGRAM, str(home), json.dumps(THROW_AWAY)],
             stdin=subprocess.PIPE,

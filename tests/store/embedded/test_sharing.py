@@ -10,9 +10,7 @@ from pathlib import Path
 from holdfast.store.embedded.server import start, status
 
 
-def test_a_first_start_makes_a_durable_database_and_a_second_one_finds_it(
-    new_home, query, wait_until, is_stopped
-):
+def test_a_first_start_makes_a_durable_database_and_a_second_one_finds_it(new_home, query, wait_until, is_stopped):
     first = start(new_home)
     assert (first.how, status(new_home).is_running) == ("started", True)
     assert query(first.url, "select current_database()") == "holdfast"

@@ -33,9 +33,7 @@ DEFAULTS: Mapping[str, str] = {
     "log_min_messages": "warning",
     "logging_collector": "off",
 }
-OURS = frozenset(
-    {"listen_addresses", "port", "unix_socket_directories", "data_directory", "config_file", "hba_file"}
-)
+OURS = frozenset({"listen_addresses", "port", "unix_socket_directories", "data_directory", "config_file", "hba_file"})
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -61,9 +59,7 @@ def create_data(
         command = [str(tools.directory / program), *flags]
         seconds_max = max(0.1, deadline - time.monotonic())
         try:
-            done = accounts.run(
-                command, account=account, seconds_max=seconds_max, stdin=stdin, keep_open=[lock]
-            )
+            done = accounts.run(command, account=account, seconds_max=seconds_max, stdin=stdin, keep_open=[lock])
         except subprocess.TimeoutExpired as expired:
             raise TimeoutError from expired
         if done.returncode != 0:

@@ -44,9 +44,7 @@ def read_record(place: Place) -> Record | None:
     return record if record.root == str(place.root) else None
 
 
-def launch(
-    place: Place, settings: Mapping[str, str], *, account: Account | None, lock: int, deadline: float
-) -> Record:
+def launch(place: Place, settings: Mapping[str, str], *, account: Account | None, lock: int, deadline: float) -> Record:
     """Start the server of a place and return when it accepts connections.
 
     `lock` is the server lock, taken: from here on it belongs to every process of the new server.

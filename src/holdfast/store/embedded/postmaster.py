@@ -96,9 +96,7 @@ def _command(pid: int) -> list[str]:
         except OSError:
             return []
         return [os.fsdecode(word) for word in raw.split(b"\0") if word]
-    listed = subprocess.run(
-        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return listed.stdout.split()
 
 

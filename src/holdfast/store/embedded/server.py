@@ -78,9 +78,7 @@ def default_home() -> Path:
     return (folder if folder.is_absolute() else Path("~/.local/share").expanduser()) / "holdfast"
 
 
-def start(
-    home: Path, *, settings: Mapping[str, str] | None = None, start_seconds_max: float = 60
-) -> EmbeddedServer:
+def start(home: Path, *, settings: Mapping[str, str] | None = None, start_seconds_max: float = 60) -> EmbeddedServer:
     """Return the running server of a home, started if need be.
 
     `settings` are PostgreSQL's own and hold for the server this call starts; one that runs keeps its own.
