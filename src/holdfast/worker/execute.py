@@ -94,7 +94,7 @@ class Runner:
         if value is None:
             return _NO_OUTPUT
         try:
-            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what=f"output of {action.name}"))
+            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what="output"))
         except HoldfastError as error:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
