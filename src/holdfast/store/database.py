@@ -34,6 +34,9 @@ BROKEN: tuple[type[Exception], ...] = (
 AWAY: tuple[type[Exception], ...] = (Unavailable, TimeoutError, *BROKEN)
 """The same for callers that repeat: also what this module makes of it."""
 
+TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
+"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
+
 _OPTIONS: dict[str, Any] = {
     "timeout": CONNECT_SECONDS_MAX,
     "command_timeout": 60,
