@@ -34,6 +34,9 @@ BROKEN: tuple[type[Exception], ...] = (
 AWAY: tuple[type[Exception], ...] = (Unavailable, TimeoutError, *BROKEN)
 """The same for callers that repeat: also what this module makes of it."""
 
+REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+"""A value or a row the database does not accept; repeating cannot help."""
+
 _OPTIONS: dict[str, Any] = {
     "timeout": CONNECT_SECONDS_MAX,
     "command_timeout": 60,
