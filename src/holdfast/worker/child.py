@@ -24,6 +24,7 @@ from holdfast.load import load_app
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
 from holdfast.worker.fuse import Fuse
+from holdfast.worker.isolated import Isolated
 from holdfast.worker.lifeline import Lifeline
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Ending, Orders
@@ -98,6 +99,7 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
                 slots=orders.slots,
                 name=orders.name,
                 version=app.version,
+                isolator=Isolated(orders),
                 publish=_publisher(board, settings.worker.lease_seconds),
                 exit_process=lambda: leave(Ending.OVERDUE),
             )

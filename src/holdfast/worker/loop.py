@@ -26,7 +26,7 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Claimed, Report, report_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
@@ -65,6 +65,8 @@ class Worker:
         exit_process: Callable[[], None] | None = None,
     ) -> None:
         settings = engine.settings.worker
+        if isolator is None:
+            _refuse_isolated(actions)
         self.engine = engine
         self.actions = dict(actions)
         self.worker_id = 0
@@ -357,3 +359,13 @@ class Worker:
         if self._session is not None:
             await self._session.close()
         await self.engine.bell.flush()
+
+
+def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
+    """A process of its own has to import the app, so somebody must know where from."""
+    if isolated := sorted(name for name, action in actions.items() if action.isolation is Isolation.PROCESS):
+        raise Invalid(
+            f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",
+            code="isolation_needs_app",
+            advice="Start workers with `holdfast worker module:app`, or pass `isolator=Isolated(orders)`.",
+        )

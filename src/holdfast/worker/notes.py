@@ -49,7 +49,7 @@ class Notes:
         return bool(self._lines or self._progress)
 
     def add(self, claimed: Claimed, kind: str, detail: dict[str, Any]) -> None:
-        note = Note(claimed, kind, _encoded(detail))
+        note = Note(claimed, kind, encoded_note(detail))
         with self._lock:
             if kind == PROGRESS:
                 self._progress[claimed.lease_token] = note
@@ -89,7 +89,8 @@ class Notes:
                     self._lines.appendleft(note)
 
 
-def _encoded(detail: dict[str, Any]) -> str:
+def encoded_note(detail: dict[str, Any]) -> str:
+    """A note as JSON; what JSON cannot carry is left out, saying so."""
     try:
         return wire.encode(detail, bytes_max=NOTE_BYTES_MAX, what="note").decode()
     except Invalid as error:
