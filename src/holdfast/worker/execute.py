@@ -1,7 +1,7 @@
 """Execute: one claimed attempt becomes one outcome. User exceptions are data here and nowhere else.
 
-Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process. Cancelling
-comes from outside, with a verdict saying why; an attempt interrupted without one propagates.
+Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process.
+Cancelling comes from outside, with a verdict saying why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import HoldfastError
-from holdfast.store.catalog import Lane
+from holdfast.worker.attempts import InOwnContext
 from holdfast.worker.context import Context
 from holdfast.worker.held import Held
 
@@ -32,7 +32,7 @@ OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 class Isolator(Protocol):
     """Runs an attempt in a process of its own that can be killed."""
 
-    async def run(self, action: Action[..., Any], context: Context, held: Held) -> Outcome: ...
+    async def run(self, context: Context, held: Held) -> Outcome: ...
 
     async def close(self) -> None: ...
 
@@ -53,13 +53,14 @@ class Runner:
         self._output_bytes_max = output_bytes_max
         self._note = note
 
-    async def run(self, action: Action[..., Any], lane: Lane, held: Held) -> Outcome:
+    async def run(self, held: Held) -> Outcome:
         """Run one attempt to its outcome. Never raises for what user code does."""
+        action = held.action
         try:
             arguments = action.signature.decode(held.claimed.input)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
-        context = self._context(action, lane, held) if action.signature.wants_context else None
+        context = self.context(held) if action.signature.wants_context else None
         positional = () if context is None else (context,)
         timeout = held.policy.timeout_seconds
         try:
@@ -69,6 +70,8 @@ class Runner:
                 async with asyncio.timeout(timeout):
                     value = await self._call(action, positional, arguments, held)
         except asyncio.CancelledError:
+            if held.task is not None:
+                held.task.uncancel()
             return _verdict(held)
         except TimeoutError as error:
             return _timed_out(error, timeout)
@@ -82,7 +85,7 @@ class Runner:
         self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
     ) -> Any:
         if action.isolation is Isolation.COROUTINE:
-            return await action.function(*positional, **arguments)
+            return await InOwnContext(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
             call = asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda: action.function(*positional, **arguments)
@@ -94,18 +97,19 @@ class Runner:
         if value is None:
             return _NO_OUTPUT
         try:
-            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what=f"output of {action.name}"))
+            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what="output"))
         except HoldfastError as error:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
-    def _context(self, action: Action[..., Any], lane: Lane, held: Held) -> Context:
-        claimed = held.claimed
+    def context(self, held: Held) -> Context:
+        """What the attempt's code sees of itself."""
+        claimed, lane = held.claimed, held.lane
         held.stop = threading.Event()
         return Context(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
             tenant=lane.tenant,
-            action=action.name,
+            action=lane.action,
             queue=lane.queue,
             tags=tuple(claimed.tags or ()),
             _stop=held.stop,
@@ -117,7 +121,7 @@ _NO_OUTPUT = Completed(b"null")
 
 
 async def _to_the_end(call: asyncio.Future[Any], held: Held) -> Any:
-    """Wait for a thread, which nothing can stop: told to stop, it is still waited for, so it never runs beside a retry."""
+    """Wait for a thread, which nothing can stop: told to stop, it is still waited for; it never runs beside a retry."""
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:

@@ -105,7 +105,7 @@ class Heart:
             return
         self._last_beat = now
         for task_id in beat.renewed:
-            due[task_id].renew(now, self._lease_seconds)
+            due[task_id].renewed_at = now
         self._body.on_beat(beat)
 
     async def _drop_session(self) -> None:
@@ -117,5 +117,5 @@ class Heart:
     def _guard(self, entries: list[Held], now: float) -> None:
         if fenced := [entry for entry in entries if entry.fence_at <= now and entry.claimed.task_id in self._held]:
             self._body.on_fence(fenced)
-        if any(min(entry.expires_at, entry.deadline_at) <= now for entry in self._held.copy().values()):
+        if kill_at(list(self._held.values())) <= now:
             self._body.on_overdue()

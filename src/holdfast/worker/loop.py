@@ -30,6 +30,7 @@ from holdfast.store.database import AWAY, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held, kill_at
@@ -86,6 +87,7 @@ class Worker:
             output_bytes_max=engine.settings.limits.output_bytes_max,
             note=self._take_note,
         )
+        self._attempts = Attempts(self._attempt)
         self.ready = asyncio.Event()
         self.completed_count = 0
 
@@ -203,31 +205,34 @@ class Worker:
         catalog = self.engine.catalog
         if not all(catalog.knows(one.lane_id, one.policy_id) for one in claimed):
             await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed})
-        create_task, lease_seconds = self._loop.create_task, self._settings.lease_seconds
-        for one in claimed:
-            held = Held(one, catalog.policy(one.policy_id), sent_at=sent_at, lease_seconds=lease_seconds)
-            self._held[one.task_id] = held
-            held.task = create_task(self._attempt(held))
-        self._publish(kill_at(self._held.values()))
+        entries = [self._hold(one, sent_at) for one in claimed]
+        if not self._held:
+            self._publish(kill_at(entries))
+        self._held.update((entry.claimed.task_id, entry) for entry in entries)
+        self._attempts.start(entries)
+
+    def _hold(self, claimed: Claimed, sent_at: float) -> Held:
+        catalog = self.engine.catalog
+        lane = catalog.lane(claimed.lane_id)
+        policy = catalog.policy(claimed.policy_id)
+        return Held(claimed, self.actions[lane.action], lane, policy, self._settings.lease_seconds, sent_at)
 
     async def _attempt(self, held: Held) -> None:
-        claimed = held.claimed
-        lane = self.engine.catalog.lane(claimed.lane_id)
-        action = self.actions[lane.action]
+        """Run one attempt and queue its report."""
         held.is_started = True
         if (timeout := held.policy.timeout_seconds) is not None:
             held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
         outcome: Outcome
         if held.verdict is not None:
             outcome = Canceled() if held.verdict == CANCELED else Released()
-        elif action.isolation is Isolation.PROCESS:
+        elif held.action.isolation is Isolation.PROCESS:
             assert self._isolator is not None
-            outcome = await self._isolator.run(action, self._runner._context(action, lane, held), held)
+            outcome = await self._isolator.run(self._runner.context(held), held)
         else:
-            outcome = await self._runner.run(action, lane, held)
+            outcome = await self._runner.run(held)
         # A fenced attempt has no right to report: whatever it did, the reaper decides.
-        if self._held.pop(claimed.task_id, None) is not None and held.verdict != FENCED:
-            self._reports.append(report_of(claimed, outcome))
+        if self._held.pop(held.claimed.task_id, None) is not None and held.verdict != FENCED:
+            self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
 
     def _on_ring(self, _lanes: Sequence[int]) -> None:
@@ -262,11 +267,11 @@ class Worker:
 
     def _interrupt(self, entries: Any, verdict: str) -> None:
         for held in list(entries):
-            if held.verdict is None and held.task is not None:
+            if held.verdict is None:
                 held.verdict = verdict
                 if held.stop is not None:
                     held.stop.set()
-                if held.is_started:
+                if held.task is not None:
                     held.task.cancel()
 
     async def _wind_down(self) -> None:
