@@ -1,3 +1,12 @@
+-- name: lock_tasks
+-- Lock a mixed batch in one order before its two settling statements do: a heartbeat locks the same rows in that order,
+-- so neither ever waits for the other in a circle.
+select t.task_id
+from holdfast.live t
+where t.task_id = any($1::bigint[])
+order by t.task_id
+for update of t;
+
 -- name: settle_completed
 -- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
 -- lease matches no row. Answers how many were accepted and which of them somebody waits for.
