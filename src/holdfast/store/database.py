@@ -46,6 +46,9 @@ AWAY: tuple[type[Exception], ...] = (
 REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """A value or a row the database does not accept; repeating cannot help."""
 
+TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
+"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
+
 _OPTIONS: dict[str, Any] = {
     "timeout": CONNECT_SECONDS_MAX,
     "command_timeout": 60,
