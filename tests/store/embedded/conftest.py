@@ -49,9 +49,7 @@ else:
 class User:
     """Another process that starts or attaches to the server of a home and stays until told."""
 
-    def __init__(
-        self, home: Path, *, python: str = sys.executable, uid: int | None = None, **options: Any
-    ) -> None:
+    def __init__(self, home: Path, *, python: str = sys.executable, uid: int | None = None, **options: Any) -> None:
         self.process = subprocess.Popen(
             [python, "-c", USER_PROGRAM, str(home), json.dumps(THROW_AWAY)],
             stdin=subprocess.PIPE,

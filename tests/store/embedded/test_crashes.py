@@ -17,9 +17,7 @@ from holdfast.store.embedded import account, binaries, cluster, locks, postmaste
 from holdfast.store.embedded.server import start, status
 
 pytestmark = pytest.mark.crash
-on_linux = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells a process of its parent's death"
-)
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
 
 
 def test_the_server_outlives_its_killed_starter_and_stops_cleanly_after_the_last_user(
@@ -108,9 +106,7 @@ def test_a_terminated_keeper_stops_the_server_in_good_order(home, user, processe
 
 
 @pytest.mark.parametrize("stranger", [["sleep", "60"], ["true"]], ids=["running", "ended but not collected"])
-def test_the_process_id_of_a_killed_server_may_be_in_use(
-    home, throw_away, user, processes, kill, wait_until, stranger
-):
+def test_the_process_id_of_a_killed_server_may_be_in_use(home, throw_away, user, processes, kill, wait_until, stranger):
     first = user(home)
     first.answer()
     kill(processes(home)["postmaster"])

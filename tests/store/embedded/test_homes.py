@@ -15,9 +15,7 @@ as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write 
 
 
 @pytest.mark.parametrize("name", ["with a space & more", "päth-ключ", "one,two", 'a"b', "long-" * 40])
-def test_a_home_may_have_any_name(
-    folder, stopped_home, copy_home, throw_away, query, wait_until, is_stopped, name
-):
+def test_a_home_may_have_any_name(folder, stopped_home, copy_home, throw_away, query, wait_until, is_stopped, name):
     home = folder / name
     copy_home(stopped_home, home)
     server = start(home, settings=throw_away)
