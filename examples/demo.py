@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -132,6 +133,13 @@ class Show:
         return Group(self._bars, *(Text.from_markup(line) for line in self._news))
 
 
+async def until_ready(client: hf.Client) -> None:
+    """Both workers register before work comes, so that the show is the same every time."""
+    present = "select count(*)::int from holdfast.worker where state = 'active' and beat_at > holdfast.instant() - $1"
+    while await client.engine.database.fetchval(present, timedelta(seconds=5)) < 2:
+        await asyncio.sleep(0.05)
+
+
 async def enqueue(client: hf.Client) -> list[str]:
     """A morning's work."""
     tasks = await client.enqueue_many(send_receipt, ({"order_id": order} for order in range(1, 141)))
@@ -139,7 +147,8 @@ async def enqueue(client: hf.Client) -> list[str]:
     tasks += await client.enqueue_many(
         charge, ({"order_id": order, "cents": 0 if order % 40 == 0 else 1999} for order in range(1, 101))
     )
-    tasks += await client.enqueue_many(monthly_report, ({"month": f"2026-{month:02}"} for month in range(1, 11)))
+    tasks += await client.enqueue_many(monthly_report, ({"month": f"2026-{month:02}"} for month in range(1, 13)))
+    tasks += await client.enqueue_many(monthly_report, ({"month": f"2025-{month:02}"} for month in range(1, 13)))
     return [task.task_id for task in tasks]
 
 
@@ -149,6 +158,7 @@ async def run(place: Place, console: Console) -> bool:
     crew = Crew(place.url)
     try:
         async with app.client() as client:
+            await until_ready(client)
             task_ids = await enqueue(client)
             console.print(f"[bold]{len(task_ids)} tasks[/] accepted, two workers at work.\n", highlight=False)
             await watch(client, crew, console, task_ids)
