@@ -76,8 +76,11 @@ class Claimer:
         while self._heads and len(claimed) < want:
             self._turn += 1
             takes = plan(self._heads, want - len(claimed), turn=self._turn)
-            allowed = await self._within_limits(session, takes) if self._limited else takes
-            got = await self._fetch(session, allowed)
+            if self._limited:
+                async with session.transaction():
+                    got = await self._fetch(session, await self._within_limits(session, takes))
+            else:
+                got = await self._fetch(session, takes)
             claimed += got
             if len(got) < sum(take.count for take in takes):
                 asked = {(take.lane_id, take.priority) for take in takes}

@@ -31,11 +31,23 @@ BROKEN: tuple[type[Exception], ...] = (
 )
 """What a server that restarts, vanishes or is full looks like on a connection."""
 
-AWAY: tuple[type[Exception], ...] = (Unavailable, TimeoutError, *BROKEN)
-"""The same for callers that repeat: also what this module makes of it."""
+AWAY: tuple[type[Exception], ...] = (
+    Unavailable,
+    TimeoutError,
+    *BROKEN,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientResourcesError,
+)
+"""For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
 
 REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """A value or a row the database does not accept; repeating cannot help."""
+
+TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
+"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
 _OPTIONS: dict[str, Any] = {
     "timeout": CONNECT_SECONDS_MAX,

@@ -19,6 +19,8 @@ from holdfast.dispatcher.leases import Claimed
 from holdfast.store.catalog import Lane
 
 FOREVER = float("inf")
+HAND_BACK_SECONDS = 2.0
+"""What a process whose attempt is overdue gets to hand back the rest before it is killed from outside."""
 
 
 class Held(msgspec.Struct, eq=False):
@@ -44,9 +46,19 @@ class Held(msgspec.Struct, eq=False):
         return self.renewed_at + self.lease_seconds * 0.8
 
     @property
+    def overdue_at(self) -> float:
+        """End the process by then: the lease is about to expire, or the attempt is past its limit and grace."""
+        return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at)
+
+    @property
     def kill_at(self) -> float:
         """Be dead by then."""
-        return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at)
+        return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at + HAND_BACK_SECONDS)
+
+
+def overdue_at(held: Iterable[Held]) -> float:
+    """When this process should end by itself, if nothing changes until then."""
+    return min((entry.overdue_at for entry in held), default=FOREVER)
 
 
 def kill_at(held: Iterable[Held]) -> float:

@@ -12,6 +12,7 @@ import logging
 import os
 import platform
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,7 @@ log = logging.getLogger("holdfast.worker")
 
 RECONNECT_SECONDS_MAX = 5.0
 THREADS_MAX = 256
+INTERRUPT_SECONDS_MAX = 5.0
 
 
 class Worker:
@@ -57,7 +59,7 @@ class Worker:
         name: str = "",
         version: str = "",
         isolator: Isolator | None = None,
-        publish: Callable[[float], None] | None = None,
+        publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
     ) -> None:
         settings = engine.settings.worker
@@ -69,7 +71,8 @@ class Worker:
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
         self._settings = settings
-        self._publish = publish or (lambda _kill_at: None)
+        self._publish = publish or (lambda _worker_id, _kill_at: None)
+        self._publishing = threading.Lock()
         self._exit_process = exit_process
         self._held: dict[int, Held] = {}
         self._reports: list[Report] = []
@@ -77,6 +80,7 @@ class Worker:
         self._signal = asyncio.Event()
         self._may_have_work = True
         self._is_stopping = False
+        self._finish_by = FOREVER
         self._is_draining = False
         self._session: Session | None = None
         self._threads = ThreadPoolExecutor(min(self.slots, THREADS_MAX), "holdfast-action")
@@ -91,10 +95,17 @@ class Worker:
         self.ready = asyncio.Event()
         self.completed_count = 0
 
-    def stop(self) -> None:
-        """Take no more work; finish what runs, within the shutdown time, and leave."""
+    def stop(self, *, within_seconds: float | None = None) -> None:
+        """Take no more work; finish what runs, within the shutdown time or less, and leave."""
         self._is_stopping = True
+        seconds = self._settings.shutdown_seconds if within_seconds is None else within_seconds
+        self._finish_by = min(self._finish_by, time.monotonic() + seconds)
         self._signal.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no attempt runs: after `run`, a thread that would not stop may be left."""
+        return not self._held
 
     async def run(self) -> None:
         """Work until stopped. Whatever happens on the way out, nothing stays claimed that could be handed back."""
@@ -108,8 +119,9 @@ class Worker:
             self,
             lease_seconds=self._settings.lease_seconds,
             heartbeat_seconds=self._settings.heartbeat_seconds,
-            publish=self._publish,
+            publish=self._show_kill_at,
             health=self._health,
+            catalog=self.engine.catalog,
         )
         await listener.start()
         heart.start()
@@ -129,6 +141,7 @@ class Worker:
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
         self.worker_id = row["worker_id"]
+        self._show_kill_at()
         identity = WorkerIdentity(
             worker_id=self.worker_id,
             actions=sorted(self.actions),
@@ -206,10 +219,19 @@ class Worker:
         if not all(catalog.knows(one.lane_id, one.policy_id) for one in claimed):
             await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed})
         entries = [self._hold(one, sent_at) for one in claimed]
-        if not self._held:
-            self._publish(kill_at(entries))
+        is_first = not self._held
         self._held.update((entry.claimed.task_id, entry) for entry in entries)
+        if is_first:
+            self._show_kill_at()
+        # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
+        if self._is_stopping or time.monotonic() >= entries[0].fence_at:
+            self._interrupt(entries, INTERRUPTED)
         self._attempts.start(entries)
+
+    def _show_kill_at(self) -> None:
+        """Publish when this process must be dead. One at a time: an older value must never cover a newer one."""
+        with self._publishing:
+            self._publish(self.worker_id, kill_at(self._held.copy().values()))
 
     def _hold(self, claimed: Claimed, sent_at: float) -> Held:
         catalog = self.engine.catalog
@@ -252,18 +274,33 @@ class Worker:
     def _hear_beat(self, beat: Beat) -> None:
         self._interrupt((self._held[one] for one in beat.lost if one in self._held), FENCED)
         self._interrupt((self._held[one] for one in beat.canceled if one in self._held), CANCELED)
-        if beat.worker_state != "active":
-            self._is_draining = True
-            if beat.worker_state is None:
-                log.error("this worker is no longer known to the database; leaving")
-                self.stop()
+        self._is_draining = beat.worker_state != "active"
+        if beat.worker_state is None and not self._is_stopping:
+            log.error("this worker is no longer known to the database; leaving")
+            self.stop()
+        self._signal.set()
 
     def on_fence(self, entries: list[Held]) -> None:
         self._loop.call_soon_threadsafe(self._interrupt, entries, FENCED)
 
-    def on_overdue(self) -> None:
-        if self._exit_process is not None:
-            self._exit_process()
+    def on_overdue(self) -> Sequence[Report] | None:
+        """What can be handed back before the process ends: ended attempts, and those that never began.
+
+        Called from the heart's thread. An attempt looks at its verdict after it said that it started, and here it is
+        the other way round, so one of the two sees the other.
+        """
+        if self._exit_process is None:
+            return None
+        entries = list(self._held.copy().values())
+        for held in entries:
+            held.verdict = held.verdict or INTERRUPTED
+        unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
+        return [*self._reports, *unstarted]
+
+    def on_end(self) -> None:
+        assert self._exit_process is not None
+        log.error("an attempt did not stop in time; ending this process")
+        self._exit_process()
 
     def _interrupt(self, entries: Any, verdict: str) -> None:
         for held in list(entries):
@@ -276,22 +313,21 @@ class Worker:
 
     async def _wind_down(self) -> None:
         """Let attempts finish within the shutdown time, then interrupt the rest; report everything."""
-        deadline = time.monotonic() + self._settings.shutdown_seconds
-        while (self._held or self._reports) and time.monotonic() < deadline:
-            if self._reports:
-                await self._exchange(0)
-            else:
-                await self._wait(deadline - time.monotonic())
+        await self._settle_all()
         self._interrupt(self._held.values(), INTERRUPTED)
-        deadline = time.monotonic() + min(self._settings.lease_seconds, 5.0)
-        while (self._held or self._reports) and time.monotonic() < deadline:
+        self._finish_by = time.monotonic() + min(self._settings.lease_seconds, INTERRUPT_SECONDS_MAX)
+        await self._settle_all()
+
+    async def _settle_all(self) -> None:
+        """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
+        while (self._held or self._reports) and time.monotonic() < self._finish_by:
             if self._reports:
                 await self._exchange(0)
             else:
-                await self._wait(deadline - time.monotonic())
+                await self._wait(self._finish_by - time.monotonic())
 
     async def _leave(self) -> None:
-        self._publish(FOREVER)
+        self._show_kill_at()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._isolator is not None:
             await self._isolator.close()
