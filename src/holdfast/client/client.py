@@ -17,6 +17,7 @@ from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.results import Ending, Results
 from holdfast.core import limits
 from holdfast.core.duration import seconds_of
+from holdfast.core.explain import Explanation
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches
@@ -52,6 +53,10 @@ class Task:
 
     async def cancel(self, reason: str = "") -> str:
         return await self._client.cancel(self.task_id, reason=reason)
+
+    async def why(self) -> Explanation:
+        """Explain why the task is where it is and what would move it; `print()` shows the headline."""
+        return await self._client.why(self.task_id)
 
 
 class Client:
@@ -190,6 +195,12 @@ class Client:
         )
         self.engine.bell.ring(lanes=[requeued.lane_id])
         return requeued.attempt
+
+    async def why(self, task_id: str) -> Explanation:
+        """Explain why a task is where it is and what would move it."""
+        from holdfast.dispatcher.explain import why
+
+        return await why(self.engine.database, DEFAULT_TENANT_ID, _number(task_id))
 
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict

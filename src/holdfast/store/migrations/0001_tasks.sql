@@ -112,6 +112,8 @@ create table holdfast.live (
   is_retrying boolean not null default false,
   is_awaited boolean not null default false,
   lease_token uuid,
+  cancel_actor text,
+  cancel_reason text,
   constraint live_state check (state in ('q', 'v', 'r', 'w')),
   constraint live_lease check ((state in ('r', 'v')) = (lease_token is not null)),
   constraint live_owner check ((state = 'r') = (worker_id is not null)),

@@ -1,0 +1,111 @@
+"""The arena: a database of our own on the server under test, made for one run and dropped after it.
+
+Never touches any other database of that server. A server that may lose acknowledged commits is refused: its numbers
+would compare with nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from holdfast.errors import Invalid
+from holdfast.place import find_place
+from holdfast.settings import Settings
+from holdfast.store.database import AWAY, Database, unreachable
+from holdfast.store.migrate import migrate
+
+DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+REPORTED = (*DURABLE, "server_version", "shared_buffers", "max_wal_size", "wal_compression")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """A database to measure in. `server` is what the server says about itself."""
+
+    url: str
+    database: str
+    server: Mapping[str, str]
+
+    async def fresh(self) -> None:
+        """Begin with an empty schema, as the raw ceiling does."""
+        session = await asyncpg.connect(self.url)
+        try:
+            await session.execute("drop schema if exists holdfast cascade")
+        finally:
+            await session.close()
+        database = Database(self.url)
+        await migrate(database)
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        """Ask on a connection of its own, outside what is measured."""
+        session = await asyncpg.connect(self.url)
+        try:
+            return list(await session.fetch(statement, *arguments))
+        finally:
+            await session.close()
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0][0] if rows else None
+
+
+@asynccontextmanager
+async def enter(settings: Settings) -> AsyncIterator[Arena]:
+    """Make a database on the server of these settings, and drop it on the way out."""
+    place = await asyncio.to_thread(find_place, settings)
+    try:
+        try:
+            admin = await asyncpg.connect(place.url)
+        except (*AWAY, asyncpg.PostgresError) as error:
+            raise unreachable(place.url, error) from error
+        try:
+            server = {name: str(await admin.fetchval(f"show {name}")) for name in REPORTED}
+            refuse_if_not_durable(server)
+            name = f"holdfast_bench_{secrets.token_hex(4)}"
+            await _create(admin, name)
+            try:
+                yield Arena(url=in_database(place.url, name), database=name, server=server)
+            finally:
+                await admin.execute(f"drop database if exists {name} with (force)")
+        finally:
+            await admin.close()
+    finally:
+        place.close()
+
+
+def refuse_if_not_durable(server: Mapping[str, str]) -> None:
+    """Raise `Invalid` unless an acknowledged commit survives a power cut."""
+    off = [name for name in DURABLE if server[name] == "off"]
+    if off:
+        raise Invalid(
+            f"This server is not durable: {', '.join(f'{name} is off' for name in off)}.",
+            code="server_not_durable",
+            advice=f"Switch {', '.join(off)} on, or point HOLDFAST_URL at another server.",
+        )
+
+
+def in_database(url: str, name: str) -> str:
+    """The same server and user, another database."""
+    parts = urlsplit(url)
+    query = [(key, value) for key, value in parse_qsl(parts.query) if key not in ("dbname", "database")]
+    # Not `parts._replace`: an empty host (a socket given in the query) must keep its `@/`.
+    return urlunsplit((parts.scheme, parts.netloc, f"/{quote(name)}", urlencode(query, safe="/"), ""))
+
+
+async def _create(admin: Any, name: str) -> None:
+    try:
+        await admin.execute(f"create database {name}")
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise Invalid(
+            "The benchmark makes a database of its own, and this user may not create one.",
+            code="cannot_create_database",
+            advice="Grant it: `alter role … createdb`, or use another HOLDFAST_URL.",
+        ) from error

@@ -1,0 +1,48 @@
+"""Latency: how long after an enqueue began does the action start, on workers with nothing else to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from holdfast.bench.spread import percentile
+from holdfast.bench.trial import Trial
+from holdfast.bench.waiting import until
+
+TASKS = 500
+TASKS_QUICK = 100
+PAUSE_SECONDS = 0.02
+CREWS = (1, 10)
+LATE_SECONDS_MAX = 10.0
+
+
+async def measure_latency(trial: Trial) -> dict[str, Any]:
+    """With one worker process, and with ten that all want the same task."""
+    found: dict[str, Any] = {}
+    for count in CREWS:
+        trial.say(f"latency, {count} worker{'s' if count > 1 else ''}")
+        found[f"workers_{count}"] = await latency_once(trial, count)
+    return {**found[f"workers_{CREWS[0]}"], **found}
+
+
+async def latency_once(trial: Trial, workers: int) -> dict[str, Any]:
+    tasks = min(trial.tasks, TASKS_QUICK if trial.is_quick else TASKS)
+    await trial.arena.fresh()
+    trial.marks.clear()
+    hit = trial.actions.hit
+    async with trial.client() as client, trial.workers(workers):
+        await client.enqueue(hit, i=tasks)  # the first one also interns names and opens connections
+        await asyncio.sleep(0.5)
+        began_at = time.monotonic()
+        for i in range(tasks):
+            await asyncio.sleep(max(0.0, began_at + i * PAUSE_SECONDS - time.monotonic()))
+            trial.marks.send(i)
+            await client.enqueue(hit, i=i)
+        await until(lambda: not trial.marks.missing(tasks), seconds_max=LATE_SECONDS_MAX)
+    waits = [(trial.marks.started_at(i) - trial.marks.sent_at(i)) * 1000 for i in range(tasks) if trial.marks.count(i)]
+    shown = {
+        name: round(percentile(waits, part), 2) if waits else None
+        for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+    }
+    return {**shown, "tasks": tasks, "losses": trial.marks.missing(tasks), "doubles": trial.marks.doubles(tasks)}

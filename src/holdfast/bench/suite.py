@@ -1,0 +1,61 @@
+"""The suite: which measurements there are, and one run of those that were asked for, into one object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.bench.backlog import measure_backlog
+from holdfast.bench.churn import measure_churn
+from holdfast.bench.drain import measure_drain
+from holdfast.bench.enqueue import measure_enqueue
+from holdfast.bench.idle import measure_idle
+from holdfast.bench.latency import measure_latency
+from holdfast.bench.recovery import measure_recovery
+from holdfast.bench.trial import Trial
+
+PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "size", "memory", "idle")
+
+_MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]] = {
+    "drain": ("drain", measure_drain),
+    "enqueue": ("enqueue", measure_enqueue),
+    "latency": ("latency_ms", measure_latency),
+    "recovery": ("recovery_s", measure_recovery),
+    "backlog": ("backlog", measure_backlog),
+    "idle": ("idle", measure_idle),
+}
+
+
+async def run_suite(trial: Trial, parts: Sequence[str]) -> dict[str, Any]:
+    """Measure `parts` one after the other; the shape of the answer is a public contract."""
+    results: dict[str, Any] = {}
+    for part in parts:
+        if part in _MEASURES:
+            key, measure = _MEASURES[part]
+            results[key] = await measure(trial)
+        elif "size" not in results:
+            # Size and memory are two readings of the same long run.
+            results |= await measure_churn(trial)
+    results |= {"flow": {}, "peers": {}, "server": dict(trial.arena.server)}
+    built: dict[str, Any] = msgspec.to_builtins(results)
+    return built
+
+
+def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
+    """What must never happen, if it did."""
+    wrong = [
+        f"{key}: {count} {word}"
+        for key in ("drain", "latency_ms", "backlog")
+        for word in ("doubles", "losses")
+        if (count := results.get(key, {}).get(word))
+    ]
+    wrong += results.get("drain", {}).get("violations", [])
+    recovery = results.get("recovery_s", {})
+    for name, one in (("default", recovery), ("tuned", recovery.get("tuned", {}))):
+        if one and (one["overlaps"] or one["extra_executions"]):
+            wrong.append(f"recovery ({name} lease): executions overlapped or repeated")
+        if one and one["recovered"] < one["kills"]:
+            wrong.append(f"recovery ({name} lease): {one['kills'] - one['recovered']} tasks were not run again")
+    return wrong
