@@ -114,7 +114,8 @@ where t.task_id = $1;
 select t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id, b.input, b.tags
 from holdfast.live t
 join holdfast.body b on b.task_id = t.task_id
-where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[]);
+where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[])
+order by t.due_at;
 
 -- name: lock_limit
 -- Serialise claims on one limited queue until this transaction ends.
