@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast.action import Action, Isolation
 from holdfast.core.outcome import Canceled, Outcome, Released
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity, recover
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.heartbeat import Beat
@@ -76,6 +76,7 @@ class Worker:
         self._exit_process = exit_process
         self._held: dict[int, Held] = {}
         self._reports: list[Report] = []
+        self._given_up: set[int] = set()
         self._notes: list[tuple[Claimed, str, dict[str, Any]]] = []
         self._signal = asyncio.Event()
         self._may_have_work = True
@@ -184,7 +185,8 @@ class Worker:
         try:
             if self._session is None:
                 self._session = await self.engine.database.connect()
-                recovered = await held_by(self._session, self.worker_id, [*self._held])
+                known = [*self._held, *self._given_up, *(report.task_id for report in self._reports)]
+                recovered = await recover(self._session, self._claimer.identity, known, limit=self.slots)
                 await self._start_all(recovered, sent_at)
                 want = self._want()
             done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
@@ -234,6 +236,7 @@ class Worker:
             self._publish(self.worker_id, kill_at(self._held.copy().values()))
 
     def _hold(self, claimed: Claimed, sent_at: float) -> Held:
+        self._given_up.discard(claimed.task_id)
         catalog = self.engine.catalog
         lane = catalog.lane(claimed.lane_id)
         policy = catalog.policy(claimed.policy_id)
@@ -253,8 +256,11 @@ class Worker:
         else:
             outcome = await self._runner.run(held)
         # A fenced attempt has no right to report: whatever it did, the reaper decides.
-        if self._held.pop(held.claimed.task_id, None) is not None and held.verdict != FENCED:
-            self._reports.append(report_of(held.claimed, outcome))
+        if self._held.pop(held.claimed.task_id, None) is not None:
+            if held.verdict == FENCED:
+                self._given_up.add(held.claimed.task_id)
+            else:
+                self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
 
     def _on_ring(self, _lanes: Sequence[int]) -> None:
