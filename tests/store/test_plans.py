@@ -22,7 +22,7 @@ HOT = [
     "heads",
     "claim",
     "claim_task",
-    "recover",
+    "held_by",
     "settle_completed",
     "settle_otherwise",
     "find_settled",

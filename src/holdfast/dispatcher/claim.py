@@ -7,7 +7,7 @@ queues are counted under a lock that ends with the transaction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,13 +21,14 @@ _HEADS = sql("heads")
 _CLAIM = sql("claim")
 _CLAIM_TASK = sql("claim_task")
 _WHY_NOT = sql("why_not_claimable")
-_RECOVER = sql("recover")
+_HELD_BY = sql("held_by")
 _LOCK_LIMITS = sql("lock_limits")
 _ROOMS = sql("rooms")
 _SPEND_STARTS = sql("spend_starts")
 _FIND_WINNER = sql("find_winner")
 
 HEADS_SECONDS_MAX = 0.2
+HELD_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +186,10 @@ def _refusal(task_id: int, reason: str) -> Conflict:
     return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
-async def recover(session: Session, identity: WorkerIdentity, known: Sequence[int], *, limit: int) -> list[Claimed]:
+async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[Any]) -> list[Claimed]:
     """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
 
-    `known` names everything it has dealt with: what runs, what ended and is not reported yet, what it gave up.
+    `known` are the tokens of every lease it has heard of, also of attempts that ended and are not settled yet.
     """
-    rows = await session.fetch(_RECOVER, identity.worker_id, list(known), identity.lease_seconds, limit)
+    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds, HELD_MAX)
     return [Claimed(*row) for row in rows]

@@ -109,29 +109,30 @@ join holdfast.lane l on l.lane_id = t.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
 where t.task_id = $1;
 
--- name: recover
--- What this worker holds according to the database and does not know of, because the answer to a claim got lost. The
--- leases are renewed, since the worker counts them from now; an expired one is left to the reaper.
+-- name: held_by
+-- What this worker holds according to the database and does not know of: the answer to a claim got lost. The lease
+-- begins anew, because the worker cannot know when it began. A lease that expired is not revived.
 with mine as materialized (
   select t.task_id
   from holdfast.live t
-  where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[])
+  where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant()
+    and t.lease_token <> all($2::uuid[])
   order by t.due_at
   limit $4
   for no key update of t
 ),
-kept as (
+found as (
   update holdfast.live t
   set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
   where t.task_id = any(array(select task_id from mine)) and t.state = 'r'
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
 )
-select kept.*, b.input, b.tags
-from kept
+select found.*, b.input, b.tags
+from found
 cross join lateral (
   select b.input, b.tags
   from holdfast.body b
-  where b.task_id = kept.task_id
+  where b.task_id = found.task_id
   limit 1
 ) b;
 
