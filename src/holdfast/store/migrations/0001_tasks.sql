@@ -185,6 +185,8 @@ create function holdfast.drop_block(which int) returns void language plpgsql as 
 begin
   delete from holdfast.idempotency i using holdfast.block b
   where b.block = which and i.task_id between b.first_id and b.last_id;
+  delete from holdfast.note n using holdfast.block b
+  where b.block = which and n.task_id between b.first_id and b.last_id;
   execute format('drop table if exists holdfast.body_%s, holdfast.attempt_%s', which, which);
   delete from holdfast.block b where b.block = which;
 end $$;

@@ -29,7 +29,13 @@ set local lock_timeout = '1s';
 -- Blocks that ended longer ago than promised and hold nothing live, nothing failed or canceled.
 select b.block
 from holdfast.block b
-join holdfast.block n on n.block = b.block + 1
+cross join lateral (
+  select n.began_at
+  from holdfast.block n
+  where n.block > b.block
+  order by n.block
+  limit 1
+) n
 where n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
   and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)
   and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id);
