@@ -114,6 +114,9 @@ class Session:
         await transaction.commit()
         self.tap.after("commit")
 
+    def is_in_transaction(self) -> bool:
+        return bool(self.connection.is_in_transaction())
+
     def is_closed(self) -> bool:
         return bool(self.connection.is_closed())
 
