@@ -147,8 +147,13 @@ async def limit(
     await _wake(engine, tenant_id, name)
 
 
+async def queue_names(database: Database, tenant_id: int) -> list[str]:
+    """The names of the first thousand queues."""
+    return [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
+
+
 async def _require(database: Database, tenant_id: int, name: str) -> None:
-    names = [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
+    names = await queue_names(database, tenant_id)
     if name in names:
         return
     near = get_close_matches(name, names, n=1)
