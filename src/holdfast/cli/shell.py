@@ -54,7 +54,7 @@ class Shell:
             return False
         return bool((stream or sys.stdout).isatty())
 
-    def settings(self, **overrides: object) -> Settings:
+    def settings(self, **overrides: Any) -> Settings:
         from holdfast.settings import Settings
 
         return Settings.load(os.environ, url=self.url, **overrides)
@@ -129,14 +129,3 @@ def actor() -> str:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
         return f"cli:uid-{os.getuid()}"
-
-
-def pick_one(found: list[T], what: str, name: str, known: list[str], code: str) -> T:
-    """The one thing of that name, or say which there are."""
-    if found:
-        return found[0]
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known[:20]) or 'none'}."
-    raise NotFound(f"There is no {what} {name!r}.", code=code, advice=advice)

@@ -58,9 +58,9 @@ class Root(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], list(self.homes), n=1) if args else []
-            if near:
-                error.message = f"{error.message.rstrip('.')}. Did you mean {near[0]}?"
-            raise
+            if not near:
+                raise
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]}?", ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in self.sections.items():
