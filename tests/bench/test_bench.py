@@ -17,8 +17,8 @@ import pytest
 
 import holdfast
 from holdfast.bench.arena import enter
-from holdfast.bench.marks import new_marks
 from holdfast.bench.latency import latency_once
+from holdfast.bench.marks import new_marks
 from holdfast.bench.recovery import recovery_once
 from holdfast.bench.trial import Trial
 from holdfast.settings import Settings
