@@ -6,28 +6,35 @@ app = hf.App("shop")
 
 @app.action(queue="mail", max_retries=3, timeout="2m")
 async def send_receipt(ctx: hf.Context, order_id: int) -> dict: ...
+
+Names are imported when first used, so that the command line answers at once.
 """
 
-from holdfast.action import Action
-from holdfast.app import App
-from holdfast.client.blocking import SyncClient
-from holdfast.client.client import Client, Task
-from holdfast.core.classify import Rule
-from holdfast.core.path import replace_attempt_segment
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.signals import Fatal, Retry
-from holdfast.errors import (
-    Conflict,
-    HoldfastError,
-    Invalid,
-    LeaseLost,
-    NotFound,
-    TaskFailed,
-    Unavailable,
-    WaitTimeout,
-)
-from holdfast.settings import Settings
-from holdfast.worker.context import Context
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.action import Action
+    from holdfast.app import App
+    from holdfast.client.blocking import SyncClient
+    from holdfast.client.client import Client, Task
+    from holdfast.core.classify import Rule
+    from holdfast.core.explain import Explanation
+    from holdfast.core.path import replace_attempt_segment
+    from holdfast.core.retry import RetryPolicy
+    from holdfast.core.signals import Fatal, Retry
+    from holdfast.errors import (
+        Conflict,
+        HoldfastError,
+        Invalid,
+        LeaseLost,
+        NotFound,
+        TaskFailed,
+        Unavailable,
+        WaitTimeout,
+    )
+    from holdfast.settings import Settings
+    from holdfast.worker.context import Context
 
 __all__ = [
     "Action",
@@ -35,6 +42,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Explanation",
     "Fatal",
     "HoldfastError",
     "Invalid",
@@ -53,3 +61,40 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Action": "holdfast.action",
+    "App": "holdfast.app",
+    "Client": "holdfast.client.client",
+    "Conflict": "holdfast.errors",
+    "Context": "holdfast.worker.context",
+    "Explanation": "holdfast.core.explain",
+    "Fatal": "holdfast.core.signals",
+    "HoldfastError": "holdfast.errors",
+    "Invalid": "holdfast.errors",
+    "LeaseLost": "holdfast.errors",
+    "NotFound": "holdfast.errors",
+    "Retry": "holdfast.core.signals",
+    "RetryPolicy": "holdfast.core.retry",
+    "Rule": "holdfast.core.classify",
+    "Settings": "holdfast.settings",
+    "SyncClient": "holdfast.client.blocking",
+    "Task": "holdfast.client.client",
+    "TaskFailed": "holdfast.errors",
+    "Unavailable": "holdfast.errors",
+    "WaitTimeout": "holdfast.errors",
+    "replace_attempt_segment": "holdfast.core.path",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,13 +6,14 @@ is refused with its own code, before anything is stored.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.errors import Invalid
-
-DEPTH_MAX = 100
 
 _encoder = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical")
 decode = msgspec.json.Decoder().decode
@@ -22,61 +23,37 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
     """Encode a value as JSON, or say which limit it breaks. `what` names it in the message."""
     try:
         encoded = _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError, UnicodeEncodeError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Invalid(
             f"The {what} is not JSON: {error}.", code="payload_not_json", advice="Send plain JSON values."
         ) from error
     except RecursionError as error:
-        raise _too_deep(what) from error
-    if len(encoded) > bytes_max:
-        raise Invalid(
-            f"The {what} has {len(encoded)} bytes, more than the {bytes_max} allowed.",
-            code="payload_too_large",
-            advice="Store it elsewhere and send a reference.",
-        )
-    # A NUL reaches JSON as this escape; jsonb and every text column refuse it, so it stops here.
-    if b"\\u0000" in encoded and _holds_nul(value):
-        raise Invalid(
-            f"The {what} contains a NUL character.",
-            code="payload_has_nul",
-            advice="Remove it or send base64.",
-        )
-    if encoded.count(b"[") + encoded.count(b"{") > DEPTH_MAX and _depth(encoded) > DEPTH_MAX:
-        raise _too_deep(what)
-    # msgspec writes NaN and infinities as null, silently changing the value.
-    if b"null" in encoded and _holds_nonfinite(value):
-        raise Invalid(f"The {what} contains NaN or an infinity, which JSON cannot carry.", code="payload_not_finite")
+        raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from error
+    if len(encoded) > _SMALL_BYTES or b"\\" in encoded or b"null" in encoded:
+        _check_closely(value, encoded, bytes_max=bytes_max, what=what)
     return encoded
 
 
-def _too_deep(what: str) -> Invalid:
-    return Invalid(f"The {what} is nested deeper than {DEPTH_MAX} levels.", code="payload_too_deep")
+_SMALL_BYTES = limits.NESTING_MAX
+"""Nothing this short is too large or too deep; only a NUL or a lost NaN can hide in it, and both leave a trace."""
 
 
-def _depth(encoded: bytes) -> int:
-    depth = deepest = 0
-    is_text = is_escaped = False
-    for byte in encoded:
-        if is_text:
-            if is_escaped:
-                is_escaped = False
-            elif byte == 0x5C:
-                is_escaped = True
-            elif byte == 0x22:
-                is_text = False
-        elif byte == 0x22:
-            is_text = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def _check_closely(value: Any, encoded: bytes, *, bytes_max: int, what: str) -> None:
+    if what == "input":
+        limits.valid_input(encoded, bytes_max=bytes_max)
+    else:
+        limits.valid_output(encoded, bytes_max=bytes_max)
+    # A NUL reaches JSON as an escape; jsonb and every text column refuse it, so it stops here.
+    if b"\\u0000" in encoded and any(isinstance(one, str) and "\x00" in one for one in _scalars(value)):
+        raise Invalid(f"The {what} contains a NUL character.", code="payload_has_nul", advice="Remove it.")
+    # msgspec writes NaN and infinities as null, silently changing the value.
+    if b"null" in encoded and any(isinstance(one, float) and not math.isfinite(one) for one in _scalars(value)):
+        raise Invalid(f"The {what} contains NaN or an infinity, which JSON cannot carry.", code="payload_not_finite")
 
 
-def _walk(value: Any) -> Any:
+def _scalars(value: Any) -> Iterator[Any]:
     """Every scalar and key inside a JSON-like value."""
-    pending = [value]
+    pending = [msgspec.to_builtins(value, builtin_types=(float,))]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
@@ -86,13 +63,3 @@ def _walk(value: Any) -> Any:
             pending.extend(item)
         else:
             yield item
-
-
-def _holds_nul(value: Any) -> bool:
-    return any(isinstance(item, str) and "\x00" in item for item in _walk(msgspec.to_builtins(value)))
-
-
-def _holds_nonfinite(value: Any) -> bool:
-    return any(
-        isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))) for item in _walk(value)
-    )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.action import Action, Bound
 from holdfast.client.client import Client, Task
+from holdfast.core.explain import Explanation
 from holdfast.settings import Settings
 
 T = TypeVar("T")
@@ -39,6 +40,9 @@ class SyncTask:
 
     def cancel(self, reason: str = "") -> str:
         return self._client.run(self._task.cancel(reason))
+
+    def why(self) -> Explanation:
+        return self._client.run(self._task.why())
 
 
 class SyncClient:
@@ -81,6 +85,9 @@ class SyncClient:
 
     def cancel(self, task_id: str, *, reason: str = "") -> str:
         return self.run(self._client.cancel(task_id, reason=reason))
+
+    def why(self, task_id: str) -> Explanation:
+        return self.run(self._client.why(task_id))
 
     def retry(self, task_id: str, *, reason: str = "") -> int:
         return self.run(self._client.retry(task_id, reason=reason))

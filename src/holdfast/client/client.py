@@ -7,7 +7,8 @@ announced by `wake()` after the commit, or found by the poll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,9 +17,10 @@ from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.results import Ending, Results
 from holdfast.core import limits
 from holdfast.core.duration import seconds_of
+from holdfast.core.explain import Explanation
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Accepted, Order, enqueue
+from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
@@ -52,6 +54,10 @@ class Task:
     async def cancel(self, reason: str = "") -> str:
         return await self._client.cancel(self.task_id, reason=reason)
 
+    async def why(self) -> Explanation:
+        """Explain why the task is where it is and what would move it; `print()` shows the headline."""
+        return await self._client.why(self.task_id)
+
 
 class Client:
     """Open with `async with app.client() as client`."""
@@ -63,6 +69,7 @@ class Client:
         self._place: Place | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
+        self._orders: dict[Action[..., Any], Order] = {}
 
     async def __aenter__(self) -> Client:
         self._place = await asyncio.to_thread(find_place, self._settings, self._url)
@@ -97,7 +104,13 @@ class Client:
         bound = self._bound(action)
         encoded = self._encode(bound, given)
         keys = None if bound.options.key is None else [limits.valid_key(bound.options.key)]
-        accepted = await self._accept(bound, [encoded], keys, connection)
+        order = self._order(bound)
+        engine = self.engine
+        accepted = await enqueue(
+            engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
+        )
+        if connection is None and not order.delay_seconds:
+            engine.bell.ring(lanes=(accepted.lane_id,))
         return Task(self, str(accepted.task_ids[0]))
 
     async def enqueue_many(
@@ -112,19 +125,17 @@ class Client:
         bound = self._bound(action)
         if bound.options.key is not None:
             raise Invalid(
-                "One key cannot stand for many tasks.",
-                code="invalid_key",
-                advice="Enqueue keyed tasks one by one.",
+                "One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one."
             )
-        encoded = [self._encode(bound, given) for given in inputs]
-        if not encoded:
-            return []
-        if connection is None and len(encoded) > limits.BATCH_MAX // 2:
-            async with self.engine.database.transaction() as session:
-                accepted = await self._accept(bound, encoded, None, session)
-            self.engine.bell.ring(lanes=[accepted.lane_id])
+        order, engine = self._order(bound), self.engine
+        batches = ([self._encode(bound, given) for given in batch] for batch in _batches(inputs))
+        if connection is None:
+            async with engine.database.transaction() as session:
+                accepted = await enqueue_batches(engine.catalog, order, batches, session)
+            if not order.delay_seconds:
+                engine.bell.ring(lanes=(accepted.lane_id,))
         else:
-            accepted = await self._accept(bound, encoded, None, connection)
+            accepted = await enqueue_batches(engine.catalog, order, batches, _session(connection))
         return [Task(self, str(task_id)) for task_id in accepted.task_ids]
 
     def task(self, task_id: str) -> Task:
@@ -185,6 +196,12 @@ class Client:
         self.engine.bell.ring(lanes=[requeued.lane_id])
         return requeued.attempt
 
+    async def why(self, task_id: str) -> Explanation:
+        """Explain why a task is where it is and what would move it."""
+        from holdfast.dispatcher.explain import why
+
+        return await why(self.engine.database, DEFAULT_TENANT_ID, _number(task_id))
+
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict
         from holdfast.store.statements import sql
@@ -204,31 +221,42 @@ class Client:
                     advice=f"It has {', '.join(sorted(self._actions)) or 'none'}.",
                 )
             action = known
-        return action if isinstance(action, Bound) else Bound(action=action, options=TaskOptions())
+        return action if isinstance(action, Bound) else Bound(action=action, options=_PLAIN)
 
     def _encode(self, bound: Bound[Any, Any], given: Mapping[str, Any]) -> bytes:
         bound.action.signature.check(bound.action.name, given)
-        return wire.encode(given, bytes_max=self._settings.limits.input_bytes_max, what=f"input of {bound.action.name}")
+        return wire.encode(given, bytes_max=self._settings.limits.input_bytes_max, what="input")
 
-    async def _accept(
-        self, bound: Bound[Any, Any], inputs: Sequence[bytes], keys: list[str] | None, connection: Any
-    ) -> Accepted:
-        options = bound.options
+    def _order(self, bound: Bound[Any, Any]) -> Order:
+        if bound.options is _PLAIN and (known := self._orders.get(bound.action)) is not None:
+            return known
+        action, options = bound.action, bound.options
         order = Order(
             tenant_id=DEFAULT_TENANT_ID,
-            queue=bound.action.queue if options.queue is None else limits.valid_queue(options.queue),
-            action=bound.action.name,
+            queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
+            action=action.name,
             policy=bound.policy(),
-            priority=bound.action.priority if options.priority is None else limits.valid_priority(options.priority),
+            priority=action.priority if options.priority is None else limits.valid_priority(options.priority),
             delay_seconds=limits.valid_delay(options.delay_seconds),
             tags=limits.valid_tags(options.tags),
         )
-        session = connection if connection is None or isinstance(connection, Session) else Session(connection)
-        engine = self.engine
-        accepted = await enqueue(engine.database, engine.catalog, order, inputs, keys=keys, session=session)
-        if session is None and not order.delay_seconds:
-            engine.bell.ring(lanes=[accepted.lane_id])
-        return accepted
+        if options is _PLAIN:
+            self._orders[action] = order
+        return order
+
+
+_PLAIN = TaskOptions()
+_BATCH = 1_000
+
+
+def _batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    source = iter(inputs)
+    while batch := list(islice(source, _BATCH)):
+        yield batch
+
+
+def _session(connection: Any) -> Any:
+    return connection if connection is None or isinstance(connection, Session) else Session(connection)
 
 
 def _number(task_id: str) -> int:

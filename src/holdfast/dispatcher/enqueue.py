@@ -6,8 +6,10 @@ and says so; with a key the same call repeated gives the same task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Conflict, Unavailable
@@ -19,7 +21,6 @@ _ENQUEUE = sql("enqueue")
 _ENQUEUE_KEYED = sql("enqueue_keyed")
 _FIND_KEYS = sql("find_keys")
 
-BATCH_MAX = 5_000
 _REPEATS_MAX = 3
 
 
@@ -55,27 +56,49 @@ async def enqueue(
     session: Session | None = None,
 ) -> Accepted:
     """Accept `inputs`; with `session`, inside the transaction open on it."""
-    lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
-    policy_id = await catalog.policy_id(order.tenant_id, order.policy)
-    columns = (
-        order.tenant_id,
-        lane_id,
-        policy_id,
-        order.policy.max_retries,
-        order.policy.max_losses,
-        order.priority,
-        order.delay_seconds,
-    )
+    lane_id, columns = await _columns(catalog, order)
     tags = list(order.tags) or None
     if keys is not None:
         task_ids, is_new = await _keyed(database, session, columns, order, inputs, tags, keys)
         return Accepted(task_ids=task_ids, lane_id=lane_id, is_new=is_new)
-    task_ids = []
-    for start in range(0, len(inputs), BATCH_MAX):
-        batch = inputs[start : start + BATCH_MAX]
-        rows = await (session or database).fetch(_ENQUEUE, *columns, batch, tags)
-        task_ids += [row[0] for row in rows]
+    rows = await (session or database).fetch(_ENQUEUE, *columns, inputs, tags)
+    return Accepted(task_ids=[row[0] for row in rows], lane_id=lane_id)
+
+
+async def enqueue_batches(catalog: Catalog, order: Order, batches: Iterable[list[bytes]], session: Session) -> Accepted:
+    """Accept batch after batch in the transaction open on `session`: the next is made while the last is stored."""
+    lane_id, columns = await _columns(catalog, order)
+    tags = list(order.tags) or None
+    task_ids: list[int] = []
+    storing: asyncio.Task[list[Any]] | None = None
+    try:
+        for batch in batches:
+            if storing is not None:
+                task_ids += [row[0] for row in await storing]
+            storing = asyncio.ensure_future(session.fetch(_ENQUEUE, *columns, batch, tags))
+            # One turn of the loop sends the statement; then the server works on it while we encode the next.
+            await asyncio.sleep(0)
+    finally:
+        if storing is not None:
+            await asyncio.wait([storing])
+    if storing is not None:
+        task_ids += [row[0] for row in storing.result()]
     return Accepted(task_ids=task_ids, lane_id=lane_id)
+
+
+async def _columns(catalog: Catalog, order: Order) -> tuple[int, tuple[object, ...]]:
+    lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
+    policy_id = await catalog.policy_id(order.tenant_id, order.policy)
+    policy = order.policy
+    return lane_id, (
+        order.tenant_id,
+        lane_id,
+        policy_id,
+        policy.max_retries,
+        policy.max_losses,
+        order.priority,
+        order.delay_seconds,
+    )
 
 
 async def _keyed(

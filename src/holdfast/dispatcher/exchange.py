@@ -1,19 +1,23 @@
 """Exchange: settle what ended and claim what is next, in one transaction and one commit.
 
 Safe to repeat: a report settled before its answer was lost is found on record, and a claim whose answer was lost is
-found again through what the worker holds.
+found again through what the worker holds. A report the database cannot store is split off and refused alone; its lease
+runs out and the reaper decides.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer
-from holdfast.dispatcher.leases import Claimed, Report, Settled
+from holdfast.dispatcher.leases import Claimed, Refusal, Report, Settled
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Session
+from holdfast.store.database import REFUSED, Session
+
+log = logging.getLogger("holdfast.exchange")
 
 _NOTHING_SETTLED = Settled(0, [], [], [])
 
@@ -28,7 +32,36 @@ async def exchange(
     session: Session, catalog: Catalog, claimer: Claimer, reports: Sequence[Report], want: int, *, now: float
 ) -> Exchanged:
     """Settle `reports`, then claim at most `want` tasks."""
-    async with session.transaction():
-        settled = await settle(session, catalog, reports) if reports else _NOTHING_SETTLED
-        claimed = await claimer.claim(session, want, now=now) if want > 0 else []
-    return Exchanged(settled=settled, claimed=claimed)
+    if not reports and want == 0:
+        return Exchanged(settled=_NOTHING_SETTLED, claimed=[])
+    if not reports:
+        # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
+        return Exchanged(settled=_NOTHING_SETTLED, claimed=await claimer.claim(session, want, now=now))
+    try:
+        async with session.transaction():
+            settled = await settle(session, catalog, reports)
+            claimed = await claimer.claim(session, want, now=now) if want > 0 else []
+        return Exchanged(settled=settled, claimed=claimed)
+    except REFUSED:
+        log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))
+    return Exchanged(settled=await _settle_apart(session, catalog, reports), claimed=[])
+
+
+async def _settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
+    """One report of the batch cannot be stored: settle each alone, so that it holds up no other."""
+    accepted = 0
+    refused: list[Refusal] = []
+    awaited: list[int] = []
+    lanes: list[int] = []
+    for report in reports:
+        try:
+            async with session.transaction():
+                alone = await settle(session, catalog, [report])
+        except REFUSED as error:
+            refused.append(Refusal(report.task_id, report.attempt, f"the database refused the report: {error}"))
+            continue
+        accepted += alone.accepted
+        refused += alone.refused
+        awaited += alone.awaited
+        lanes += alone.lanes
+    return Settled(accepted, refused, awaited, lanes)

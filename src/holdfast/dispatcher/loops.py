@@ -15,7 +15,7 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.retain import retain_once, vacuum_once
-from holdfast.store.database import AWAY
+from holdfast.store.database import TROUBLE
 
 log = logging.getLogger("holdfast.loops")
 
@@ -77,6 +77,6 @@ class Loops:
             pause: float | None = None
             try:
                 pause = await step()
-            except AWAY as error:
+            except TROUBLE as error:
                 log.warning("%s pass failed, will try again: %s", name, error)
             await asyncio.sleep(min(seconds, seconds if pause is None else pause) * random.uniform(0.8, 1.0))

@@ -19,6 +19,7 @@ from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
+_LOCK_TASKS = sql("lock_tasks")
 _SETTLE_COMPLETED = sql("settle_completed")
 _SETTLE_OTHERWISE = sql("settle_otherwise")
 _FIND_SETTLED = sql("find_settled")
@@ -43,6 +44,8 @@ async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) 
     accepted = 0
     awaited: list[int] = []
     lanes: list[int] = []
+    if completed and others:
+        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
     if completed:
         row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
         accepted += row["accepted"]

@@ -7,22 +7,20 @@ Never decides whether a write may be repeated: the verbs know that.
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import asyncpg
 
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.store.pool import Pool
 
 MINIMUM_VERSION = 150000
 CONNECT_SECONDS_MAX = 10.0
 
-AWAY: tuple[type[Exception], ...] = (
-    Unavailable,
-    TimeoutError,
+BROKEN: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -31,7 +29,35 @@ AWAY: tuple[type[Exception], ...] = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
-"""What a server that restarts, vanishes or is full looks like from here."""
+"""What a server that restarts, vanishes or is full looks like on a connection."""
+
+AWAY: tuple[type[Exception], ...] = (
+    Unavailable,
+    TimeoutError,
+    *BROKEN,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientResourcesError,
+)
+"""For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
+
+REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+"""A value or a row the database does not accept; repeating cannot help."""
+
+TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
+"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
+
+_OPTIONS: dict[str, Any] = {
+    "timeout": CONNECT_SECONDS_MAX,
+    "command_timeout": 60,
+    "server_settings": {
+        "application_name": "holdfast",
+        "idle_in_transaction_session_timeout": "60s",
+        "lock_timeout": "30s",
+    },
+}
 
 
 class Tap(Protocol):
@@ -104,59 +130,36 @@ class Database:
     def __init__(self, url: str, *, sessions_max: int = 10, tap: Tap | None = None) -> None:
         self.url = url
         self.tap = tap
-        self._sessions_max = sessions_max
-        self._pool: Any = None
+        self._pool = Pool(self._connect, sessions_max)
+        self._is_open = False
 
     async def open(self) -> Database:
+        connection = await self._acquire()
         try:
-            self._pool = await asyncpg.create_pool(
-                self.url,
-                min_size=0,
-                max_size=self._sessions_max,
-                max_inactive_connection_lifetime=60,
-                setup=None,
-                init=_prepare,
-                reset=_leave_as_is,
-                **_options(self.url),
-            )
-            async with self._pool.acquire(timeout=CONNECT_SECONDS_MAX) as connection:
-                _check_version(connection.get_server_version())
-        except (*AWAY, asyncpg.PostgresError, ValueError) as error:
-            raise unreachable(self.url, error) from error
+            _check_version(connection.get_server_version())
+        finally:
+            self._pool.release(connection)
+        self._is_open = True
         return self
 
     async def close(self) -> None:
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            try:
-                await asyncio.wait_for(pool.close(), 5)
-            except AWAY:
-                pool.terminate()
+        self._is_open = False
+        await self._pool.close()
 
     async def connect(self) -> Session:
         """A session of its own, outside the pool: for a worker's exchange, heartbeats and LISTEN."""
-        try:
-            connection = await asyncpg.connect(self.url, **_options(self.url))
-        except (*AWAY, asyncpg.PostgresError, ValueError) as error:
-            raise unreachable(self.url, error) from error
-        await _prepare(connection)
-        return Session(connection, self.tap)
+        return Session(await self._connect(), self.tap)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """A pooled session. Connection trouble inside becomes `Unavailable`."""
-        if self._pool is None:
-            raise Unavailable("The database is not open.", code="database_closed")
-        try:
-            connection = await self._pool.acquire(timeout=CONNECT_SECONDS_MAX)
-        except (*AWAY, asyncpg.PostgresError) as error:
-            raise unreachable(self.url, error) from error
+        connection = await self._acquire()
         try:
             yield Session(connection, self.tap)
-        except AWAY as error:
+        except BROKEN as error:
             raise outcome_unknown(error) from error
         finally:
-            await self._pool.release(connection)
+            self._pool.release(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
@@ -165,8 +168,14 @@ class Database:
             yield session
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        async with self.session() as session:
-            return await session.fetch(statement, *arguments)
+        """One statement in its own transaction. Spelled out rather than built on `session`: enqueues come this way."""
+        connection = await self._acquire()
+        try:
+            return await Session(connection, self.tap).fetch(statement, *arguments)
+        except BROKEN as error:
+            raise outcome_unknown(error) from error
+        finally:
+            self._pool.release(connection)
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
@@ -175,6 +184,22 @@ class Database:
     async def fetchval(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
         return rows[0][0] if rows else None
+
+    async def _acquire(self) -> Any:
+        try:
+            return await self._pool.acquire(seconds_max=CONNECT_SECONDS_MAX)
+        except TimeoutError as error:
+            raise Unavailable(
+                "Every connection of this process is busy.", code="pool_exhausted", advice="Try again."
+            ) from error
+
+    async def _connect(self) -> Any:
+        try:
+            connection = await asyncpg.connect(self.url, **_OPTIONS)
+        except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+            raise unreachable(self.url, error) from error
+        _notice_partitions(connection)
+        return connection
 
 
 def unreachable(url: str, error: BaseException) -> HoldfastError:
@@ -202,32 +227,12 @@ def without_password(url: str) -> str:
     return f"{scheme}://{name}{at}{place}"
 
 
-def _options(url: str) -> dict[str, Any]:
-    # A transaction-pooling proxy in front knows no prepared statements: `?statement_cache_size=0`-like set-ups pass
-    # through asyncpg's own keyword, so only what every server accepts is set here.
-    return {
-        "timeout": CONNECT_SECONDS_MAX,
-        "command_timeout": 60,
-        "server_settings": {
-            "application_name": "holdfast",
-            "idle_in_transaction_session_timeout": "60s",
-            "lock_timeout": "30s",
-        },
-    }
-
-
-async def _prepare(connection: Any) -> None:
-    transport = getattr(connection, "_transport", None)
-    sock = transport.get_extra_info("socket") if transport is not None else None
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+def _notice_partitions(connection: Any) -> None:
+    """Without it a silent partition blocks a write for many minutes; a worker must notice within a lease."""
+    sock = connection._transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) and hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Without it a silent partition blocks a write for many minutes; a worker must notice within a lease.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
-
-
-async def _leave_as_is(connection: Any) -> None:
-    """Sessions carry no state, so a released one needs no RESET round trip."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
 
 
 def _check_version(version: Any) -> None:
@@ -237,7 +242,3 @@ def _check_version(version: Any) -> None:
             code="database_too_old",
             advice="Holdfast needs PostgreSQL 15 or newer.",
         )
-
-
-def as_ids(values: Sequence[Any]) -> list[int]:
-    return [int(value) for value in values]

@@ -35,11 +35,14 @@ class Migration:
 
 def known() -> list[Migration]:
     """The migrations this version carries, in order and without gaps."""
-    found = []
-    for file in resources.files("holdfast.store.migrations").iterdir():
-        if match := _FILE.match(file.name):
-            found.append(Migration(number=int(match[1]), name=match[2], script=file.read_text("utf-8")))
-    found.sort(key=lambda migration: migration.number)
+    found = sorted(
+        (
+            Migration(number=int(match[1]), name=match[2], script=file.read_text("utf-8"))
+            for file in resources.files("holdfast.store.migrations").iterdir()
+            if (match := _FILE.match(file.name))
+        ),
+        key=lambda migration: migration.number,
+    )
     assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migrations have a gap"
     return found
 
@@ -48,11 +51,7 @@ async def migrate(database: Database) -> list[Migration]:
     """Apply what is missing and return it. Several processes may call this at once: one applies, the others wait."""
     session = await database.connect()
     try:
-        applied = []
-        for migration in known():
-            if await _apply(session, migration):
-                applied.append(migration)
-        return applied
+        return [migration for migration in known() if await _apply(session, migration)]
     finally:
         await session.close()
 

@@ -1,21 +1,28 @@
 """The heart: a thread with its own event loop and its own connection that keeps leases alive.
 
 A blocked event loop, a sync action or a slow exchange do not stop it. When it cannot renew, it tells the worker to stop
-the work before the lease can expire; when the work does not stop, it ends the process if it is allowed to.
+the work before the lease can expire; when the work does not stop, it hands back what it can and ends the process, if
+that is allowed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
-from holdfast.store.database import AWAY, Database, Session
-from holdfast.worker.held import Held, kill_at
+from holdfast.dispatcher.leases import Report
+from holdfast.dispatcher.settle import settle
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import TROUBLE, Database, Session
+from holdfast.worker.held import HAND_BACK_SECONDS, Held, kill_at, overdue_at
+
+log = logging.getLogger("holdfast.worker")
 
 BEAT_SECONDS_MAX = 2.0
 
@@ -27,7 +34,13 @@ class Body(Protocol):
 
     def on_fence(self, entries: list[Held]) -> None: ...
 
-    def on_overdue(self) -> None: ...
+    def on_overdue(self) -> Sequence[Report] | None:
+        """What can be handed back before the process ends; None if it may not end."""
+        ...
+
+    def on_end(self) -> None:
+        """End the process."""
+        ...
 
 
 class Heart:
@@ -42,8 +55,9 @@ class Heart:
         *,
         lease_seconds: float,
         heartbeat_seconds: float,
-        publish: Callable[[float], None],
+        publish: Callable[[], None],
         health: Callable[[], str],
+        catalog: Catalog,
     ) -> None:
         self._database = Database(url)
         self._worker_id = worker_id
@@ -53,6 +67,7 @@ class Heart:
         self._heartbeat_seconds = heartbeat_seconds
         self._publish = publish
         self._health = health
+        self._catalog = catalog
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._session: Session | None = None
@@ -75,10 +90,10 @@ class Heart:
             self._stopping.wait(tick)
             entries = list(self._held.values())
             now = time.monotonic()
-            self._publish(kill_at(entries))
+            self._publish()
             if now - self._last_beat >= self._heartbeat_seconds - tick / 2:
                 await self._beat(entries, now)
-            self._guard(entries, time.monotonic())
+            await self._guard(entries, time.monotonic())
         if self._session is not None:
             await self._session.close()
 
@@ -100,12 +115,13 @@ class Heart:
                     lease_seconds=self._lease_seconds,
                     health=self._health(),
                 )
-        except AWAY:
+        except TROUBLE as error:
+            log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
             await self._drop_session()
             return
         self._last_beat = now
         for task_id in beat.renewed:
-            due[task_id].renew(now, self._lease_seconds)
+            due[task_id].renewed_at = now
         self._body.on_beat(beat)
 
     async def _drop_session(self) -> None:
@@ -114,8 +130,22 @@ class Heart:
                 self._session.connection.terminate()
             self._session = None
 
-    def _guard(self, entries: list[Held], now: float) -> None:
+    async def _guard(self, entries: list[Held], now: float) -> None:
         if fenced := [entry for entry in entries if entry.fence_at <= now and entry.claimed.task_id in self._held]:
             self._body.on_fence(fenced)
-        if any(min(entry.expires_at, entry.deadline_at) <= now for entry in self._held.copy().values()):
-            self._body.on_overdue()
+        if overdue_at(self._held.copy().values()) <= now and (rest := self._body.on_overdue()) is not None:
+            await self._hand_back(rest, seconds_max=min(HAND_BACK_SECONDS / 2, kill_at(entries) - now))
+            self._body.on_end()
+
+    async def _hand_back(self, reports: Sequence[Report], *, seconds_max: float) -> None:
+        """Settle what is settled already or never began, if the leases leave time for it."""
+        if not reports or seconds_max <= 0:
+            return
+        try:
+            async with asyncio.timeout(seconds_max):
+                if self._session is None or self._session.is_closed():
+                    self._session = await self._database.connect()
+                async with self._session.transaction():
+                    await settle(self._session, self._catalog, reports)
+        except TROUBLE as error:
+            log.warning("could not hand back: %s", str(error) or type(error).__name__)

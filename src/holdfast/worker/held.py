@@ -9,46 +9,64 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from typing import Any
 
+import msgspec
+
+from holdfast.action import Action
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.leases import Claimed
+from holdfast.store.catalog import Lane
 
 FOREVER = float("inf")
+HAND_BACK_SECONDS = 2.0
+"""What a process whose attempt is overdue gets to hand back the rest before it is killed from outside."""
 
 
-class Held:
-    """One claimed attempt. `fence_at`: stop the work by then; `expires_at`: be dead by then; `deadline_at`: overrun."""
+class Plan(msgspec.Struct, frozen=True):
+    """How attempts of one lane and policy are run."""
 
-    __slots__ = (
-        "claimed",
-        "deadline_at",
-        "expires_at",
-        "fence_at",
-        "is_started",
-        "policy",
-        "renewed_at",
-        "stop",
-        "task",
-        "verdict",
-    )
+    action: Action[..., Any]
+    lane: Lane
+    policy: RetryPolicy
 
-    def __init__(self, claimed: Claimed, policy: RetryPolicy, *, sent_at: float, lease_seconds: float) -> None:
-        self.claimed = claimed
-        self.policy = policy
-        self.is_started = False
-        self.task: asyncio.Task[None] | None = None
-        self.stop: threading.Event | None = None
-        self.verdict: str | None = None
-        self.deadline_at = FOREVER
-        self.renew(sent_at, lease_seconds)
 
-    def renew(self, sent_at: float, lease_seconds: float) -> None:
-        """The lease counts from before the request left, so this clock is always ahead of the database's."""
-        self.renewed_at = sent_at
-        self.fence_at = sent_at + lease_seconds * 0.8
-        self.expires_at = sent_at + lease_seconds * 0.95
+class Held(msgspec.Struct, eq=False):
+    """One claimed attempt and everything needed to run it. A plain struct: thousands a second are made."""
+
+    claimed: Claimed
+    plan: Plan
+    lease_seconds: float
+    renewed_at: float
+    deadline_at: float = FOREVER
+    """When the attempt is past its time limit and its grace."""
+    is_started: bool = False
+    verdict: str | None = None
+    """Why it was told to stop."""
+    stop: threading.Event | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def fence_at(self) -> float:
+        """Stop the work by then: the lease counts from before the request left, so this is ahead of the database."""
+        return self.renewed_at + self.lease_seconds * 0.8
+
+    @property
+    def overdue_at(self) -> float:
+        """End the process by then: the lease is about to expire, or the attempt is past its limit and grace."""
+        return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at)
+
+    @property
+    def kill_at(self) -> float:
+        """Be dead by then."""
+        return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at + HAND_BACK_SECONDS)
+
+
+def overdue_at(held: Iterable[Held]) -> float:
+    """When this process should end by itself, if nothing changes until then."""
+    return min((entry.overdue_at for entry in held), default=FOREVER)
 
 
 def kill_at(held: Iterable[Held]) -> float:
     """When this process must not be running any more, if nothing changes until then."""
-    return min((min(entry.expires_at, entry.deadline_at) for entry in held), default=FOREVER)
+    return min((entry.kill_at for entry in held), default=FOREVER)

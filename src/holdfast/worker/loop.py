@@ -12,8 +12,10 @@ import logging
 import os
 import platform
 import random
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,15 +26,17 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Claimed, Report, report_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.store.database import AWAY, Session
+from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.heart import Heart
-from holdfast.worker.held import FOREVER, Held, kill_at
+from holdfast.worker.held import FOREVER, Held, Plan, kill_at
+from holdfast.worker.notes import Notes
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -41,6 +45,7 @@ log = logging.getLogger("holdfast.worker")
 
 RECONNECT_SECONDS_MAX = 5.0
 THREADS_MAX = 256
+INTERRUPT_SECONDS_MAX = 5.0
 
 
 class Worker:
@@ -56,10 +61,12 @@ class Worker:
         name: str = "",
         version: str = "",
         isolator: Isolator | None = None,
-        publish: Callable[[float], None] | None = None,
+        publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
     ) -> None:
         settings = engine.settings.worker
+        if isolator is None:
+            _refuse_isolated(actions)
         self.engine = engine
         self.actions = dict(actions)
         self.worker_id = 0
@@ -68,14 +75,18 @@ class Worker:
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
         self._settings = settings
-        self._publish = publish or (lambda _kill_at: None)
+        self._publish = publish or (lambda _worker_id, _kill_at: None)
+        self._publishing = threading.Lock()
         self._exit_process = exit_process
         self._held: dict[int, Held] = {}
         self._reports: list[Report] = []
-        self._notes: list[tuple[Claimed, str, dict[str, Any]]] = []
+        self._given_up: deque[Any] = deque(maxlen=2 * self.slots)
+        self._notes = Notes()
+        self._has_notes_due = False
         self._signal = asyncio.Event()
         self._may_have_work = True
         self._is_stopping = False
+        self._finish_by = FOREVER
         self._is_draining = False
         self._session: Session | None = None
         self._threads = ThreadPoolExecutor(min(self.slots, THREADS_MAX), "holdfast-action")
@@ -84,15 +95,24 @@ class Worker:
             threads=self._threads,
             isolator=isolator,
             output_bytes_max=engine.settings.limits.output_bytes_max,
-            note=self._take_note,
+            note=self._notes.add,
         )
+        self._plans: dict[tuple[int, int], Plan] = {}
+        self._attempts = Attempts(self._run, self._ended)
         self.ready = asyncio.Event()
         self.completed_count = 0
 
-    def stop(self) -> None:
-        """Take no more work; finish what runs, within the shutdown time, and leave."""
+    def stop(self, *, within_seconds: float | None = None) -> None:
+        """Take no more work; finish what runs, within the shutdown time or less, and leave."""
         self._is_stopping = True
+        seconds = self._settings.shutdown_seconds if within_seconds is None else within_seconds
+        self._finish_by = min(self._finish_by, time.monotonic() + seconds)
         self._signal.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no attempt runs: after `run`, a thread that would not stop may be left."""
+        return not self._held
 
     async def run(self) -> None:
         """Work until stopped. Whatever happens on the way out, nothing stays claimed that could be handed back."""
@@ -106,8 +126,9 @@ class Worker:
             self,
             lease_seconds=self._settings.lease_seconds,
             heartbeat_seconds=self._settings.heartbeat_seconds,
-            publish=self._publish,
+            publish=self._show_kill_at,
             health=self._health,
+            catalog=self.engine.catalog,
         )
         await listener.start()
         heart.start()
@@ -127,6 +148,7 @@ class Worker:
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
         self.worker_id = row["worker_id"]
+        self._show_kill_at()
         identity = WorkerIdentity(
             worker_id=self.worker_id,
             actions=sorted(self.actions),
@@ -142,7 +164,7 @@ class Worker:
             if now >= poll_at:
                 self._may_have_work = True
             want = self._want()
-            if self._reports or (want and self._may_have_work):
+            if self._reports or self._has_notes_due or (want and self._may_have_work):
                 if not await self._exchange(want):
                     continue
                 poll_at = time.monotonic() + self._settings.poll_seconds * random.uniform(0.75, 1.25)
@@ -169,12 +191,15 @@ class Worker:
         try:
             if self._session is None:
                 self._session = await self.engine.database.connect()
-                recovered = await held_by(self._session, self.worker_id, [*self._held])
+                recovered = await held_by(self._session, self._claimer.identity, self._known_tokens())
                 await self._start_all(recovered, sent_at)
                 want = self._want()
+            if self._notes:
+                await self._notes.store(self._session)
+            self._has_notes_due = False
             done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
             await self._start_all(done.claimed, sent_at)
-        except AWAY as error:
+        except TROUBLE as error:
             await self._lose_session(error)
             return False
         del self._reports[: len(reports)]
@@ -189,54 +214,81 @@ class Worker:
 
     _reconnect_seconds = 0.05
 
+    def _known_tokens(self) -> list[Any]:
+        """Leases this worker must not take up again: held, ended but not settled, given up."""
+        held = [entry.claimed.lease_token for entry in self._held.values()]
+        return [*held, *(report.lease_token for report in self._reports), *self._given_up]
+
     async def _lose_session(self, error: Exception) -> None:
-        log.warning("database unavailable, retrying: %s", error)
+        log.warning("database unavailable, retrying: %s", str(error) or type(error).__name__)
         if self._session is not None:
             self._session.connection.terminate()
             self._session = None
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
-        self._reconnect_seconds = min(self._reconnect_seconds * 2, RECONNECT_SECONDS_MAX)
+        longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)
+        self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)
 
     async def _start_all(self, claimed: Sequence[Claimed], sent_at: float) -> None:
         if not claimed:
             return
-        catalog = self.engine.catalog
-        if not all(catalog.knows(one.lane_id, one.policy_id) for one in claimed):
-            await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed})
-        create_task, lease_seconds = self._loop.create_task, self._settings.lease_seconds
-        for one in claimed:
-            held = Held(one, catalog.policy(one.policy_id), sent_at=sent_at, lease_seconds=lease_seconds)
-            self._held[one.task_id] = held
-            held.task = create_task(self._attempt(held))
-        self._publish(kill_at(self._held.values()))
+        is_first = not self._held
+        # A task whose lost attempt still runs here (a thread that nothing can stop) is left to its lease.
+        mine = claimed if is_first else [one for one in claimed if one.task_id not in self._held]
+        plans = await self._plans_for(mine)
+        lease_seconds = self._settings.lease_seconds
+        entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
+        if not entries:
+            return
+        self._held.update({entry.claimed.task_id: entry for entry in entries})
+        if is_first:
+            self._show_kill_at()
+        # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
+        if self._is_stopping or time.monotonic() >= entries[0].fence_at:
+            self._interrupt(entries, INTERRUPTED)
+        self._attempts.start(entries)
 
-    async def _attempt(self, held: Held) -> None:
-        claimed = held.claimed
-        lane = self.engine.catalog.lane(claimed.lane_id)
-        action = self.actions[lane.action]
+    def _show_kill_at(self) -> None:
+        """Publish when this process must be dead. One at a time: an older value must never cover a newer one."""
+        with self._publishing:
+            self._publish(self.worker_id, kill_at(self._held.copy().values()))
+
+    async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], Plan]:
+        """How to run what was claimed: one plan per lane and policy, made when first met."""
+        pairs = {(one.lane_id, one.policy_id) for one in claimed}
+        if fresh := [pair for pair in pairs if pair not in self._plans]:
+            catalog = self.engine.catalog
+            await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
+            for lane_id, policy_id in fresh:
+                lane = catalog.lane(lane_id)
+                self._plans[lane_id, policy_id] = Plan(self.actions[lane.action], lane, catalog.policy(policy_id))
+        return self._plans
+
+    def _run(self, held: Held) -> Awaitable[Outcome]:
+        """Begin one attempt, wherever its code is to run."""
         held.is_started = True
-        if (timeout := held.policy.timeout_seconds) is not None:
-            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
-        outcome: Outcome
         if held.verdict is not None:
-            outcome = Canceled() if held.verdict == CANCELED else Released()
-        elif action.isolation is Isolation.PROCESS:
+            return _at_once(Canceled() if held.verdict == CANCELED else Released())
+        if (timeout := held.plan.policy.timeout_seconds) is not None:
+            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
+        if held.plan.action.isolation is Isolation.PROCESS:
             assert self._isolator is not None
-            outcome = await self._isolator.run(action, self._runner._context(action, lane, held), held)
+            return self._isolator.run(self._runner.context(held), held)
+        return self._runner.run(held)
+
+    def _ended(self, held: Held, outcome: Outcome) -> None:
+        """Queue the report of one attempt."""
+        self._held.pop(held.claimed.task_id, None)
+        if held.verdict == FENCED:
+            # It has no right to report: whatever it did, the reaper decides.
+            self._given_up.append(held.claimed.lease_token)
         else:
-            outcome = await self._runner.run(action, lane, held)
-        # A fenced attempt has no right to report: whatever it did, the reaper decides.
-        if self._held.pop(claimed.task_id, None) is not None and held.verdict != FENCED:
-            self._reports.append(report_of(claimed, outcome))
+            self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
 
     def _on_ring(self, _lanes: Sequence[int]) -> None:
         self._claimer.forget()
         self._may_have_work = True
         self._signal.set()
-
-    def _take_note(self, claimed: Claimed, kind: str, detail: dict[str, Any]) -> None:
-        self._notes.append((claimed, kind, detail))
 
     def _health(self) -> str:
         return json.dumps({"running": len(self._held), "slots": self.slots, "pid": os.getpid()})
@@ -247,46 +299,61 @@ class Worker:
     def _hear_beat(self, beat: Beat) -> None:
         self._interrupt((self._held[one] for one in beat.lost if one in self._held), FENCED)
         self._interrupt((self._held[one] for one in beat.canceled if one in self._held), CANCELED)
-        if beat.worker_state != "active":
-            self._is_draining = True
-            if beat.worker_state is None:
-                log.error("this worker is no longer known to the database; leaving")
-                self.stop()
+        self._is_draining = beat.worker_state != "active"
+        self._has_notes_due = bool(self._notes)
+        if beat.worker_state is None and not self._is_stopping:
+            log.error("this worker is no longer known to the database; leaving")
+            self.stop()
+        self._signal.set()
 
     def on_fence(self, entries: list[Held]) -> None:
         self._loop.call_soon_threadsafe(self._interrupt, entries, FENCED)
 
-    def on_overdue(self) -> None:
-        if self._exit_process is not None:
-            self._exit_process()
+    def on_overdue(self) -> Sequence[Report] | None:
+        """What can be handed back before the process ends: ended attempts, and those that never began.
+
+        Called from the heart's thread. An attempt looks at its verdict after it said that it started, and here it is
+        the other way round, so one of the two sees the other.
+        """
+        if self._exit_process is None:
+            return None
+        entries = list(self._held.copy().values())
+        for held in entries:
+            held.verdict = held.verdict or INTERRUPTED
+        unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
+        return [*self._reports, *unstarted]
+
+    def on_end(self) -> None:
+        assert self._exit_process is not None
+        log.error("an attempt did not stop in time; ending this process")
+        self._exit_process()
 
     def _interrupt(self, entries: Any, verdict: str) -> None:
         for held in list(entries):
-            if held.verdict is None and held.task is not None:
+            if held.verdict is None:
                 held.verdict = verdict
                 if held.stop is not None:
                     held.stop.set()
-                if held.is_started:
+                if held.task is not None:
                     held.task.cancel()
 
     async def _wind_down(self) -> None:
         """Let attempts finish within the shutdown time, then interrupt the rest; report everything."""
-        deadline = time.monotonic() + self._settings.shutdown_seconds
-        while (self._held or self._reports) and time.monotonic() < deadline:
-            if self._reports:
-                await self._exchange(0)
-            else:
-                await self._wait(deadline - time.monotonic())
+        await self._settle_all()
         self._interrupt(self._held.values(), INTERRUPTED)
-        deadline = time.monotonic() + min(self._settings.lease_seconds, 5.0)
-        while (self._held or self._reports) and time.monotonic() < deadline:
-            if self._reports:
+        self._finish_by = time.monotonic() + min(self._settings.lease_seconds, INTERRUPT_SECONDS_MAX)
+        await self._settle_all()
+
+    async def _settle_all(self) -> None:
+        """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
+        while (self._held or self._reports) and time.monotonic() < self._finish_by:
+            if self._reports or self._has_notes_due:
                 await self._exchange(0)
             else:
-                await self._wait(deadline - time.monotonic())
+                await self._wait(self._finish_by - time.monotonic())
 
     async def _leave(self) -> None:
-        self._publish(FOREVER)
+        self._show_kill_at()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._isolator is not None:
             await self._isolator.close()
@@ -298,3 +365,17 @@ class Worker:
         if self._session is not None:
             await self._session.close()
         await self.engine.bell.flush()
+
+
+def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
+    """A process of its own has to import the app, so somebody must know where from."""
+    if isolated := sorted(name for name, action in actions.items() if action.isolation is Isolation.PROCESS):
+        raise Invalid(
+            f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",
+            code="isolation_needs_app",
+            advice="Start workers with `holdfast worker module:app`, or pass `isolator=Isolated(orders)`.",
+        )
+
+
+async def _at_once(outcome: Outcome) -> Outcome:
+    return outcome

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -28,7 +29,8 @@ from holdfast.store.embedded import locks, postmaster
 from holdfast.store.embedded.server import start, status
 
 THROW_AWAY = {"fsync": "off", "shared_buffers": "16MB"}
-SOURCES = Path(holdfast.errors.__file__).parents[1]
+# Another interpreter than this one finds Holdfast and what it needs here as well.
+IMPORTED_FROM = [str(Path(holdfast.errors.__file__).parents[1]), sysconfig.get_path("platlib")]
 USER_PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -47,17 +49,18 @@ else:
 class User:
     """Another process that starts or attaches to the server of a home and stays until told."""
 
-    def __init__(self, home: Path, *, python: str = sys.executable, uid: int | None = None, **environment: str):
+    def __init__(self, home: Path, *, python: str = sys.executable, uid: int | None = None, **options: Any) -> None:
         self.process = subprocess.Popen(
             [python, "-c", USER_PROGRAM, str(home), json.dumps(THROW_AWAY)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(SOURCES)} | environment,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(IMPORTED_FROM)},
             user=uid,
             group=uid,
             extra_groups=None if uid is None else [],
             cwd="/",
+            **options,
         )
 
     def answer(self) -> dict[str, Any]:
@@ -110,6 +113,8 @@ def folder() -> Iterator[Path]:
     yield made
     for lock in made.rglob("server.lock"):
         poll(lambda lock=lock: not locks.is_taken(lock))
+    for record in made.rglob("server.json"):
+        shutil.rmtree(json.loads(record.read_bytes())["socket_directory"], ignore_errors=True)
     shutil.rmtree(made)
 
 

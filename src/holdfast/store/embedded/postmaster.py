@@ -41,7 +41,11 @@ def read(data: Path) -> Postmaster | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether any process has this id."""
+    """Tell whether a process with this id still runs; one that ended and was not collected does not."""
+    return _exists(pid) and not _is_zombie(pid)
+
+
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -49,6 +53,14 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _is_zombie(pid: int) -> bool:
+    """Tell whether a process ended but its parent has not asked; in containers that can last for ever."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
 
 
 def stop_orphan(data: Path) -> None:
@@ -62,20 +74,20 @@ def stop_orphan(data: Path) -> None:
 
 
 def clear_stale_file(data: Path) -> None:
-    """Remove the file of a dead server whose process id now belongs to something else.
+    """Remove the file of a dead server whose process id is still, or again, in use.
 
-    PostgreSQL itself forgives a file whose process is gone, but refuses to start beside a living one.
+    PostgreSQL itself forgives a file whose process is gone, but refuses to start while the id is taken.
     Called only under the server lock, which proves that no server of ours is left; a server somebody else
     runs on these data is recognised by its command line, and in doubt the file stays.
     """
     found = read(data)
-    if found is None or not is_alive(found.pid):
+    if found is None or not _exists(found.pid):
         return
     command = _command(found.pid)
     is_other_program = bool(command) and "postgres" not in command[0]
     other_data = _data_of(found.pid)
     is_other_server = other_data is not None and not _is_same(Path(other_data), data)
-    if is_other_program or is_other_server:
+    if is_other_program or is_other_server or _is_zombie(found.pid):
         (data / "postmaster.pid").unlink(missing_ok=True)
 
 

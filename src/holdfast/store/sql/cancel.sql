@@ -9,7 +9,8 @@ with held as materialized (
 ),
 asked as (
   update holdfast.live t
-  set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3))
+  set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3)),
+    cancel_actor = coalesce(t.cancel_actor, $5), cancel_reason = coalesce(t.cancel_reason, $4)
   where t.task_id = any(array(select task_id from held where state = 'r')) and t.state = 'r'
   returning t.task_id
 ),

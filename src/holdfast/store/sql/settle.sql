@@ -1,3 +1,12 @@
+-- name: lock_tasks
+-- Lock a mixed batch in one order before its two settling statements do: a heartbeat locks the same rows in that order,
+-- so neither ever waits for the other in a circle.
+select t.task_id
+from holdfast.live t
+where t.task_id = any($1::bigint[])
+order by t.task_id
+for update of t;
+
 -- name: settle_completed
 -- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
 -- lease matches no row. Answers how many were accepted and which of them somebody waits for.
@@ -83,11 +92,12 @@ gone as (
 over as (
   insert into holdfast.ended (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
-    state, created_at, ended_at, reason, input, tags, key
+    state, created_at, ended_at, reason, actor, input, tags, key
   )
   select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
     gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char", b.created_at,
-    holdfast.instant(), case when fenced.next_state = 'x' then 'canceled' else fenced.reason end, b.input, b.tags, b.key
+    holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
+    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key
   from gone
   join fenced on fenced.task_id = gone.task_id
   cross join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b

@@ -1,0 +1,108 @@
+"""What is known about one task at one moment, as values: the evidence that `explain` turns into sentences.
+
+Read together, by one pass over the database; instants are the database's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Position(StrEnum):
+    """Where a task stands, finer than its state: a queued task may be delayed or reserved, a failed one retrying."""
+
+    QUEUED = "queued"
+    DELAYED = "delayed"
+    RESERVED = "reserved"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """One worker as others see it. `queues` None means every queue."""
+
+    name: str
+    state: str
+    beat_at: datetime
+    ended_at: datetime | None = None
+    version: str = ""
+    queues: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewFacts:
+    """The workers that could run the task (`able` of them live), and the nearest ones when none can."""
+
+    able: int = 0
+    slots: int = 0
+    busy: int = 0
+    last: WorkerFacts | None = None
+    elsewhere: WorkerFacts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """The task's queue: paused by whom, limited to what, and how much room is left."""
+
+    name: str
+    paused_at: datetime | None = None
+    paused_by: str = ""
+    paused_reason: str = ""
+    max_running: int | None = None
+    running: int = 0
+    starts_per_second: float | None = None
+    starts_room: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureFacts:
+    """The last attempt that failed, timed out or was lost, with the decision that followed."""
+
+    attempt: int
+    state: str
+    code: str
+    type: str
+    message: str
+    reason: str
+    rule: str
+    sentence: str
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """Everything an explanation may rest on. `at` is the moment of reading."""
+
+    task_id: str
+    action: str
+    position: Position
+    at: datetime
+    created_at: datetime
+    queue: QueueFacts
+    crew: CrewFacts = CrewFacts()
+    attempt: int = 0
+    retries: int = 0
+    max_retries: int = 3
+    losses: int = 0
+    max_losses: int = 3
+    generation: int = 1
+    due_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    lease_expires_at: datetime | None = None
+    timeout_seconds: float | None = None
+    cancel_at: datetime | None = None
+    actor: str = ""
+    reason: str = ""
+    worker: WorkerFacts | None = None
+    failure: FailureFacts | None = None
+    progress: str = ""
+    ahead: int = 0
+    ahead_is_more: bool = False
+    output_bytes: int = 0

@@ -1,0 +1,109 @@
+"""What a queued task must wait for: each condition in order, with what to say and type if it is not met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.facts import TaskFacts
+from holdfast.core.phrases import ago, behind, count_of, fate, full_stop, named, one_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One condition a waiting task must meet."""
+
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A condition, and what to say and type if it is the first that is not met."""
+
+    check: Check
+    code: str = ""
+    headline: str = ""
+    moves: tuple[str, ...] = ()
+
+
+def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
+    """Every condition between a queued task and its next attempt; the first one not met is the reason."""
+    return (_gate_pause(facts), _gate_worker(facts), _gate_limit(facts), _gate_rate(facts), _gate_slots(facts))
+
+
+def _gate_pause(facts: TaskFacts) -> Gate:
+    queue = facts.queue
+    if queue.paused_at is None:
+        return Gate(check=Check(ok=True, text=f"queue {queue.name} is not paused"))
+    who = f"{queue.paused_by} paused queue {queue.name} {ago(facts.at, queue.paused_at)}"
+    why = f": {one_line(queue.paused_reason)}" if queue.paused_reason else " without giving a reason"
+    return Gate(
+        check=Check(ok=False, text=f"queue {queue.name} is paused"),
+        code="queue_paused",
+        headline=f"Held back: {who}{full_stop(why)}",
+        moves=(f"holdfast queue resume {queue.name}",),
+    )
+
+
+def _gate_worker(facts: TaskFacts) -> Gate:
+    crew, queue = facts.crew, facts.queue.name
+    if crew.able:
+        noun = "worker runs" if crew.able == 1 else "workers run"
+        return Gate(check=Check(ok=True, text=f"{crew.able} live {noun} {facts.action} from queue {queue}"))
+    text = f"no live worker runs {facts.action} from queue {queue}"
+    if crew.elsewhere is not None:
+        served = ", ".join(crew.elsewhere.queues or ())
+        because = f"{named(crew.elsewhere)} has the action but serves only {served}"
+    elif crew.last is not None:
+        because = f"the last one, {named(crew.last)}, {fate(facts.at, crew.last)}"
+    else:
+        because = "no worker ever declared both"
+    return Gate(
+        check=Check(ok=False, text=text),
+        code="no_worker",
+        headline=f"Waiting for a worker: {text} ({because}).",
+        moves=(f"holdfast work APP --queues {queue}",),
+    )
+
+
+def _gate_limit(facts: TaskFacts) -> Gate:
+    queue = facts.queue
+    if queue.max_running is None:
+        return Gate(check=Check(ok=True, text=f"queue {queue.name} has no limit on running tasks"))
+    count = f"{queue.running}/{queue.max_running} running"
+    if queue.running < queue.max_running:
+        return Gate(check=Check(ok=True, text=f"queue {queue.name} is below its limit ({count})"))
+    return Gate(
+        check=Check(ok=False, text=f"queue {queue.name} is at its limit ({count})"),
+        code="limit_reached",
+        headline=f"Waiting for room: queue {queue.name} is at its limit, {count}{behind(facts)}.",
+        moves=(f"holdfast queue limit {queue.name} --running {queue.max_running * 2}",),
+    )
+
+
+def _gate_rate(facts: TaskFacts) -> Gate:
+    queue = facts.queue
+    if queue.starts_per_second is None:
+        return Gate(check=Check(ok=True, text=f"queue {queue.name} may start any number per second"))
+    rate = f"{queue.starts_per_second:g} starts per second"
+    if queue.starts_room > 0:
+        return Gate(check=Check(ok=True, text=f"queue {queue.name} has starts left ({rate})"))
+    return Gate(
+        check=Check(ok=False, text=f"queue {queue.name} used up its starts ({rate})"),
+        code="rate_limited",
+        headline=f"Waiting its turn: queue {queue.name} is limited to {rate}{behind(facts)}.",
+        moves=(f"holdfast queue limit {queue.name} --per-second {queue.starts_per_second * 2:g}",),
+    )
+
+
+def _gate_slots(facts: TaskFacts) -> Gate:
+    crew = facts.crew
+    slots = f"{crew.busy}/{crew.slots} slots busy"
+    if crew.busy < crew.slots:
+        return Gate(check=Check(ok=True, text=f"a worker has a free slot ({slots})"))
+    return Gate(
+        check=Check(ok=False, text=f"every worker is busy ({slots})"),
+        code="slots_full",
+        headline=f"Waiting for a free slot: {slots} on {count_of(crew.able, 'worker')}{behind(facts)}.",
+        moves=(f"holdfast work APP --queues {facts.queue.name}",),
+    )

@@ -1,0 +1,287 @@
+"""Look: lists of tasks, workers and actions, and one of each in full. Reads only, in pages, each with a time limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from holdfast.core.states import RETRYING_LABEL, TaskState
+from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_LIST_TASKS = sql("list_tasks")
+_FIND_LANES = sql("find_lanes")
+_SHOW_TASK = sql("show_task")
+_SHOW_ATTEMPTS = sql("show_attempts")
+_READ_LANES = sql("read_lanes")
+_READ_NOTES = sql("read_notes")
+_LIST_WORKERS = sql("list_workers")
+_FIND_WORKER = sql("find_worker")
+_SHOW_WORKER = sql("show_worker")
+_LIST_ACTIONS = sql("list_actions")
+
+STATES = (*(state.value for state in TaskState), RETRYING_LABEL)
+"""What a list of tasks may be filtered by; `failed` means for good."""
+
+LIMIT_MAX = 10_000
+READ_SECONDS_MAX = 10
+_ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """One line of a list. `error` is the last failure on one line."""
+
+    task_id: str
+    action: str
+    queue: str
+    state: str
+    attempt: int
+    max_attempts: int
+    priority: int
+    tags: list[str]
+    key: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    due_at: datetime | None
+    next_retry_at: datetime | None
+    worker: str | None
+    error: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One attempt; the running one has no end."""
+
+    attempt: int
+    state: str
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    code: str | None
+    type: str | None
+    message: str | None
+    traceback: str | None
+    decision: str | None
+    reason: str | None
+    rule: str | None
+    sentence: str | None
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """One task in full."""
+
+    task_id: str
+    action: str
+    queue: str
+    state: str
+    attempt: int
+    max_attempts: int
+    max_losses: int
+    generation: int
+    priority: int
+    tags: list[str]
+    key: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    due_at: datetime | None
+    next_retry_at: datetime | None
+    lease_expires_at: datetime | None
+    cancel_at: datetime | None
+    canceled_by: str | None
+    cancel_reason: str | None
+    original_task_id: str | None
+    input: msgspec.Raw
+    output: msgspec.Raw | None
+    attempts: list[AttemptView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What an attempt said while it ran: a log line or its progress."""
+
+    attempt: int
+    at: datetime
+    kind: str
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTask:
+    """A task in a worker's hands."""
+
+    task_id: str
+    action: str
+    queue: str
+    attempt: int
+    started_at: datetime
+    lease_expires_at: datetime
+    is_canceling: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """One worker incarnation. `queues` None means every queue; `tasks` only where one worker is shown."""
+
+    worker_id: str
+    name: str
+    version: str
+    state: str
+    slots: int
+    running: int
+    queues: list[str] | None
+    actions: list[str]
+    started_at: datetime
+    beat_at: datetime
+    beat_age_seconds: float
+    ended_at: datetime | None
+    health: dict[str, Any]
+    tasks: list[HeldTask] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionView:
+    """What workers last declared about an action, and how many are live to run it."""
+
+    name: str
+    queue: str
+    version: str
+    seen_at: datetime
+    max_retries: int
+    max_attempts: int
+    max_losses: int
+    timeout_seconds: float | None
+    workers: int
+    policy: dict[str, Any]
+
+
+async def list_tasks(
+    database: Database,
+    tenant_id: int,
+    *,
+    states: Sequence[str] = (),
+    queue: str | None = None,
+    action: str | None = None,
+    tag: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[TaskRow]:
+    """A page of tasks, newest first; the next page begins `before` the last id of this one."""
+    for state in states:
+        if state not in STATES:
+            raise Invalid(
+                f"{state!r} is not a state.", code="invalid_state", advice=f"Choose from {', '.join(STATES)}."
+            )
+    if not 1 <= limit <= LIMIT_MAX:
+        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
+    lanes = None
+    if queue is not None or action is not None:
+        lanes = [row["lane_id"] for row in await database.fetch(_FIND_LANES, tenant_id, queue, action)]
+        if not lanes:
+            return []
+    asked = (tenant_id, list(states) or None, lanes, tag, _ID_MAX if before is None else before, limit)
+    return [_task_row(row) for row in await _bounded(database, _LIST_TASKS, *asked)]
+
+
+async def show_task(database: Database, tenant_id: int, task_id: int) -> TaskView:
+    """One task with all its attempts, or `NotFound`."""
+    row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+    lane = await database.fetchrow(_READ_LANES, [row["lane_id"]])
+    attempts = [AttemptView(**dict(one)) for one in await database.fetch(_SHOW_ATTEMPTS, task_id, tenant_id)]
+    is_retrying = row["is_retrying"]
+    return TaskView(
+        task_id=str(task_id),
+        action=lane["action"],
+        queue=lane["queue"],
+        state=row["state"],
+        attempt=row["attempt"],
+        max_attempts=row["max_retries"] + 1,
+        max_losses=row["max_losses"],
+        generation=row["generation"] or 1,
+        priority=row["priority"],
+        tags=row["tags"] or [],
+        key=row["key"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        due_at=None if is_retrying else row["due_at"],
+        next_retry_at=row["due_at"] if is_retrying else None,
+        lease_expires_at=row["lease_expires_at"],
+        cancel_at=row["cancel_at"],
+        canceled_by=row["actor"] or None,
+        cancel_reason=(row["reason"] or None) if row["state"] != "failed" else None,
+        original_task_id=None if row["original_task_id"] is None else str(row["original_task_id"]),
+        input=msgspec.Raw(row["input"]),
+        output=None if row["output"] is None else msgspec.Raw(row["output"]),
+        attempts=attempts,
+    )
+
+
+async def read_notes(database: Database, tenant_id: int, task_id: int, *, limit: int = LIMIT_MAX) -> list[Note]:
+    """What the attempts of a task said, oldest first."""
+    rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit)
+    return [Note(attempt=r["attempt"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"])) for r in rows]
+
+
+async def list_workers(database: Database, *, limit: int = 100) -> list[WorkerView]:
+    """Workers, present ones first."""
+    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit)]
+
+
+async def show_worker(database: Database, worker_id: int) -> WorkerView:
+    """One worker with what it holds, or `NotFound`."""
+    row = await database.fetchrow(_FIND_WORKER, worker_id)
+    if row is None:
+        raise NotFound(
+            f"There is no worker {worker_id}.", code="worker_not_found", advice="See `holdfast worker list`."
+        )
+    held = await database.fetch(_SHOW_WORKER, worker_id, LIMIT_MAX)
+    return _worker_view(row, [HeldTask(**dict(one)) for one in held])
+
+
+async def list_actions(database: Database, tenant_id: int, *, name: str | None = None) -> list[ActionView]:
+    """Every action (or one) that some worker declared."""
+    rows = await database.fetch(_LIST_ACTIONS, tenant_id, name)
+    return [ActionView(**{**dict(row), "policy": json.loads(row["policy"])}) for row in rows]
+
+
+async def _bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
+    """Read within a time limit: a filter that matches little may pass over much history."""
+    try:
+        async with database.transaction() as session:
+            await session.execute(f"set local statement_timeout = '{READ_SECONDS_MAX}s'")
+            return await session.fetch(statement, *arguments)
+    except asyncpg.QueryCanceledError:
+        raise Unavailable(
+            f"Listing took longer than {READ_SECONDS_MAX} s.",
+            code="read_too_slow",
+            advice="Ask for one state or a smaller limit.",
+        ) from None
+
+
+def _task_row(row: Any) -> TaskRow:
+    found = dict(row)
+    code, kind, message = found.pop("code"), found.pop("type"), found.pop("message")
+    name = (kind or "").rpartition(".")[2] or code
+    line = " ".join((message or "").split())[:300]
+    return TaskRow(**found, error=None if code is None else f"{name}: {line}".rstrip(": "))
+
+
+def _worker_view(row: Any, tasks: list[HeldTask] | None = None) -> WorkerView:
+    found = dict(row)
+    found |= {"worker_id": str(found["worker_id"]), "health": json.loads(found["health"])}
+    return WorkerView(**found, tasks=tasks)

@@ -1,0 +1,166 @@
+"""Queues: pause, resume and limit them, saying who and why; and how full they are.
+
+Counts are bounded. What is live is counted to a limit per lane; of history only the newest part is looked at, and a
+count that may be short says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.errors import Invalid, NotFound
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_PAUSE = sql("pause_queue")
+_RESUME = sql("resume_queue")
+_LIMIT = sql("limit_queue")
+_NAMES = sql("queue_names")
+_FIND_LANES = sql("find_lanes")
+_ROWS = sql("queue_rows")
+_QUEUED = sql("queued_counts")
+_HELD = sql("held_counts")
+_ENDED = sql("ended_counts")
+_COMPLETED = sql("completed_counts")
+
+LIVE_COUNT_MAX = 1_000_000
+HISTORY_COUNT_MAX = 250_000
+RUNNING_MAX = 1_000_000
+PER_SECOND_MAX = 1_000_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """One queue as people see it.
+
+    `completed`, `failed` and `canceled` count the newest of kept history; `is_partial` says that there may be more, as
+    does a `queued` at its bound. `blocked` belongs to flows. None where counting history was not asked for.
+    """
+
+    name: str
+    queued: int
+    running: int
+    retrying: int
+    blocked: int
+    delayed: int
+    completed: int | None
+    failed: int | None
+    canceled: int | None
+    is_partial: bool
+    paused: bool
+    paused_by: str | None
+    paused_reason: str | None
+    paused_at: datetime | None
+    max_running: int | None
+    starts_per_second: float | None
+    workers: int
+    oldest_seconds: float | None
+
+
+async def list_queues(
+    database: Database, tenant_id: int, *, name: str | None = None, with_history: bool = True
+) -> list[QueueView]:
+    """Every queue (or one) with its counts."""
+    rows = await database.fetch(_ROWS, tenant_id, name)
+    queued = {row["queue_id"]: row for row in await database.fetch(_QUEUED, tenant_id, LIVE_COUNT_MAX)}
+    held = {row["queue_id"]: row for row in await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX)}
+    completed, ended = {}, {}
+    if with_history:
+        completed = {row["queue_id"]: row for row in await database.fetch(_COMPLETED, tenant_id, HISTORY_COUNT_MAX)}
+        ended = {row["queue_id"]: row for row in await database.fetch(_ENDED, tenant_id, HISTORY_COUNT_MAX)}
+    is_short = any(row["is_partial"] for row in completed.values())
+    is_short |= sum(row["failed"] for row in ended.values()) >= HISTORY_COUNT_MAX
+    is_short |= sum(row["canceled"] for row in ended.values()) >= HISTORY_COUNT_MAX
+    views = []
+    for row in rows:
+        key = row["queue_id"]
+        waiting, holding, over = queued.get(key), held.get(key), ended.get(key)
+        done = completed.get(key)
+        nothing = 0 if with_history else None
+        views.append(
+            QueueView(
+                name=row["name"],
+                queued=(waiting["queued"] if waiting else 0) + (holding["delayed"] if holding else 0),
+                running=holding["running"] if holding else 0,
+                retrying=holding["retrying"] if holding else 0,
+                blocked=0,
+                delayed=holding["delayed"] if holding else 0,
+                completed=done["completed"] if done else nothing,
+                failed=over["failed"] if over else nothing,
+                canceled=over["canceled"] if over else nothing,
+                is_partial=is_short or bool(waiting and waiting["is_more"]),
+                paused=row["paused_at"] is not None,
+                paused_by=row["paused_by"],
+                paused_reason=row["paused_reason"],
+                paused_at=row["paused_at"],
+                max_running=row["max_running"],
+                starts_per_second=row["starts_per_second"],
+                workers=row["workers"],
+                oldest_seconds=row["oldest_seconds"],
+            )
+        )
+    return views
+
+
+async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
+    """Pause a queue; False if it was paused already."""
+    await _require(engine.database, tenant_id, name)
+    return bool(await engine.database.fetchval(_PAUSE, tenant_id, name, actor, reason))
+
+
+async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
+    """Resume a queue and wake its workers; False if it was not paused."""
+    await _require(engine.database, tenant_id, name)
+    is_changed = bool(await engine.database.fetchval(_RESUME, tenant_id, name, actor, reason))
+    await _wake(engine, tenant_id, name)
+    return is_changed
+
+
+async def limit(
+    engine: Engine,
+    tenant_id: int,
+    name: str,
+    *,
+    max_running: int | None,
+    starts_per_second: float | None,
+    actor: str,
+    reason: str,
+) -> None:
+    """Set both limits of a queue; None lifts one."""
+    if max_running is not None and not 1 <= max_running <= RUNNING_MAX:
+        raise Invalid(
+            f"A queue cannot be limited to {max_running} running tasks.",
+            code="invalid_limit",
+            advice=f"Choose 1 to {RUNNING_MAX}, or pause the queue.",
+        )
+    if starts_per_second is not None and not 0 < starts_per_second <= PER_SECOND_MAX:
+        raise Invalid(
+            f"A queue cannot be limited to {starts_per_second:g} starts per second.",
+            code="invalid_limit",
+            advice="Choose a number above 0, or pause the queue.",
+        )
+    await _require(engine.database, tenant_id, name)
+    await engine.database.fetch(_LIMIT, tenant_id, name, max_running, starts_per_second, actor, reason)
+    await _wake(engine, tenant_id, name)
+
+
+async def _require(database: Database, tenant_id: int, name: str) -> None:
+    names = [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
+    if name in names:
+        return
+    near = get_close_matches(name, names, n=1)
+    if near:
+        advice = f"Did you mean {near[0]}?"
+    elif names:
+        advice = f"There are {', '.join(names[:20])}."
+    else:
+        advice = "A queue appears with its first worker or task."
+    raise NotFound(f"There is no queue {name!r}.", code="queue_not_found", advice=advice)
+
+
+async def _wake(engine: Engine, tenant_id: int, name: str) -> None:
+    rows = await engine.database.fetch(_FIND_LANES, tenant_id, name, None)
+    engine.bell.ring(lanes=[row["lane_id"] for row in rows])

@@ -1,0 +1,78 @@
+"""A pool of connections that costs next to nothing to use: a stack of idle ones and a line of those who wait.
+
+Sessions carry no state, so nothing is reset between uses; a connection found closed is replaced. Measured against the
+driver's own pool, acquiring and releasing here is an order of magnitude cheaper, which single enqueues feel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+class Pool:
+    """At most `size` connections made by `connect`."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], size: int) -> None:
+        self._connect = connect
+        self._size = size
+        self._count = 0
+        self._idle: list[Any] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+
+    async def acquire(self, *, seconds_max: float) -> Any:
+        """A connection, the most recently used one first. Waits at most `seconds_max` for one to come free."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            self._count -= 1
+        if self._count < self._size:
+            return await self._make()
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await asyncio.wait_for(turn, seconds_max)
+        finally:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+        return await self.acquire(seconds_max=seconds_max)
+
+    async def _make(self) -> Any:
+        self._count += 1
+        try:
+            return await self._connect()
+        except BaseException:
+            self._count -= 1
+            self._next()
+            raise
+
+    def release(self, connection: Any) -> None:
+        """Give a connection back; the longest waiting caller gets its turn."""
+        if self._is_closed:
+            connection.terminate()
+        elif connection.is_closed():
+            self._count -= 1
+        else:
+            self._idle.append(connection)
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use closes when it comes back."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            try:
+                await connection.close(timeout=2)
+            except (OSError, TimeoutError):
+                connection.terminate()

@@ -1,0 +1,113 @@
+-- name: explain_task
+-- Where one task stands, what holds it, and how its last failed attempt ended. A live row wins over older endings.
+with stand as (
+  select case t.state when 'q' then 'queued' when 'v' then 'reserved' when 'r' then 'running'
+      else case when t.is_retrying then 'retrying' else 'delayed' end end as position,
+    t.lane_id, t.policy_id, t.worker_id, t.priority, t.attempt, t.retries, t.max_retries, t.losses, t.max_losses,
+    t.generation, (select b.created_at from holdfast.body b where b.task_id = t.task_id) as created_at, t.due_at,
+    t.started_at, null::timestamptz as ended_at, t.lease_expires_at, t.cancel_at, t.cancel_actor as actor,
+    t.cancel_reason as reason, 0 as output_bytes
+  from holdfast.live t
+  where t.task_id = $1 and t.tenant_id = $2
+  union all
+  select case e.state when 'f' then 'failed' else 'canceled' end, e.lane_id, e.policy_id, null, e.priority, e.attempt,
+    e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.created_at, null, null, e.ended_at, null, null,
+    e.actor, e.reason, 0
+  from holdfast.ended e
+  where e.task_id = $1 and e.tenant_id = $2
+  union all
+  select 'completed', b.lane_id, b.policy_id, a.worker_id, b.priority, a.attempt, 0, p.max_retries, 0, p.max_losses, 1,
+    b.created_at, null, a.started_at, a.ended_at, null, null, null, null, coalesce(length(a.output), 0)
+  from holdfast.attempt a
+  join holdfast.body b on b.task_id = a.task_id
+  join holdfast.policy p on p.policy_id = b.policy_id
+  where a.task_id = $1 and a.tenant_id = $2 and a.state = 'c'
+)
+select stand.*, holdfast.instant() as at, l.action, l.queue_id, q.name as queue, p.timeout_seconds,
+  w.name as worker_name, w.version as worker_version, w.state as worker_state, w.beat_at as worker_beat_at,
+  w.ended_at as worker_ended_at,
+  f.attempt as failure_attempt, f.state::text as failure_state, f.code, f.type, f.message, f.reason as failure_reason,
+  f.rule, f.sentence, f.ended_at as failure_ended_at,
+  (
+    select n.detail::text
+    from holdfast.note n
+    where n.task_id = $1 and n.attempt = stand.attempt and n.kind = 'progress'
+    order by n.seq desc
+    limit 1
+  ) as progress
+from stand
+join holdfast.lane l on l.lane_id = stand.lane_id
+join holdfast.queue q on q.queue_id = l.queue_id
+join holdfast.policy p on p.policy_id = stand.policy_id
+left join holdfast.worker w on w.worker_id = stand.worker_id
+left join lateral (
+  select *
+  from holdfast.failure f
+  where f.task_id = $1
+  order by f.attempt desc
+  limit 1
+) f on true
+limit 1;
+
+-- name: explain_wait
+-- What a queued task waits for: its queue's pause and limits, the workers able to run it and how busy they are, the
+-- last one that was, and how many tasks of its lane come first (counted to a bound).
+with crew as materialized (
+  select w.*, w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $5) as is_live,
+    w.queues is null or q.name = any(w.queues) as is_serving,
+    (select count(*) from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
+  from holdfast.lane l
+  join holdfast.queue q on q.queue_id = l.queue_id
+  join holdfast.worker w on l.action = any(w.actions)
+  where l.lane_id = $1
+    and (w.state in ('active', 'draining') or w.worker_id in (
+      select g.worker_id
+      from holdfast.worker g
+      where l.action = any(g.actions) and (g.queues is null or q.name = any(g.queues)) and g.state in ('gone', 'lost')
+      order by g.ended_at desc
+      limit 1
+    ))
+)
+select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_second,
+  case when q.max_running is null then 0 else (
+    select count(*)
+    from holdfast.live t
+    join holdfast.lane l on l.lane_id = t.lane_id
+    where t.state in ('r', 'v') and l.queue_id = q.queue_id
+  ) end as running,
+  floor(least(
+    greatest(q.starts_per_second, 1),
+    q.starts_left + q.starts_per_second * coalesce(extract(epoch from holdfast.instant() - q.starts_counted_at), 1)
+  ))::int as starts_room,
+  (select count(*) from crew where is_live and is_serving) as able,
+  (select coalesce(sum(slots), 0) from crew where is_live and is_serving) as slots,
+  (select coalesce(sum(running), 0)::bigint from crew where is_live and is_serving) as busy,
+  last.name as last_name, last.version as last_version, last.state as last_state, last.beat_at as last_beat_at,
+  last.ended_at as last_ended_at,
+  elsewhere.name as elsewhere_name, elsewhere.version as elsewhere_version, elsewhere.state as elsewhere_state,
+  elsewhere.beat_at as elsewhere_beat_at, elsewhere.queues as elsewhere_queues,
+  (
+    select count(*)
+    from (
+      select
+      from holdfast.live t
+      where t.state = 'q' and t.lane_id = $1 and (t.priority, t.task_id) < ($3::smallint, $2::bigint)
+      limit $4
+    ) a
+  ) as ahead
+from holdfast.lane own
+join holdfast.queue q on q.queue_id = own.queue_id
+left join lateral (
+  select *
+  from crew
+  where is_serving and not is_live
+  order by coalesce(ended_at, beat_at) desc
+  limit 1
+) last on true
+left join lateral (
+  select *
+  from crew
+  where is_live and not is_serving
+  limit 1
+) elsewhere on true
+where own.lane_id = $1;

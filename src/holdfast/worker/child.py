@@ -1,0 +1,157 @@
+"""A worker process: `python -m holdfast.worker.child LIFELINE BOARD`, started by its parent with two descriptors.
+
+SIGTERM lets running attempts finish within the shutdown time, SIGINT hands everything back at once. When the parent
+vanishes there is nobody to hold this process to its leases, so it takes no more work, gives running attempts one lease
+to finish, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn
+
+from holdfast.app import App
+from holdfast.dispatcher.engine import Engine
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.load import load_app
+from holdfast.worker import orders as wire_orders
+from holdfast.worker.board import Board
+from holdfast.worker.fuse import Fuse
+from holdfast.worker.isolated import Isolated
+from holdfast.worker.lifeline import Lifeline
+from holdfast.worker.loop import Worker
+from holdfast.worker.orders import Ending, Orders
+
+log = logging.getLogger("holdfast.worker")
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d] %(message)s"
+FUSE_LATER = 0.03
+"""Part of a lease. With the parent's own delay it still ends before the lease does."""
+
+FAREWELL_SECONDS = 5.0
+"""What an orphan may take to sign off after its attempts had their time."""
+
+
+def main(arguments: list[str]) -> int:
+    lifeline, board = Lifeline(int(arguments[0])), Board(int(arguments[1]))
+    os.set_inheritable(board.descriptor, False)
+    line = lifeline.read_line()
+    if not line:
+        return Ending.STOPPED
+    orders = wire_orders.decode(line)
+    orphanage = _Orphanage(orders.settings.worker.lease_seconds)
+    lifeline.watch(orphanage.on_end)
+    try:
+        app = load_app(orders.app_ref)
+    except Invalid as error:
+        print(f"holdfast: {error}", file=sys.stderr, flush=True)
+        return Ending.CANNOT_LOAD
+    # An app that set up its own logging keeps it.
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    app.configure(replace(orders.settings, url=orders.url))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        ending, is_idle = runner.run(_work(app, orders, board, orphanage))
+        if not is_idle:
+            # A thread still runs an attempt; leaving in good order would wait for it, past its lease.
+            sys.stdout.flush()
+            leave(ending)
+    return ending
+
+
+class _Orphanage:
+    """What happens when the parent is gone: nothing to save before there is a worker, a short stop afterwards."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._stop: Callable[[], None] | None = None
+
+    def adopt(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+        def stop() -> None:
+            loop.call_soon_threadsafe(lambda: worker.stop(within_seconds=self._lease_seconds))
+
+        self._stop = stop
+
+    def on_end(self) -> None:
+        if self._stop is None:
+            leave(Ending.STOPPED)
+        log.error("the parent process is gone; handing back and leaving")
+        self._stop()
+        threading.Event().wait(self._lease_seconds + FAREWELL_SECONDS)
+        leave(Ending.OVERDUE)
+
+
+async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -> tuple[Ending, bool]:
+    """Run one worker to its end; says why it ended, and whether nothing of it still runs."""
+    settings = app.settings
+    try:
+        async with Engine(orders.url, settings) as engine:
+            worker = Worker(
+                engine,
+                app.actions,
+                queues=orders.queues,
+                slots=orders.slots,
+                name=orders.name,
+                version=app.version,
+                isolator=Isolated(orders),
+                publish=_publisher(board, settings.worker.lease_seconds),
+                exit_process=lambda: leave(Ending.OVERDUE),
+            )
+            asked = asyncio.Event()
+            _obey_signals(worker, asked)
+            orphanage.adopt(worker, asyncio.get_running_loop())
+            await worker.run()
+            return (Ending.STOPPED if asked.is_set() else Ending.AWAY), worker.is_idle
+    except Unavailable as error:
+        log.error("%s", error)
+        return Ending.AWAY, True
+    except HoldfastError as error:
+        log.error("%s", error)
+        return Ending.CANNOT_LOAD, True
+
+
+def _publisher(board: Board, lease_seconds: float) -> Callable[[int, float], None]:
+    """Show the parent when to kill this process, and have the kernel do it a little later if the parent does not."""
+    fuse = Fuse()
+
+    def publish(worker_id: int, kill_at: float) -> None:
+        board.worker_id = worker_id
+        board.kill_at = kill_at
+        fuse.set(kill_at + lease_seconds * FUSE_LATER)
+
+    return publish
+
+
+def _obey_signals(worker: Worker, asked: asyncio.Event) -> None:
+    def stop(within_seconds: float | None) -> None:
+        asked.set()
+        worker.stop(within_seconds=within_seconds)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop, None)
+    loop.add_signal_handler(signal.SIGINT, stop, 0.0)
+    # The terminal belongs to the parent, which passes on what it means.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def leave(ending: Ending) -> NoReturn:
+    """End this process now, whatever its threads are doing."""
+    os._exit(ending)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

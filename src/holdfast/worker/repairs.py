@@ -1,0 +1,104 @@
+"""The parent's side of the database: the repair loops, and burying worker processes that died.
+
+Lives in a thread with its own event loop, so that nothing the database does can hold up the thread that watches the
+processes. Goes on through database restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.reap import REAP_BATCH
+from holdfast.settings import Settings
+from holdfast.store.database import TROUBLE
+from holdfast.store.statements import sql
+
+_RETIRE = sql("retire_worker")
+
+log = logging.getLogger("holdfast.parent")
+
+T = TypeVar("T")
+
+REPEAT_SECONDS_FIRST = 0.05
+REPEAT_SECONDS_MAX = 2.0
+
+
+class Repairs:
+    """`start`, `bury` the dead, `close`. Methods are called from the watching thread."""
+
+    def __init__(self, url: str, settings: Settings, *, migrates: bool, loops: bool) -> None:
+        self._engine = Engine(url, settings, sessions_max=4, migrates=migrates)
+        self._has_loops = loops
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
+        self._burials: set[asyncio.Task[None]] = set()
+        self._looping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Open the database; what is wrong with it is raised here, before any process is started."""
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def bury(self, worker_id: int) -> None:
+        """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
+        self._loop.call_soon_threadsafe(self._begin_burial, worker_id)
+
+    def close(self, *, seconds_max: float) -> None:
+        """Finish burials within the time, then let go of the database."""
+        closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
+        with contextlib.suppress(*TROUBLE):
+            closing.result()
+        self._end_thread()
+
+    async def _open(self) -> None:
+        await self._engine.__aenter__()
+        if self._has_loops:
+            self._looping = asyncio.create_task(Loops(self._engine).run(), name="holdfast-loops")
+
+    def _begin_burial(self, worker_id: int) -> None:
+        burial = asyncio.create_task(self._bury(worker_id), name=f"holdfast-bury-{worker_id}")
+        self._burials.add(burial)
+        burial.add_done_callback(self._burials.discard)
+
+    async def _bury(self, worker_id: int) -> None:
+        await _until_done(lambda: self._engine.database.fetch(_RETIRE, worker_id), what=f"retiring worker {worker_id}")
+        loops = Loops(self._engine)
+        while await _until_done(loops.reap, what="reaping") == 0.0:
+            log.info("more than %s leases to take back", REAP_BATCH)
+
+    async def _close(self, seconds_max: float) -> None:
+        if self._burials:
+            await asyncio.wait(self._burials, timeout=seconds_max)
+        for task in (*self._burials, *filter(None, [self._looping])):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._engine.__aexit__(None, None, None)
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._loop.close()
+
+
+async def _until_done(step: Callable[[], Awaitable[T]], *, what: str) -> T:
+    """Repeat a step that is safe to repeat until the database takes it."""
+    pause = REPEAT_SECONDS_FIRST
+    while True:
+        try:
+            return await step()
+        except TROUBLE as error:
+            log.warning("%s failed, will try again: %s", what, error)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, REPEAT_SECONDS_MAX)

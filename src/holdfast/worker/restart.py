@@ -1,0 +1,23 @@
+"""When to start a worker process again: at once after a long life, ever later while it keeps dying young.
+
+Pure: lifetimes arrive as values.
+"""
+
+from __future__ import annotations
+
+YOUNG_SECONDS = 10.0
+FIRST_SECONDS = 0.1
+LONGEST_SECONDS = 30.0
+
+
+class Restarts:
+    """The memory of one place among the workers."""
+
+    def __init__(self) -> None:
+        self.deaths = 0
+        """Deaths in a row of processes that died young."""
+
+    def pause_seconds(self, *, lived_seconds: float) -> float:
+        """How long to wait after a death before the next start."""
+        self.deaths = 1 if lived_seconds >= YOUNG_SECONDS else self.deaths + 1
+        return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** min(self.deaths - 1, 30)))

@@ -1,0 +1,122 @@
+"""Homes of every shape: odd names, copies, closed doors."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import InvalidSettings
+from holdfast.store.embedded.server import default_home, start, status
+
+as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+@pytest.mark.parametrize("name", ["with a space & more", "päth-ключ", "one,two", 'a"b', "long-" * 40])
+def test_a_home_may_have_any_name(folder, stopped_home, copy_home, throw_away, query, wait_until, is_stopped, name):
+    home = folder / name
+    copy_home(stopped_home, home)
+    server = start(home, settings=throw_away)
+    assert query(server.url, "select current_database()") == "holdfast"
+    server.close()
+    wait_until(lambda: is_stopped(home))
+
+
+@pytest.fixture
+def long_home(folder, stopped_home, copy_home):
+    """A home whose socket does not fit into it."""
+    copy_home(stopped_home, folder / ("long-" * 40))
+    return folder / ("long-" * 40)
+
+
+def socket_folder(url: str) -> Path:
+    return Path(url.partition("host=")[2].partition("&")[0])
+
+
+def test_a_temporary_socket_folder_is_private_and_found_again(long_home, throw_away, wait_until, is_stopped):
+    urls = []
+    for _ in range(2):
+        server = start(long_home, settings=throw_away)
+        assert stat.S_IMODE(socket_folder(server.url).stat().st_mode) == 0o700
+        urls.append(server.url)
+        server.close()
+        wait_until(lambda: is_stopped(long_home))
+    assert urls[0] == urls[1]
+
+
+def test_a_temporary_socket_folder_that_somebody_opened_is_not_used_again(
+    long_home, throw_away, wait_until, is_stopped
+):
+    folders = []
+    for _ in range(2):
+        server = start(long_home, settings=throw_away)
+        folders.append(socket_folder(server.url))
+        folders[-1].chmod(0o755)
+        server.close()
+        wait_until(lambda: is_stopped(long_home))
+    assert folders[0] != folders[1]
+    folders[0].rmdir()
+
+
+def test_a_copy_of_a_running_home_gets_a_server_of_its_own(folder, long_home, copy_home, throw_away, query):
+    original = start(long_home, settings=throw_away)
+    copy_home(long_home, folder / ("copy-" * 40))
+    copy = start(folder / ("copy-" * 40), settings=throw_away)
+    query(copy.url, "create table only_here ()")
+    assert (copy.how, query(original.url, "select to_regclass('only_here')")) == ("started", None)
+    for server in (original, copy):
+        server.close()
+
+
+def test_data_and_socket_are_closed_to_others(home, throw_away):
+    server = start(home, settings=throw_away)
+    for private in (next(home.glob("pg*")), home / "run"):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700, private
+    for file in home.glob("*.*"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    server.close()
+
+
+def test_a_file_cannot_be_a_home(folder):
+    (folder / "file").touch()
+    for home in (folder / "file", folder / "file" / "below"):
+        with pytest.raises(InvalidSettings) as caught:
+            start(home)
+        assert caught.value.code == "embedded_home_unusable"
+
+
+@as_ordinary_user
+def test_a_home_has_to_be_writable(folder):
+    folder.chmod(0o555)
+    for home in (folder, folder / "below"):
+        with pytest.raises(InvalidSettings) as caught:
+            start(home)
+        assert caught.value.code == "embedded_home_unusable"
+    folder.chmod(0o755)
+
+
+def test_the_status_of_a_home_that_never_was_makes_nothing(new_home):
+    found = status(new_home)
+    assert (found.is_running, found.pid, found.version, found.log_tail) == (False, None, None, "")
+    assert not new_home.exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"HOLDFAST_HOME": "/a", "XDG_DATA_HOME": "/b"}, "/a"),
+        ({"HOLDFAST_HOME": "~/mine"}, "/home/me/mine"),
+        ({"XDG_DATA_HOME": "/b"}, "/b/holdfast"),
+        ({"XDG_DATA_HOME": "relative"}, "/home/me/.local/share/holdfast"),
+        ({}, "/home/me/.local/share/holdfast"),
+    ],
+)
+def test_the_default_home_follows_the_environment(monkeypatch, environment, expected):
+    monkeypatch.setenv("HOME", "/home/me")
+    for name in ("HOLDFAST_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert default_home() == Path(expected)
