@@ -40,6 +40,7 @@ class Attempts:
     async def _run(self) -> None:
         self._has_spare = False
         task = asyncio.current_task()
+        assert task is not None
         line, attempt = self._line, self._attempt
         while line:
             held = line.popleft()
@@ -47,6 +48,10 @@ class Attempts:
             self._stand_by()
             await attempt(held)
             held.task = None
+            if task.cancelling():
+                # Somebody asked this task to stop and the attempt did not listen: the next one must not hear it.
+                self._stand_by()
+                return
 
 
 class InOwnContext:
