@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -15,25 +16,46 @@ from types import MappingProxyType
 _HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One statement: the file it stands in, what it says about itself, and its text."""
+
+    name: str
+    file: str
+    description: str
+    text: str
+
+
 @cache
-def statements() -> Mapping[str, str]:
-    """All statements, each with its leading comment kept so that it shows in the server's log."""
-    found: dict[str, str] = {}
+def statements() -> Mapping[str, Statement]:
+    """All statements. The name stays in the text, so that it shows in the server's log."""
+    found: dict[str, Statement] = {}
     for file in sorted(resources.files("holdfast.store.sql").iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".sql"):
             continue
         parts = _HEADER.split(file.read_text("utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             assert name not in found, f"statement {name} is defined twice"
-            found[name] = f"-- holdfast: {name}\n{_without_comments(text)}"
+            found[name] = _statement(name, file.name, text)
     return MappingProxyType(found)
 
 
 def sql(name: str) -> str:
     """The text of one statement."""
-    return statements()[name]
+    return statements()[name].text
 
 
-def _without_comments(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if not line.startswith("--")]
-    return "\n".join(lines).strip().removesuffix(";")
+def statements_in(file: str) -> list[Statement]:
+    """The statements of one file, in its order."""
+    return [statement for statement in statements().values() if statement.file == file]
+
+
+def _statement(name: str, file: str, text: str) -> Statement:
+    lines = text.strip().splitlines()
+    body = [line for line in lines if not line.startswith("--")]
+    return Statement(
+        name=name,
+        file=file,
+        description=" ".join(line.removeprefix("--").strip() for line in lines if line.startswith("--")),
+        text=f"-- holdfast: {name}\n" + "\n".join(body).strip().removesuffix(";"),
+    )

@@ -1,0 +1,68 @@
+"""Verify: the invariants of the engine, asked of a live database.
+
+Each is a statement of `invariants.sql` that returns no rows while the promise holds; rows are the evidence. Read only,
+safe beside running work: every statement sees one snapshot, and joins go by key. A broken invariant is a bug or damage;
+a warning is something that time, or a running worker, should mend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.store.database import Database
+from holdfast.store.statements import Statement, statements_in
+
+EVIDENCE_MAX = 10
+_WARNING = "Warning: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A promise that does not hold: its name, what it says, how often it is broken, and some of the rows."""
+
+    name: str
+    sentence: str
+    count: int
+    evidence: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.sentence} {self.count} found: {'; '.join(self.evidence)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was asked and what did not hold."""
+
+    checked: int
+    violations: list[Violation]
+    warnings: list[Violation]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.violations
+
+
+async def verify(database: Database) -> Verified:
+    """Check every invariant."""
+    broken: list[Violation] = []
+    warnings: list[Violation] = []
+    invariants = statements_in("invariants.sql")
+    for invariant in invariants:
+        found = await _check(database, invariant)
+        if found is not None:
+            (warnings if invariant.description.startswith(_WARNING) else broken).append(found)
+    return Verified(checked=len(invariants), violations=broken, warnings=warnings)
+
+
+async def _check(database: Database, invariant: Statement) -> Violation | None:
+    rows = await database.fetch(
+        f"select count(*) over () as found, evidence::text from (\n{invariant.text}\n) as evidence limit {EVIDENCE_MAX}"
+    )
+    if not rows:
+        return None
+    return Violation(
+        name=invariant.name,
+        sentence=invariant.description.removeprefix(_WARNING),
+        count=rows[0]["found"],
+        evidence=tuple(row["evidence"] for row in rows),
+    )

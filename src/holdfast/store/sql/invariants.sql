@@ -1,0 +1,407 @@
+-- name: no_task_is_lost
+-- Every accepted task is live, completed or ended (L1).
+select b.task_id
+from holdfast.body b
+left join holdfast.live t on t.task_id = b.task_id
+left join holdfast.ended e on e.task_id = b.task_id
+left join holdfast.attempt a on a.task_id = b.task_id and a.state = 'c'
+where t.task_id is null and e.task_id is null and a.task_id is null;
+
+-- name: every_live_task_has_a_body
+-- A task that can run still has what was asked for (L1).
+select t.task_id
+from holdfast.live t
+left join holdfast.body b on b.task_id = t.task_id
+where b.task_id is null;
+
+-- name: every_ended_task_has_a_body
+-- A task that may be run again still has what was asked for (L1).
+select e.task_id
+from holdfast.ended e
+left join holdfast.body b on b.task_id = e.task_id
+where b.task_id is null;
+
+-- name: every_completed_task_has_a_body
+-- A result belongs to a task (L1).
+select a.task_id
+from holdfast.attempt a
+left join holdfast.body b on b.task_id = a.task_id
+where a.state = 'c' and b.task_id is null;
+
+-- name: a_task_completes_once
+-- At most one accepted completion per task (S1).
+select a.task_id
+from holdfast.attempt a
+where a.state = 'c'
+group by a.task_id
+having count(*) > 1;
+
+-- name: a_completed_task_is_not_live
+-- Nothing runs again after its completion was accepted (S1, S8).
+select t.task_id
+from holdfast.live t
+join holdfast.attempt a on a.task_id = t.task_id and a.state = 'c';
+
+-- name: a_completed_task_has_not_failed
+-- A completed task is neither failed nor canceled (S1, S8).
+select e.task_id
+from holdfast.ended e
+join holdfast.attempt a on a.task_id = e.task_id and a.state = 'c';
+
+-- name: an_ended_task_is_not_live
+-- A failed or canceled task does not run in the same generation (S8).
+select e.task_id
+from holdfast.ended e
+join holdfast.live t on t.task_id = e.task_id;
+
+-- name: an_attempt_ends_once
+-- No attempt both failed and ended without a failure (S2, S4).
+select f.task_id
+from holdfast.failure f
+join holdfast.attempt a on a.task_id = f.task_id and a.attempt = f.attempt;
+
+-- name: attempts_are_numbered_without_gaps
+-- The attempts of a task are 1, 2, 3 …: each grant is newer than the last, none is missing and none is extra (S2, S3).
+with expected as (
+  select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
+  from holdfast.live t
+  union all
+  select e.task_id, e.attempt
+  from holdfast.ended e
+  union all
+  select a.task_id, a.attempt
+  from holdfast.attempt a
+  where a.state = 'c'
+),
+recorded as (
+  select h.task_id, count(*) as attempts, max(h.attempt) as last
+  from (
+    select task_id, attempt
+    from holdfast.attempt
+    union all
+    select task_id, attempt
+    from holdfast.failure
+  ) h
+  group by h.task_id
+)
+select expected.task_id, expected.attempts as expected, recorded.attempts as recorded, recorded.last
+from expected
+left join recorded on recorded.task_id = expected.task_id
+where coalesce(recorded.attempts, 0) <> expected.attempts or coalesce(recorded.last, 0) <> expected.attempts;
+
+-- name: a_lease_is_granted_once
+-- No two attempts of a task had the same lease token (S3).
+select f.task_id
+from holdfast.failure f
+join holdfast.attempt a on a.task_id = f.task_id and a.lease_token = f.lease_token
+union all
+select t.task_id
+from holdfast.live t
+join holdfast.attempt a on a.task_id = t.task_id and a.lease_token = t.lease_token
+union all
+select t.task_id
+from holdfast.live t
+join holdfast.failure f on f.task_id = t.task_id and f.lease_token = t.lease_token;
+
+-- name: a_running_attempt_has_a_lease
+-- Running and reserved tasks have a token, a start and an end of their lease (S6).
+select t.task_id
+from holdfast.live t
+where t.state in ('r', 'v') and (t.lease_token is null or t.lease_expires_at is null or t.started_at is null);
+
+-- name: an_idle_task_has_no_lease
+-- Queued and waiting tasks belong to nobody (S6).
+select t.task_id
+from holdfast.live t
+where t.state in ('q', 'w')
+  and (t.lease_token is not null or t.lease_expires_at is not null or t.started_at is not null or t.worker_id is not null);
+
+-- name: a_running_attempt_has_a_worker
+-- Every running attempt belongs to a registered worker.
+select t.task_id
+from holdfast.live t
+left join holdfast.worker w on w.worker_id = t.worker_id
+where t.state = 'r' and w.worker_id is null;
+
+-- name: a_worker_that_left_says_when
+-- A worker has an end if and only if it is gone or lost.
+select w.worker_id
+from holdfast.worker w
+where (w.state in ('gone', 'lost')) <> (w.ended_at is not null);
+
+-- name: budgets_hold
+-- No generation retried more often than it may, after failures or after losses (S11).
+with spent as (
+  select f.task_id,
+    count(*) filter (where f.decision = 'retry' and f.state in ('f', 't')) as retries,
+    count(*) filter (where f.decision = 'retry' and f.state = 'l') as losses,
+    1 + count(*) filter (where f.decision = 'stop') as generations
+  from holdfast.failure f
+  group by f.task_id
+),
+allowed as (
+  select task_id, max_retries, max_losses
+  from holdfast.live
+  union all
+  select task_id, max_retries, max_losses
+  from holdfast.ended
+  union all
+  select b.task_id, p.max_retries, p.max_losses
+  from holdfast.attempt a
+  join holdfast.body b on b.task_id = a.task_id
+  join holdfast.policy p on p.policy_id = b.policy_id
+  where a.state = 'c'
+)
+select spent.task_id, spent.retries, spent.losses
+from spent
+join allowed on allowed.task_id = spent.task_id
+where spent.retries > allowed.max_retries * spent.generations or spent.losses > allowed.max_losses * spent.generations;
+
+-- name: budgets_are_counted_right
+-- In its first generation a task counts exactly the retries its history shows (S11).
+with spent as (
+  select f.task_id,
+    count(*) filter (where f.decision = 'retry' and f.state in ('f', 't')) as retries,
+    count(*) filter (where f.decision = 'retry' and f.state = 'l') as losses
+  from holdfast.failure f
+  group by f.task_id
+),
+counted as (
+  select task_id, retries, losses
+  from holdfast.live
+  where generation = 1
+  union all
+  select task_id, retries, losses
+  from holdfast.ended
+  where generation = 1
+)
+select counted.task_id, counted.retries, counted.losses
+from counted
+left join spent on spent.task_id = counted.task_id
+where counted.retries <> coalesce(spent.retries, 0) or counted.losses <> coalesce(spent.losses, 0);
+
+-- name: a_failed_task_has_a_failure
+-- A task that failed for good has the failure that ended it, with the decision to stop (S9).
+select e.task_id
+from holdfast.ended e
+left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt and f.decision = 'stop'
+where e.state = 'f' and f.task_id is null;
+
+-- name: a_waiting_retry_has_a_failure
+-- A task that waits for its retry has the failure that asked for it (S9).
+select t.task_id
+from holdfast.live t
+left join holdfast.failure f on f.task_id = t.task_id and f.attempt = t.attempt and f.decision = 'retry'
+where t.state = 'w' and t.is_retrying and f.task_id is null;
+
+-- name: only_published_transitions_happen
+-- Recent events follow one another as the published table allows (S8, S9).
+with recent as materialized (
+  select e.seq, e.kind, e.task_ids
+  from holdfast.event e
+  order by e.xid desc, e.seq desc
+  limit 20000
+),
+happened as (
+  select task_id, recent.seq, recent.kind as next, lag(recent.kind) over (partition by task_id order by recent.seq) as last
+  from recent
+  cross join lateral unnest(recent.task_ids) as task_id
+  where recent.kind in (
+    'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
+    'task.revived'
+  )
+),
+legal (last, next) as (
+  values
+    ('task.reserved', 'task.started'), ('task.reserved', 'task.retrying'), ('task.reserved', 'task.failed'),
+    ('task.reserved', 'task.canceled'),
+    ('task.started', 'task.completed'), ('task.started', 'task.retrying'), ('task.started', 'task.failed'),
+    ('task.started', 'task.released'), ('task.started', 'task.canceled'),
+    ('task.retrying', 'task.started'), ('task.retrying', 'task.reserved'), ('task.retrying', 'task.canceled'),
+    ('task.released', 'task.started'), ('task.released', 'task.reserved'), ('task.released', 'task.canceled'),
+    ('task.revived', 'task.started'), ('task.revived', 'task.reserved'), ('task.revived', 'task.canceled'),
+    ('task.failed', 'task.revived'), ('task.canceled', 'task.revived')
+)
+select happened.task_id, happened.last, happened.next
+from happened
+left join legal on legal.last = happened.last and legal.next = happened.next
+where happened.last is not null and legal.next is null;
+
+-- name: events_agree_with_state
+-- The last recent event of a task tells its state and attempt (S10).
+with recent as materialized (
+  select e.seq, e.kind, e.task_ids, e.attempts, row_number() over (order by e.xid desc, e.seq desc) as age
+  from holdfast.event e
+  order by e.xid desc, e.seq desc
+  limit 20000
+),
+last as (
+  select distinct on (g.task_id) g.task_id, g.attempt, recent.kind
+  from recent
+  cross join lateral unnest(recent.task_ids, recent.attempts) as g (task_id, attempt)
+  where recent.age <= 19000 and recent.kind in (
+    'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
+    'task.revived'
+  )
+  order by g.task_id, recent.seq desc
+),
+current as (
+  select t.task_id, t.attempt, case
+      when t.state = 'r' then array['task.started']
+      when t.state = 'v' then array['task.reserved']
+      when t.state = 'w' then array['task.retrying']
+      else array['task.retrying', 'task.released', 'task.revived']
+    end as kinds
+  from holdfast.live t
+  union all
+  select a.task_id, a.attempt, array['task.completed']
+  from holdfast.attempt a
+  where a.state = 'c'
+  union all
+  select e.task_id, e.attempt, array[case e.state when 'f' then 'task.failed' else 'task.canceled' end]
+  from holdfast.ended e
+)
+select last.task_id, last.kind, last.attempt as told, current.attempt
+from last
+join current on current.task_id = last.task_id
+where last.kind <> all(current.kinds) or last.attempt <> current.attempt;
+
+-- name: a_key_stands_for_a_task
+-- An idempotency key points to a task of its tenant that was asked for under that key.
+select i.task_id, i.key
+from holdfast.idempotency i
+left join holdfast.body b on b.task_id = i.task_id and b.tenant_id = i.tenant_id and b.key = i.key
+where b.task_id is null;
+
+-- name: a_keyed_task_keeps_its_key
+-- A task asked for under a key is what the key stands for, as long as the task is kept.
+select b.task_id, b.key
+from holdfast.body b
+left join holdfast.idempotency i on i.tenant_id = b.tenant_id and i.key = b.key and i.task_id = b.task_id
+where b.key is not null and i.task_id is null;
+
+-- name: a_body_stays_with_its_tenant
+-- Task, lane and policy belong to one tenant (T1).
+select b.task_id
+from holdfast.body b
+left join holdfast.lane l on l.lane_id = b.lane_id
+left join holdfast.policy p on p.policy_id = b.policy_id
+where l.tenant_id is distinct from b.tenant_id or p.tenant_id is distinct from b.tenant_id;
+
+-- name: a_live_task_stays_with_its_body
+-- The live row says the same tenant, lane and policy as the task's body (T1).
+select t.task_id
+from holdfast.live t
+join holdfast.body b on b.task_id = t.task_id
+where (t.tenant_id, t.lane_id, t.policy_id) is distinct from (b.tenant_id, b.lane_id, b.policy_id);
+
+-- name: an_ended_task_stays_with_its_body
+-- The ended row says the same tenant, lane and policy as the task's body (T1).
+select e.task_id
+from holdfast.ended e
+join holdfast.body b on b.task_id = e.task_id
+where (e.tenant_id, e.lane_id, e.policy_id) is distinct from (b.tenant_id, b.lane_id, b.policy_id);
+
+-- name: history_stays_with_its_tenant
+-- Attempts and failures belong to the tenant of their task (T1).
+select a.task_id
+from holdfast.attempt a
+join holdfast.body b on b.task_id = a.task_id
+where a.tenant_id <> b.tenant_id
+union all
+select f.task_id
+from holdfast.failure f
+join holdfast.body b on b.task_id = f.task_id
+where f.tenant_id <> b.tenant_id;
+
+-- name: policies_say_what_they_contain
+-- The columns of a policy repeat its content.
+select p.policy_id
+from holdfast.policy p
+where coalesce((p.content ->> 'max_retries')::int, 3) <> p.max_retries
+  or coalesce((p.content ->> 'max_losses')::int, 3) <> p.max_losses
+  or (p.content ->> 'timeout_seconds')::double precision is distinct from p.timeout_seconds;
+
+-- name: every_block_has_its_partitions
+-- A block of ids is one partition of body and one of attempt.
+select b.block
+from holdfast.block b
+where to_regclass(format('holdfast.body_%s', b.block)) is null
+  or to_regclass(format('holdfast.attempt_%s', b.block)) is null;
+
+-- name: the_next_id_has_a_block
+-- The next task id falls into a block, so that it can be stored.
+select s.last_value
+from holdfast.task_id s
+left join holdfast.block b on s.last_value + s.is_called::int between b.first_id and b.last_id
+where b.block is null;
+
+-- name: the_clock_is_the_databases_own
+-- Time comes from the database's clock, not from a test kit's.
+select p.oid::regprocedure::text as function, pg_get_function_sqlbody(p.oid) as body
+from pg_proc p
+where p.oid = 'holdfast.instant'::regproc
+  and (pg_get_function_sqlbody(p.oid) <> 'RETURN statement_timestamp()' or p.provolatile <> 's');
+
+-- name: every_index_is_valid
+-- No index was left behind half-built.
+select i.indexrelid::regclass::text as index
+from pg_index i
+join pg_class c on c.oid = i.indrelid
+where c.relnamespace = 'holdfast'::regnamespace and not (i.indisvalid and i.indisready);
+
+-- name: every_constraint_is_checked
+-- No constraint is declared without having been checked, and those of the hot table are there.
+select c.conname
+from pg_constraint c
+where c.connamespace = 'holdfast'::regnamespace and not c.convalidated
+union all
+select expected.name
+from unnest(array['live_state', 'live_lease', 'live_owner', 'live_waiting', 'live_budget', 'live_priority']) as expected (name)
+left join pg_constraint c on c.conname = expected.name and c.conrelid = 'holdfast.live'::regclass
+where c.conname is null;
+
+-- name: expired_leases_are_reaped
+-- Warning: a lease expired more than a minute ago and nobody reaped it (L3). Does any worker or server run?
+select t.task_id
+from holdfast.live t
+where t.state in ('r', 'v') and t.lease_expires_at < holdfast.instant() - interval '1 minute';
+
+-- name: dead_workers_hold_nothing
+-- Warning: a worker left more than a minute ago and its attempts were not reaped (L3).
+select t.task_id
+from holdfast.live t
+join holdfast.worker w on w.worker_id = t.worker_id
+where t.state = 'r' and w.state = 'gone' and w.ended_at < holdfast.instant() - interval '1 minute';
+
+-- name: due_tasks_are_promoted
+-- Warning: a task has been due for more than a minute and nobody made it claimable (L2).
+select t.task_id
+from holdfast.live t
+where t.state = 'w' and t.due_at < holdfast.instant() - interval '1 minute';
+
+-- name: limits_hold
+-- Warning: more tasks of a queue run than its limit allows (B3). Right after lowering the limit this is no fault.
+select q.queue_id, q.name
+from holdfast.queue q
+join holdfast.lane l on l.queue_id = q.queue_id
+join holdfast.live t on t.lane_id = l.lane_id and t.state in ('r', 'v')
+where q.max_running is not null
+group by q.queue_id, q.name, q.max_running
+having count(*) > q.max_running;
+
+-- name: attempts_follow_one_another
+-- Warning: an attempt began a second or more before the previous one ended (S5). Did the database's clock step back?
+select h.task_id, h.attempt
+from (
+  select a.task_id, a.attempt, a.started_at, lag(a.ended_at) over (partition by a.task_id order by a.attempt) as freed_at
+  from (
+    select f.task_id, f.attempt, f.started_at, f.ended_at
+    from holdfast.failure f
+    union all
+    select n.task_id, n.attempt, n.started_at, n.ended_at
+    from holdfast.attempt n
+    where n.attempt > 1 or n.state <> 'c'
+  ) a
+) h
+where h.started_at < h.freed_at - interval '1 second';

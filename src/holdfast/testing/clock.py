@@ -1,0 +1,39 @@
+"""The database's clock, in the hands of a test.
+
+All of Holdfast's SQL asks `holdfast.instant()` for the time. The test kit replaces that function in its throw-away
+database, so an hour passes at once and for every session. Never use it on a database you keep.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.duration import seconds_of
+from holdfast.store.database import Database
+
+
+class Clock:
+    """Moves the time of one database. `reset` gives it back its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.offset_seconds = 0.0
+
+    async def advance(self, duration: str | float = 0, *, seconds: float = 0) -> None:
+        """Let time pass: `advance("2m")`, `advance(seconds=11)`."""
+        await self.step(seconds_of(duration) + seconds)
+
+    async def step(self, seconds: float) -> None:
+        """Set the clock forward, or back with a negative number, as an operator or NTP might."""
+        await self._set(self.offset_seconds + seconds)
+
+    async def reset(self) -> None:
+        """Let time be the database's own again."""
+        await self._set(0.0)
+
+    async def _set(self, offset_seconds: float) -> None:
+        passed = f" + interval '{offset_seconds:.6f} seconds'" if offset_seconds else ""
+        async with self._database.session() as session:
+            await session.execute(
+                "create or replace function holdfast.instant() returns timestamptz"
+                f" language sql stable parallel safe return statement_timestamp(){passed}"
+            )
+        self.offset_seconds = offset_seconds

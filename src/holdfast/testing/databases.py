@@ -1,0 +1,127 @@
+"""Throw-away databases: migrated once into a template, cloned for each test, dropped afterwards.
+
+The server is the one of HOLDFAST_TEST_URL, or an embedded one whose data nobody will miss. Any number of test processes
+may share a server: an advisory lock makes the template once, and clones have names of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from holdfast.store.database import Database
+from holdfast.store.embedded import home as homes
+from holdfast.store.embedded import locks
+from holdfast.store.embedded.server import EmbeddedServer, start
+from holdfast.store.migrate import known, migrate
+
+THROW_AWAY_SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "64MB",
+    "max_connections": "300",
+    "autovacuum": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "256MB",
+}
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 2 * 1024**3
+STOP_SECONDS_MAX = 20.0
+_TEMPLATE_LOCK = 0x686F6C6474657374
+
+
+class Databases:
+    """Makes and drops databases with the current schema on one server."""
+
+    def __init__(self, server_url: str) -> None:
+        self._server_url = server_url
+        scripts = "".join(migration.script for migration in known())
+        self._template = f"holdfast_template_{hashlib.sha256(scripts.encode()).hexdigest()[:12]}"
+        self._is_prepared = False
+
+    async def create(self) -> str:
+        """Clone the template; answers the URL of the clone."""
+        name = f"holdfast_test_{uuid.uuid4().hex}"
+        async with self._maintenance() as connection:
+            if not self._is_prepared:
+                await self._prepare(connection)
+            await connection.execute(f"create database {name} template {self._template} strategy file_copy")
+        return with_database(self._server_url, name)
+
+    async def drop(self, url: str) -> None:
+        """Drop a clone, whoever is still connected to it."""
+        name = urlsplit(url).path.removeprefix("/")
+        assert name.startswith("holdfast_test_"), f"{name} is not one of ours"
+        async with self._maintenance() as connection:
+            await connection.execute(f"drop database if exists {name} with (force)")
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        """Make the template if no other process has. Its final name appears only once it is complete."""
+        draft = f"{self._template}_draft"
+        await connection.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
+        try:
+            if not await connection.fetchval("select true from pg_database where datname = $1", self._template):
+                await connection.execute(f"drop database if exists {draft} with (force)")
+                await connection.execute(f"create database {draft}")
+                database = await Database(with_database(self._server_url, draft), sessions_max=1).open()
+                try:
+                    await migrate(database)
+                finally:
+                    await database.close()
+                await connection.execute(f"alter database {draft} rename to {self._template}")
+        finally:
+            await connection.execute("select pg_advisory_unlock($1)", _TEMPLATE_LOCK)
+        self._is_prepared = True
+
+    @asynccontextmanager
+    async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
+        connection = await asyncpg.connect(self._server_url)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server, another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def throw_away_home() -> Path:
+    """A new home for an embedded server that all processes of one test run share."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=MEMORY if _has_room(MEMORY) else None))
+    folder.chmod(0o711)  # the account that runs PostgreSQL may have to pass through
+    return folder / "home"
+
+
+def _has_room(folder: Path) -> bool:
+    """Files in memory make a clone ten times as fast, where there is enough of it."""
+    return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free >= MEMORY_BYTES_MIN
+
+
+def start_throw_away(home: Path) -> EmbeddedServer:
+    """Start or attach to the server of a throw-away home: fast, and not durable."""
+    return start(home, settings=THROW_AWAY_SETTINGS)
+
+
+def remove_home(home: Path) -> None:
+    """Delete a throw-away home once its server is down, which its last user's end brings about."""
+    place = homes.locate(home)
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while locks.is_taken(place.server_lock) and time.monotonic() < deadline:
+        time.sleep(locks.POLL_SECONDS)
+    shutil.rmtree(home.parent, ignore_errors=True)
+    if place.root != home:
+        shutil.rmtree(place.root, ignore_errors=True)

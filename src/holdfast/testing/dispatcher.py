@@ -1,0 +1,233 @@
+"""The verbs of the engine by hand: enqueue, claim, beat, settle and repair, one step at a time.
+
+Nothing here decides anything: each method calls the verb that workers and servers call, in a transaction of its own. A
+worker is a name; its first use registers an incarnation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast import wire
+from holdfast.core.outcome import Outcome
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.dispatcher.heartbeat import Beat, heartbeat
+from holdfast.dispatcher.leases import Claimed, report_of
+from holdfast.dispatcher.reap import reap_once
+from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.settle import settle
+from holdfast.errors import LeaseLost, NotFound
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+from holdfast.testing.rows import AttemptRow, TaskRow
+
+_REGISTER = sql("register_worker")
+_RETIRE = sql("retire_worker")
+_DRAIN = sql("drain_worker")
+
+
+class Orderable(Protocol):
+    """What `enqueue` needs to know about a task; `a_task()` makes one."""
+
+    @property
+    def action(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def input(self) -> Mapping[str, Any]: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def delay_seconds(self) -> float: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def policy(self) -> RetryPolicy: ...
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """A task that was accepted, or had been before under the same key."""
+
+    task_id: str
+    is_new: bool
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What a worker holds after a claim."""
+
+    claimed: Claimed
+    worker: str
+    worker_id: int
+    seconds: float
+
+    @property
+    def task_id(self) -> str:
+        return str(self.claimed.task_id)
+
+    @property
+    def attempt(self) -> int:
+        return self.claimed.attempt
+
+    @property
+    def token(self) -> Any:
+        return self.claimed.lease_token
+
+
+class Dispatcher:
+    """One engine, driven by hand."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._actions: list[str] = []
+        self._claimers: dict[str, Claimer] = {}
+
+    async def enqueue(self, task: Orderable, *, session: Session | None = None) -> Enqueued:
+        """Accept one task; with `session`, inside the transaction open on it."""
+        return (await self.enqueue_many(task, [task.input], session=session))[0]
+
+    async def enqueue_many(
+        self, task: Orderable, inputs: Sequence[Mapping[str, Any]], *, session: Session | None = None
+    ) -> list[Enqueued]:
+        """Accept one task for each input, otherwise like `task`."""
+        self._know(task.action)
+        order = Order(
+            tenant_id=DEFAULT_TENANT_ID,
+            queue=task.queue,
+            action=task.action,
+            policy=task.policy,
+            priority=task.priority,
+            delay_seconds=task.delay_seconds,
+            tags=task.tags,
+        )
+        bytes_max = self.engine.settings.limits.input_bytes_max
+        encoded = [wire.encode(dict(one), bytes_max=bytes_max, what="input") for one in inputs]
+        keys = None if task.key is None else [task.key]
+        accepted = await enqueue(self.engine.database, self.engine.catalog, order, encoded, keys=keys, session=session)
+        return [Enqueued(str(task_id), accepted.is_new) for task_id in accepted.task_ids]
+
+    async def worker_id(self, worker: str = "first") -> int:
+        """The incarnation behind a worker's name, registered on first use."""
+        return (await self._claimer(worker)).identity.worker_id
+
+    async def claim(self, want: int, *, worker: str = "first") -> list[Lease]:
+        """Claim at most `want` tasks as the worker's loop would."""
+        claimer = await self._claimer(worker)
+        claimer.forget()
+        async with self.engine.database.transaction() as session:
+            claimed = await claimer.claim(session, want, now=time.monotonic())
+        return [await self._lease(one, worker) for one in claimed]
+
+    async def claim_one(self, *, worker: str = "first") -> Lease:
+        """Claim the next task; `NotFound` if there is none to claim."""
+        leases = await self.claim(1, worker=worker)
+        if not leases:
+            raise NotFound("There is nothing to claim.", code="nothing_to_claim")
+        return leases[0]
+
+    async def claim_task(self, task_id: str, *, worker: str = "first") -> Lease:
+        """Claim one named task, or raise the reason why not."""
+        identity = (await self._claimer(worker)).identity
+        async with self.engine.database.transaction() as session:
+            claimed = await claim_task(session, identity, int(task_id))
+        return await self._lease(claimed, worker)
+
+    async def heartbeat(self, *leases: Lease) -> Beat:
+        """Beat for leases of one worker."""
+        tokens = {lease.claimed.task_id: lease.token for lease in leases}
+        async with self.engine.database.session() as session:
+            return await heartbeat(session, leases[0].worker_id, tokens, lease_seconds=leases[0].seconds)
+
+    async def settle(self, lease: Lease, outcome: Outcome) -> None:
+        """Report how an attempt ended; `LeaseLost` if the fence refused it."""
+        report = report_of(lease.claimed, outcome)
+        async with self.engine.database.transaction() as session:
+            settled = await settle(session, self.engine.catalog, [report])
+        self.engine.bell.ring(done=settled.awaited)
+        if settled.refused:
+            raise LeaseLost(
+                f"Attempt {lease.attempt} of task {lease.task_id} was not accepted: {settled.refused[0].winner}.",
+                winner=settled.refused[0].winner,
+            )
+
+    async def reap_once(self) -> int:
+        """One pass of the reaper; answers how many attempts it ended."""
+        return (await reap_once(self.engine.database, self.engine.catalog)).count
+
+    async def reconcile_once(self) -> int:
+        """One pass of the reconciler; answers how many tasks it promoted."""
+        return (await reconcile_once(self.engine.database)).count
+
+    async def cancel(self, task_id: str, *, grace_seconds: float = 10.0, reason: str = "", actor: str = "test") -> str:
+        """Cancel a task: `canceled`, `canceling`, or `over` if it had ended before."""
+        done = await cancel_verb.cancel(
+            self.engine.database,
+            DEFAULT_TENANT_ID,
+            [int(task_id)],
+            grace_seconds=grace_seconds,
+            reason=reason,
+            actor=actor,
+        )
+        return done.states.get(int(task_id), "over")
+
+    async def retry(self, task_id: str, *, reason: str = "", actor: str = "test") -> int:
+        """Run a failed task again; answers the number of the attempt that will run."""
+        done = await cancel_verb.retry(
+            self.engine.database, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason
+        )
+        return done.attempt
+
+    async def retire(self, worker: str) -> None:
+        """The worker's process is known to have ended."""
+        await self.engine.database.fetch(_RETIRE, await self.worker_id(worker))
+
+    async def drain(self, worker: str) -> None:
+        """The worker shall take no more work."""
+        await self.engine.database.fetch(_DRAIN, await self.worker_id(worker))
+
+    async def task(self, task_id: str) -> TaskRow:
+        """The task as the view `tasks` shows it."""
+        row = await self.engine.database.fetchrow("select * from holdfast.tasks where task_id = $1", task_id)
+        if row is None:
+            raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+        return TaskRow.of(row)
+
+    async def attempts(self, task_id: str) -> list[AttemptRow]:
+        """The attempts of a task as the view `attempts` shows them, first to last."""
+        rows = await self.engine.database.fetch(
+            "select * from holdfast.attempts where task_id = $1 order by attempt", task_id
+        )
+        return [AttemptRow.of(row) for row in rows]
+
+    def _know(self, action: str) -> None:
+        # One list for all workers: an action enqueued later can be claimed by workers registered before.
+        if action not in self._actions:
+            self._actions.append(action)
+
+    async def _claimer(self, worker: str) -> Claimer:
+        if worker not in self._claimers:
+            row = await self.engine.database.fetchrow(_REGISTER, worker, "", None, self._actions, 100, "{}")
+            self._claimers[worker] = Claimer(
+                WorkerIdentity(
+                    worker_id=row["worker_id"],
+                    actions=self._actions,
+                    queues=None,
+                    lease_seconds=self.engine.settings.worker.lease_seconds,
+                )
+            )
+        return self._claimers[worker]
+
+    async def _lease(self, claimed: Claimed, worker: str) -> Lease:
+        await self.engine.catalog.learn([claimed.lane_id], [claimed.policy_id])
+        identity = self._claimers[worker].identity
+        return Lease(claimed, worker, identity.worker_id, identity.lease_seconds)

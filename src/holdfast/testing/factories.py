@@ -1,0 +1,95 @@
+"""Tasks by stage of life: `a_task()` is an order to enqueue, the others are stored tasks that came that far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.failure import Failure
+from holdfast.core.outcome import Completed, Failed
+from holdfast.core.retry import RetryPolicy
+from holdfast.testing.dispatcher import Dispatcher, Lease
+
+ACTION = "shop.charge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A task before it is enqueued."""
+
+    action: str = ACTION
+    queue: str = "default"
+    input: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 5
+    delay_seconds: float = 0.0
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    policy: RetryPolicy = field(default_factory=lambda: RetryPolicy(jitter_factor=0.0))
+
+
+def a_task(
+    *,
+    action: str = ACTION,
+    queue: str = "default",
+    input: Mapping[str, Any] | None = None,
+    priority: int = 5,
+    delay_seconds: float = 0.0,
+    key: str | None = None,
+    tags: tuple[str, ...] = (),
+    **policy: Any,
+) -> Draft:
+    """An order to enqueue. Further names go to its retry policy, which has no jitter unless asked for."""
+    rules = RetryPolicy(**{"jitter_factor": 0.0, **policy}).validated()
+    return Draft(
+        action=action,
+        queue=queue,
+        input=input or {},
+        priority=priority,
+        delay_seconds=delay_seconds,
+        key=key,
+        tags=tags,
+        policy=rules,
+    )
+
+
+def a_delayed_task(delay_seconds: float = 60.0, **options: Any) -> Draft:
+    """An order that may not start before its time."""
+    return a_task(delay_seconds=delay_seconds, **options)
+
+
+def a_failure(message: str = "connection reset by peer", **options: Any) -> Failure:
+    """What a failed attempt reports; by default something worth a retry."""
+    return Failure(**{"code": "DAG_TASK_EXECUTION_EXCEPTION", "message": message, **options})
+
+
+async def a_running_task(dispatcher: Dispatcher, *, worker: str = "first", **options: Any) -> Lease:
+    """A task that `worker` holds."""
+    task = await dispatcher.enqueue(a_task(**options))
+    return await dispatcher.claim_task(task.task_id, worker=worker)
+
+
+async def a_completed_task(dispatcher: Dispatcher, *, output: bytes = b"null", **options: Any) -> str:
+    lease = await a_running_task(dispatcher, **options)
+    await dispatcher.settle(lease, Completed(output))
+    return lease.task_id
+
+
+async def a_retrying_task(dispatcher: Dispatcher, **options: Any) -> str:
+    """A task whose first attempt failed and whose retry waits."""
+    lease = await a_running_task(dispatcher, **options)
+    await dispatcher.settle(lease, Failed(a_failure()))
+    return lease.task_id
+
+
+async def a_failed_task(dispatcher: Dispatcher, **options: Any) -> str:
+    """A task that failed for good."""
+    lease = await a_running_task(dispatcher, **{"max_retries": 0, **options})
+    await dispatcher.settle(lease, Failed(a_failure()))
+    return lease.task_id
+
+
+async def a_canceled_task(dispatcher: Dispatcher, **options: Any) -> str:
+    task = await dispatcher.enqueue(a_task(**options))
+    await dispatcher.cancel(task.task_id)
+    return task.task_id

@@ -1,0 +1,89 @@
+"""Fixtures for pytest: `pytest_plugins = ["holdfast.testing.plugin"]` in the top conftest.
+
+`holdfast_url` is a database of the test's own, empty and migrated; `engine`, `clock` and `dispatcher` work on it. The
+server is the one of HOLDFAST_TEST_URL, else an embedded one, started when a test first needs it and shared by all
+processes of the run. The asynchronous fixtures need pytest-asyncio.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.settings import Settings
+from holdfast.testing.apart import run_apart
+from holdfast.testing.clock import Clock
+from holdfast.testing.databases import Databases, remove_home, start_throw_away, throw_away_home
+from holdfast.testing.dispatcher import Dispatcher
+
+URL_VARIABLE = "HOLDFAST_TEST_URL"
+HOME_VARIABLE = "HOLDFAST_TEST_HOME"
+_made_home = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose one home for the run; the processes that pytest-xdist starts inherit it."""
+    if HOME_VARIABLE not in os.environ and URL_VARIABLE not in os.environ:
+        home = throw_away_home()
+        os.environ[HOME_VARIABLE] = str(home)
+        config.stash[_made_home] = home
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    home = config.stash.get(_made_home, None)
+    if home is not None:
+        os.environ.pop(HOME_VARIABLE, None)
+        remove_home(home)
+
+
+@pytest.fixture(scope="session")
+def holdfast_databases() -> Iterator[Databases]:
+    """The server of this run, and its throw-away databases."""
+    if url := os.environ.get(URL_VARIABLE):
+        yield Databases(url)
+        return
+    server = start_throw_away(Path(os.environ[HOME_VARIABLE]))
+    try:
+        yield Databases(server.url)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def holdfast_url(holdfast_databases: Databases) -> Iterator[str]:
+    """An empty, migrated database for one test."""
+    url = run_apart(holdfast_databases.create())
+    yield url
+    run_apart(holdfast_databases.drop(url))
+
+
+@pytest.fixture
+def holdfast_settings() -> Settings:
+    """The settings the other fixtures use; override it to change them."""
+    return Settings()
+
+
+@pytest_asyncio.fixture
+async def engine(holdfast_url: str, holdfast_settings: Settings) -> AsyncIterator[Engine]:
+    """An open engine on the test's database."""
+    async with Engine(holdfast_url, holdfast_settings, sessions_max=30) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def clock(engine: Engine) -> AsyncIterator[Clock]:
+    """The clock of the test's database."""
+    made = Clock(engine.database)
+    yield made
+    await made.reset()
+
+
+@pytest.fixture
+def dispatcher(engine: Engine) -> Dispatcher:
+    """The engine's verbs, by hand."""
+    return Dispatcher(engine)

@@ -1,0 +1,144 @@
+"""`verify` is quiet on a sound database and names every kind of damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.outcome import Completed
+from holdfast.dispatcher.verify import verify
+from holdfast.store.statements import statements_in
+from holdfast.testing import factories as a
+
+INVARIANTS = [statement.name for statement in statements_in("invariants.sql")]
+
+DAMAGE = {
+    "no_task_is_lost": "delete from holdfast.live where task_id = $queued",
+    "every_live_task_has_a_body": "delete from holdfast.body where task_id = $queued",
+    "every_ended_task_has_a_body": "delete from holdfast.body where task_id = $failed",
+    "every_completed_task_has_a_body": "delete from holdfast.body where task_id = $completed",
+    "a_task_completes_once": """
+        insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
+        select task_id, started_at, ended_at, attempt + 1, tenant_id, state, gen_random_uuid()
+        from holdfast.attempt where task_id = $completed""",
+    "a_completed_task_is_not_live": """
+        insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
+        values ($queued, now(), now(), 1, 1, 'c', gen_random_uuid())""",
+    "a_completed_task_has_not_failed": """
+        insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
+        values ($failed, now(), now(), 2, 1, 'c', gen_random_uuid())""",
+    "an_ended_task_is_not_live": """
+        insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, state)
+        select task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, 'q'
+        from holdfast.ended where task_id = $failed""",
+    "an_attempt_ends_once": """
+        insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
+        select task_id, started_at, ended_at, attempt, tenant_id, 'e', gen_random_uuid()
+        from holdfast.failure where task_id = $failed""",
+    "attempts_are_numbered_without_gaps": "update holdfast.live set attempt = attempt + 1 where task_id = $running",
+    "a_lease_is_granted_once": """
+        update holdfast.failure set lease_token = (select lease_token from holdfast.live where task_id = $running),
+          task_id = $running
+        where task_id = $failed""",
+    "a_running_attempt_has_a_lease": "update holdfast.live set lease_expires_at = null where task_id = $running",
+    "an_idle_task_has_no_lease": "update holdfast.live set started_at = now() where task_id = $queued",
+    "a_running_attempt_has_a_worker": "delete from holdfast.worker",
+    "a_worker_that_left_says_when": "update holdfast.worker set state = 'gone'",
+    "budgets_hold": "update holdfast.failure set state = 'l' where task_id = $retrying",
+    "budgets_are_counted_right": "update holdfast.live set retries = 2 where task_id = $retrying",
+    "a_failed_task_has_a_failure": "update holdfast.failure set decision = 'cancel' where task_id = $failed",
+    "a_waiting_retry_has_a_failure": "delete from holdfast.failure where task_id = $retrying",
+    "only_published_transitions_happen": """
+        insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+        values (1, 'task.started', array[$completed], array[2])""",
+    "events_agree_with_state": """
+        insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+        values (1, 'task.completed', array[$running], array[1])""",
+    "a_key_stands_for_a_task": "update holdfast.idempotency set task_id = 999",
+    "a_keyed_task_keeps_its_key": "delete from holdfast.idempotency",
+    "a_body_stays_with_its_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.body set tenant_id = 7 where task_id = $queued""",
+    "a_live_task_stays_with_its_body": "update holdfast.live set lane_id = lane_id + 1 where task_id = $queued",
+    "an_ended_task_stays_with_its_body": "update holdfast.ended set lane_id = lane_id + 1 where task_id = $failed",
+    "history_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "policies_say_what_they_contain": "update holdfast.policy set max_losses = 77",
+    "every_block_has_its_partitions": """
+        insert into holdfast.block (block, first_id, last_id) values (5, 50000000000, 59999999999)""",
+    "the_next_id_has_a_block": "select setval('holdfast.task_id', 77777777777)",
+    "the_clock_is_the_databases_own": """
+        create or replace function holdfast.instant() returns timestamptz language sql stable
+        return statement_timestamp() + interval '1 minute'""",
+    "every_index_is_valid": """
+        update pg_index set indisvalid = false where indexrelid = 'holdfast.live_held'::regclass""",
+    "every_constraint_is_checked": "alter table holdfast.live drop constraint live_budget",
+    "expired_leases_are_reaped": """
+        update holdfast.live set lease_expires_at = now() - interval '1 hour' where task_id = $running""",
+    "dead_workers_hold_nothing": "update holdfast.worker set state = 'gone', ended_at = now() - interval '1 hour'",
+    "due_tasks_are_promoted": "update holdfast.live set due_at = now() - interval '1 hour' where task_id = $retrying",
+    "limits_hold": """
+        update holdfast.queue set max_running = 1;
+        update holdfast.live set lane_id = lane_id where task_id = $running""",
+    "attempts_follow_one_another": """
+        update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
+}
+
+
+@pytest.fixture
+async def stages(dispatcher):
+    """One task in each stage of life."""
+    found = {
+        "queued": (await dispatcher.enqueue(a.a_task(key="order-1"))).task_id,
+        "running": (await a.a_running_task(dispatcher)).task_id,
+        "completed": await a.a_completed_task(dispatcher),
+        "failed": await a.a_failed_task(dispatcher),
+        "canceled": await a.a_canceled_task(dispatcher),
+        "retried": await a.a_retrying_task(dispatcher, base_backoff_secs=0),
+        "retrying": await a.a_retrying_task(dispatcher, max_losses=0),
+    }
+    await dispatcher.settle(await dispatcher.claim_task(found["retried"]), Completed(b"null"))
+    await a.a_running_task(dispatcher)
+    return found
+
+
+def damage(name: str, stages: dict[str, str]) -> str:
+    script = DAMAGE[name]
+    for stage, task_id in stages.items():
+        script = script.replace(f"${stage}", task_id)
+    return script
+
+
+async def test_a_sound_database_has_no_violations_and_no_warnings(engine, stages):
+    verified = await verify(engine.database)
+    assert (verified.checked, verified.violations, verified.warnings) == (len(INVARIANTS), [], [])
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("name", INVARIANTS)
+async def test_damage_is_named(engine, stages, name):
+    async with engine.database.session() as session:
+        await session.execute(damage(name, stages))
+    verified = await verify(engine.database)
+    found = {violation.name: violation for violation in verified.violations + verified.warnings}
+    assert name in found
+    assert found[name].count > 0 and found[name].evidence
+
+
+@pytest.mark.breaks_invariants
+async def test_what_time_mends_is_only_a_warning(engine, stages):
+    async with engine.database.session() as session:
+        await session.execute(damage("expired_leases_are_reaped", stages))
+    verified = await verify(engine.database)
+    assert verified.is_sound and [warning.name for warning in verified.warnings] == ["expired_leases_are_reaped"]
+
+
+@pytest.mark.breaks_invariants
+async def test_evidence_is_bounded_and_the_count_is_not(engine, dispatcher):
+    await dispatcher.enqueue_many(a.a_task(), [{}] * 50)
+    async with engine.database.session() as session:
+        await session.execute("delete from holdfast.live")
+    violation = (await verify(engine.database)).violations[0]
+    assert (violation.count, len(violation.evidence)) == (50, 10)
+
+
+def test_every_kind_of_damage_is_tried():
+    assert sorted(DAMAGE) == sorted(INVARIANTS)
