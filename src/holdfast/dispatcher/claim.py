@@ -169,6 +169,8 @@ def _refusal(task_id: int, reason: str) -> Conflict:
     return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
-async def held_by(session: Session, worker_id: int, known: Sequence[int]) -> list[Claimed]:
-    """Leases this worker has and does not know of, because the answer to a claim was lost on the way."""
-    return [Claimed(*row) for row in await session.fetch(_HELD_BY, worker_id, list(known))]
+async def held_by(
+    session: Session, worker_id: int, known: Sequence[Any], *, lease_seconds: float
+) -> list[Claimed]:
+    """Leases this worker has and does not know of, because the answer to a claim was lost; `known` are its tokens."""
+    return [Claimed(*row) for row in await session.fetch(_HELD_BY, worker_id, list(known), lease_seconds)]

@@ -76,6 +76,7 @@ class Worker:
         self._exit_process = exit_process
         self._held: dict[int, Held] = {}
         self._reports: list[Report] = []
+        self._given_up: dict[Any, float] = {}
         self._notes: list[tuple[Claimed, str, dict[str, Any]]] = []
         self._signal = asyncio.Event()
         self._may_have_work = True
@@ -184,8 +185,7 @@ class Worker:
         try:
             if self._session is None:
                 self._session = await self.engine.database.connect()
-                recovered = await held_by(self._session, self.worker_id, [*self._held])
-                await self._start_all(recovered, sent_at)
+                await self._start_all(await self._recover(self._session), sent_at)
                 want = self._want()
             done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
             await self._start_all(done.claimed, sent_at)
@@ -211,6 +211,15 @@ class Worker:
             self._session = None
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
         self._reconnect_seconds = min(self._reconnect_seconds * 2, RECONNECT_SECONDS_MAX)
+
+    async def _recover(self, session: Session) -> list[Claimed]:
+        """Claims whose answer was lost. Not what ended here and only waits to be reported, nor what was given up."""
+        now = time.monotonic()
+        self._given_up = {token: until for token, until in self._given_up.items() if until > now}
+        known = [held.claimed.lease_token for held in self._held.values()]
+        known += [report.lease_token for report in self._reports]
+        known += self._given_up
+        return await held_by(session, self.worker_id, known, lease_seconds=self._settings.lease_seconds)
 
     async def _start_all(self, claimed: Sequence[Claimed], sent_at: float) -> None:
         if not claimed:
@@ -252,9 +261,12 @@ class Worker:
             outcome = await self._isolator.run(self._runner.context(held), held)
         else:
             outcome = await self._runner.run(held)
-        # A fenced attempt has no right to report: whatever it did, the reaper decides.
-        if self._held.pop(held.claimed.task_id, None) is not None and held.verdict != FENCED:
-            self._reports.append(report_of(held.claimed, outcome))
+        if self._held.pop(held.claimed.task_id, None) is not None:
+            if held.verdict == FENCED:
+                # It has no right to report, nor to run again under the same lease: the reaper decides.
+                self._given_up[held.claimed.lease_token] = time.monotonic() + self._settings.lease_seconds
+            else:
+                self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
 
     def _on_ring(self, _lanes: Sequence[int]) -> None:
