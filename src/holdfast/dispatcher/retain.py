@@ -12,6 +12,7 @@ from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
 _BEGIN_BLOCK = sql("begin_block")
+_ENTER_BLOCK = sql("enter_block")
 _OLD_BLOCKS = sql("old_blocks")
 _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
@@ -35,7 +36,15 @@ async def retain_once(database: Database, *, days: float) -> int:
             await session.fetch(_DROP_BLOCK, block)
         await session.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
         await session.fetch(_FORGET_WORKERS, days)
+    await _enter_block(database)
     return len(blocks)
+
+
+async def _enter_block(database: Database) -> None:
+    """After the commit, in a transaction of its own; a pass that dies in between is made up for by the next."""
+    async with database.transaction() as session:
+        if await session.fetchval(_LOCK_BLOCKS):
+            await session.fetch(_ENTER_BLOCK)
 
 
 async def vacuum_once(database: Database) -> bool:

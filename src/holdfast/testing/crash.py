@@ -36,10 +36,14 @@ class Mode(StrEnum):
 
 
 class Fault:
-    """Strikes at the k-th statement and never again. `fired` tells whether there was one."""
+    """Strikes at the k-th statement, once for each time it is armed. `fired` tells whether there was one."""
 
     def __init__(self, mode: Mode, k: int) -> None:
         self._mode = mode
+        self.arm(k)
+
+    def arm(self, k: int) -> None:
+        """Count from here: sessions that are open already keep their tap."""
         self._left = k
         self.fired = False
         self.statement = ""

@@ -175,10 +175,6 @@ begin
   execute format('create table holdfast.attempt_%s partition of holdfast.attempt for values from (%s) to (%s)',
     fresh, first, first + 10000000000);
   insert into holdfast.block (block, first_id, last_id) values (fresh, first, first + 9999999999);
-  -- Ids handed out just before still fall into the previous block, which stays writable.
-  if fresh > 0 then
-    perform setval('holdfast.task_id', first);
-  end if;
   return fresh;
 end $$;
 

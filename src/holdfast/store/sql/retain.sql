@@ -10,15 +10,25 @@ order by b.block desc
 limit 1;
 
 -- name: begin_block
--- Give coming ids a block of their own: new partitions, and the sequence jumps to their first id.
+-- Make the place for a new block of ids: new partitions. Nothing is stored there before `enter_block`.
 select holdfast.begin_block();
 
+-- name: enter_block
+-- Let coming ids fall into the newest block. Only once it is committed: a sequence never goes back, and ids without a
+-- partition cannot be stored. Under `lock_blocks`, so the sequence is set once. Ids handed out just before fall into the
+-- previous block, which stays writable.
+select setval('holdfast.task_id', b.first_id)
+from holdfast.block b
+cross join holdfast.task_id s
+where b.block = (select max(n.block) from holdfast.block n) and s.last_value < b.first_id;
+
 -- name: old_blocks
--- Blocks that ended longer ago than promised and hold nothing live, nothing failed or canceled.
+-- Blocks that ended longer ago than promised, get no more ids and hold nothing live, nothing failed or canceled.
 select b.block
 from holdfast.block b
 join holdfast.block n on n.block = b.block + 1
 where n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+  and b.last_id < (select s.last_value from holdfast.task_id s)
   and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)
   and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id);
 
