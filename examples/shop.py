@@ -1,4 +1,4 @@
-"""A small shop with everything a queue meets on an ordinary day: work that succeeds, stumbles, breaks and takes long."""
+"""A small shop with all that a queue meets on an ordinary day: work that succeeds, stumbles, breaks or takes long."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ queues are counted under a lock that ends with the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -169,8 +169,10 @@ def _refusal(task_id: int, reason: str) -> Conflict:
     return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
-async def held_by(
-    session: Session, worker_id: int, known: Sequence[Any], *, lease_seconds: float
-) -> list[Claimed]:
-    """Leases this worker has and does not know of, because the answer to a claim was lost; `known` are its tokens."""
-    return [Claimed(*row) for row in await session.fetch(_HELD_BY, worker_id, list(known), lease_seconds)]
+async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[Any]) -> list[Claimed]:
+    """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
+
+    `known` are the tokens of every lease it has heard of, also of attempts that ended and are not settled yet.
+    """
+    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds)
+    return [Claimed(*row) for row in rows]

@@ -110,18 +110,23 @@ join holdfast.queue q on q.queue_id = l.queue_id
 where t.task_id = $1;
 
 -- name: held_by
--- What this worker holds according to the database and does not know of: the answer to a claim got lost. Such a lease
--- begins anew, because the worker counts it from now; an expired one is left to the reaper.
+-- What this worker holds according to the database and does not know of: the answer to a claim got lost. The lease
+-- begins anew, because the worker cannot know when it began. A lease that expired is not revived.
 with found as (
   update holdfast.live t
-  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  set lease_expires_at = holdfast.instant() + make_interval(secs => $3)
   where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant()
     and t.lease_token <> all($2::uuid[])
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
 )
 select found.*, b.input, b.tags
 from found
-join holdfast.body b on b.task_id = found.task_id;
+cross join lateral (
+  select b.input, b.tags
+  from holdfast.body b
+  where b.task_id = found.task_id
+  limit 1
+) b;
 
 -- name: lock_limit
 -- Serialise claims on one limited queue until this transaction ends.

@@ -1,0 +1,270 @@
+"""`make demo`: one ordinary bad day in half a minute, live in the terminal.
+
+An embedded PostgreSQL, two workers, a few hundred tasks; mail servers hang up, a card cannot be charged, and one worker
+is killed with -9 while it works. Ends by itself with CI=true or ONCE=1; otherwise it stays up until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+from shop import app, charge, monthly_report, send_receipt, thumbnail
+
+import holdfast as hf
+from holdfast.place import Place, find_place
+
+HERE = Path(__file__).resolve().parent
+LEASE_SECONDS, HEARTBEAT_SECONDS = "3", "1"
+QUEUES = ("mail", "orders", "images", "reports")
+COUNT_BY_STATE = """
+select queue, case when next_retry_at is not null then 'retrying' else state end as state, count(*)::int as tasks
+from holdfast.tasks
+where task_id = any($1::text[])
+group by 1, 2
+"""
+BUSY_WORKERS = """
+select w.name, count(*)::int as reports
+from holdfast.tasks t
+join holdfast.worker w on w.worker_id = t.worker_id
+where t.task_id = any($1::text[]) and t.state = 'running' and t.queue = 'reports'
+group by w.name
+"""
+SUMMARY = """
+select t.queue, count(*)::int as tasks,
+  count(*) filter (where t.state = 'completed')::int as completed,
+  count(*) filter (where t.state = 'failed')::int as failed,
+  sum(t.attempt)::int as attempts,
+  sum(t.retry_count)::int as retried,
+  sum(t.loss_count)::int as lost
+from holdfast.tasks t
+where t.task_id = any($1::text[])
+group by t.queue
+order by t.queue
+"""
+
+
+class Crew:
+    """Two workers as an operator would start them: `holdfast work shop.py:app`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.processes = [self._start(), self._start()]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "HOLDFAST_URL": self._url,
+            "HOLDFAST_LEASE_SECONDS": LEASE_SECONDS,
+            "HOLDFAST_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS,
+        }
+        command = [sys.executable, "-m", "holdfast", "work", f"{HERE / 'shop.py'}:app", "--slots", "12"]
+        return subprocess.Popen(
+            command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def kill(self, worker_name: str) -> int:
+        """Kill one worker and the parent that would restart it, without a warning, as a lost machine would."""
+        pid = int(worker_name.rpartition(":")[2])
+        answer = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
+        parent = next(process for process in self.processes if process.pid == int(answer.stdout))
+        parent.kill()
+        os.kill(pid, signal.SIGKILL)
+        parent.wait()
+        self.processes.remove(parent)
+        return pid
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+class Show:
+    """What the terminal shows while work goes on."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars = Progress(
+            TextColumn("{task.description:<8}"),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+        )
+        self._by_queue = {name: self._bars.add_task(name, total=0, note="") for name in QUEUES}
+        self._news: list[str] = []
+        self.live = Live(self._view(), console=console, refresh_per_second=8)
+
+    def say(self, line: str) -> None:
+        if self.console.is_terminal:
+            self._news.append(line)
+        else:
+            self.console.print(line, highlight=False)
+
+    def update(self, counts: dict[str, Counter[str]]) -> bool:
+        """Draw the counts; True when everything is over."""
+        for queue, states in counts.items():
+            over = states["completed"] + states["failed"] + states["canceled"]
+            words = ("queued", "running", "retrying", "failed")
+            note = "  ".join(f"{states[word]} {word}" for word in words if states[word])
+            self._bars.update(self._by_queue[queue], total=states.total(), completed=over, note=note)
+        if self.console.is_terminal:
+            self.live.update(self._view())
+        return all(s["completed"] + s["failed"] + s["canceled"] == s.total() for s in counts.values())
+
+    def _view(self) -> Group:
+        return Group(self._bars, *(Text.from_markup(line) for line in self._news))
+
+
+async def until_ready(client: hf.Client) -> None:
+    """Both workers register before work comes, so that the show is the same every time."""
+    present = "select count(*)::int from holdfast.worker where state = 'active' and beat_at > holdfast.instant() - $1"
+    while await client.engine.database.fetchval(present, timedelta(seconds=5)) < 2:
+        await asyncio.sleep(0.05)
+
+
+async def enqueue(client: hf.Client) -> list[str]:
+    """A morning's work."""
+    tasks = await client.enqueue_many(send_receipt, ({"order_id": order} for order in range(1, 141)))
+    tasks += await client.enqueue_many(thumbnail, ({"path": f"/photos/{photo}.jpg"} for photo in range(100)))
+    tasks += await client.enqueue_many(
+        charge, ({"order_id": order, "cents": 0 if order % 40 == 0 else 1999} for order in range(1, 101))
+    )
+    tasks += await client.enqueue_many(monthly_report, ({"month": f"2026-{month:02}"} for month in range(1, 13)))
+    tasks += await client.enqueue_many(monthly_report, ({"month": f"2025-{month:02}"} for month in range(1, 13)))
+    return [task.task_id for task in tasks]
+
+
+async def run(place: Place, console: Console) -> bool:
+    """Run the whole show; True if everything ended as it should."""
+    app.configure(hf.Settings.load({"HOLDFAST_URL": place.url}))
+    crew = Crew(place.url)
+    try:
+        async with app.client() as client:
+            await until_ready(client)
+            task_ids = await enqueue(client)
+            console.print(f"[bold]{len(task_ids)} tasks[/] accepted, two workers at work.\n", highlight=False)
+            await watch(client, crew, console, task_ids)
+            await explain(client, console, task_ids)
+            is_right = await summary(client, console, task_ids)
+        if os.environ.get("CI") != "true" and os.environ.get("ONCE") != "1":
+            await stay(place, console)
+        return is_right
+    finally:
+        crew.stop()
+
+
+async def watch(client: hf.Client, crew: Crew, console: Console, task_ids: list[str]) -> None:
+    show, killed_at, is_recovered = Show(console), 0.0, False
+    database = client.engine.database
+    with show.live:
+        while True:
+            counts: dict[str, Counter[str]] = {}
+            for queue, state, tasks in await database.fetch(COUNT_BY_STATE, task_ids):
+                counts.setdefault(queue, Counter())[state] += tasks
+            if show.update(counts):
+                return
+            busy = [] if killed_at else await database.fetch(BUSY_WORKERS, task_ids)
+            if len(busy) == 2:
+                pid, killed_at = crew.kill(busy[0]["name"]), time.monotonic()
+                show.say(f"[bold red]kill -9[/] of worker {pid}, in the middle of {busy[0]['reports']} monthly reports")
+            elif killed_at and not is_recovered and (lost := await losses(client, task_ids)):
+                is_recovered = True
+                seconds = time.monotonic() - killed_at
+                show.say(f"[bold yellow]{lost} attempts lost[/], found {seconds:.1f} s later; running again elsewhere")
+            await asyncio.sleep(0.1)
+
+
+async def losses(client: hf.Client, task_ids: list[str]) -> int:
+    statement = "select count(*)::int from holdfast.attempts where task_id = any($1::text[]) and state = 'lost'"
+    return int(await client.engine.database.fetchval(statement, task_ids))
+
+
+async def explain(client: hf.Client, console: Console, task_ids: list[str]) -> None:
+    """`why`, for one task of each kind that did not go smoothly."""
+    picks = await client.engine.database.fetch(
+        """
+        select distinct on (kind) kind, task_id
+        from (
+          select task_id, case when state = 'failed' then 'failed' when loss_count > 0 then 'lost'
+            when retry_count > 0 then 'retried' end as kind
+          from holdfast.tasks where task_id = any($1::text[])
+        ) as told
+        where kind is not null
+        """,
+        task_ids,
+    )
+    console.print("\n[bold]Why?[/]")
+    for pick in picks:
+        told = await client.task(pick["task_id"]).why()
+        console.print(f"  [dim]holdfast task why {pick['task_id']}[/]", highlight=False)
+        console.print(f"    {told.headline}", highlight=False, markup=False)
+        for line in told.evidence[:3]:
+            console.print(f"      {line}", style="dim", highlight=False, markup=False)
+
+
+async def summary(client: hf.Client, console: Console, task_ids: list[str]) -> bool:
+    table = Table(title="\nThe day in numbers", title_justify="left", title_style="bold")
+    for name in ("queue", "tasks", "completed", "failed", "attempts", "retried", "lost"):
+        table.add_column(name, justify="left" if name == "queue" else "right")
+    rows = await client.engine.database.fetch(SUMMARY, task_ids)
+    for row in rows:
+        table.add_row(*(str(value) for value in row))
+    console.print(table)
+    completed, failed = (sum(row[name] for row in rows) for name in ("completed", "failed"))
+    console.print(
+        f"{len(task_ids)} accepted = {completed} completed + {failed} failed with a reason. [bold]Nothing lost.[/]",
+        highlight=False,
+    )
+    return completed + failed == len(task_ids) and failed == 2
+
+
+async def stay(place: Place, console: Console) -> None:
+    console.print(f"\nStill up. In another terminal:\n  export HOLDFAST_URL='{place.url}'", highlight=False)
+    console.print("  holdfast task list --state failed\n  holdfast queue list\n\nCtrl-C ends it.", highlight=False)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+
+
+def main() -> int:
+    console = Console()
+    started = time.monotonic()
+    place = find_place(hf.Settings.load({"HOLDFAST_ENV": "local", "HOLDFAST_HOME": str(HERE.parent / ".holdfast")}))
+    try:
+        console.print(f"Embedded PostgreSQL is up after {time.monotonic() - started:.1f} s.", highlight=False)
+        from holdfast.store.database import Database
+        from holdfast.store.migrate import migrate
+
+        async def prepare() -> None:
+            database = await Database(place.url).open()
+            await migrate(database)
+            await database.close()
+
+        asyncio.run(prepare())
+        return 0 if asyncio.run(run(place, console)) else 1
+    finally:
+        place.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
