@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import HoldfastError
-from holdfast.worker.attempts import InOwnContext
+from holdfast.worker.attempts import in_own_context
 from holdfast.worker.context import Context
 from holdfast.worker.held import Held
 
@@ -55,14 +55,14 @@ class Runner:
 
     async def run(self, held: Held) -> Outcome:
         """Run one attempt to its outcome. Never raises for what user code does."""
-        action = held.action
+        action = held.plan.action
         try:
             arguments = action.signature.decode(held.claimed.input)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
         context = self.context(held) if action.signature.wants_context else None
         positional = () if context is None else (context,)
-        timeout = held.policy.timeout_seconds
+        timeout = held.plan.policy.timeout_seconds
         limit: asyncio.Timeout | None = None
         try:
             if timeout is None:
@@ -84,13 +84,13 @@ class Runner:
             return Failed(failure_of(error))
         return self._completed(action, value)
 
-    async def _call(
+    def _call(
         self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
-    ) -> Any:
+    ) -> Awaitable[Any]:
         if action.isolation is Isolation.COROUTINE:
-            return await InOwnContext(action.function(*positional, **arguments))
+            return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
-            return await _to_the_end(self._threads.submit(action.function, *positional, **arguments), held)
+            return _to_the_end(self._threads.submit(action.function, *positional, **arguments), held)
         raise AssertionError("process isolation is run by the isolator")
 
     def _completed(self, action: Action[..., Any], value: Any) -> Outcome:
@@ -103,7 +103,7 @@ class Runner:
 
     def context(self, held: Held) -> Context:
         """What the attempt's code sees of itself."""
-        claimed, lane = held.claimed, held.lane
+        claimed, lane = held.claimed, held.plan.lane
         held.stop = threading.Event()
         return Context(
             task_id=str(claimed.task_id),

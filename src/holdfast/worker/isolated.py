@@ -91,7 +91,7 @@ class Isolated:
         await process.end()
 
     async def _attempt(self, process: IsolatedProcess, context: Context, held: Held) -> Outcome:
-        timeout = held.policy.timeout_seconds
+        timeout = held.plan.policy.timeout_seconds
         if timeout is not None:
             held.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
         talk = asyncio.create_task(process.run(self._start(context, held), _noted(context)))
@@ -115,7 +115,7 @@ class Isolated:
             tenant=context.tenant,
             queue=context.queue,
             tags=context.tags,
-            memory_bytes_max=held.policy.memory_bytes_max,
+            memory_bytes_max=held.plan.policy.memory_bytes_max,
             output_bytes_max=self._output_bytes_max,
         )
 

@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,7 +35,7 @@ from holdfast.wake.listener import Listener
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.heart import Heart
-from holdfast.worker.held import FOREVER, Held, kill_at
+from holdfast.worker.held import FOREVER, Held, Plan, kill_at
 from holdfast.worker.notes import Notes
 
 _REGISTER = sql("register_worker")
@@ -97,7 +97,8 @@ class Worker:
             output_bytes_max=engine.settings.limits.output_bytes_max,
             note=self._notes.add,
         )
-        self._attempts = Attempts(self._attempt)
+        self._plans: dict[tuple[int, int], Plan] = {}
+        self._attempts = Attempts(self._run, self._ended)
         self.ready = asyncio.Event()
         self.completed_count = 0
 
@@ -230,16 +231,15 @@ class Worker:
     async def _start_all(self, claimed: Sequence[Claimed], sent_at: float) -> None:
         if not claimed:
             return
-        catalog = self.engine.catalog
-        if not all(catalog.knows(one.lane_id, one.policy_id) for one in claimed):
-            await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed})
         is_first = not self._held
         # A task whose lost attempt still runs here (a thread that nothing can stop) is left to its lease.
         mine = claimed if is_first else [one for one in claimed if one.task_id not in self._held]
-        entries = [self._hold(one, sent_at) for one in mine]
+        plans = await self._plans_for(mine)
+        lease_seconds = self._settings.lease_seconds
+        entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
         if not entries:
             return
-        self._held.update((entry.claimed.task_id, entry) for entry in entries)
+        self._held.update({entry.claimed.task_id: entry for entry in entries})
         if is_first:
             self._show_kill_at()
         # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
@@ -252,25 +252,31 @@ class Worker:
         with self._publishing:
             self._publish(self.worker_id, kill_at(self._held.copy().values()))
 
-    def _hold(self, claimed: Claimed, sent_at: float) -> Held:
-        catalog = self.engine.catalog
-        lane = catalog.lane(claimed.lane_id)
-        policy = catalog.policy(claimed.policy_id)
-        return Held(claimed, self.actions[lane.action], lane, policy, self._settings.lease_seconds, sent_at)
+    async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], Plan]:
+        """How to run what was claimed: one plan per lane and policy, made when first met."""
+        pairs = {(one.lane_id, one.policy_id) for one in claimed}
+        if fresh := [pair for pair in pairs if pair not in self._plans]:
+            catalog = self.engine.catalog
+            await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
+            for lane_id, policy_id in fresh:
+                lane = catalog.lane(lane_id)
+                self._plans[lane_id, policy_id] = Plan(self.actions[lane.action], lane, catalog.policy(policy_id))
+        return self._plans
 
-    async def _attempt(self, held: Held) -> None:
-        """Run one attempt and queue its report."""
+    def _run(self, held: Held) -> Awaitable[Outcome]:
+        """Begin one attempt, wherever its code is to run."""
         held.is_started = True
-        if (timeout := held.policy.timeout_seconds) is not None:
-            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
-        outcome: Outcome
         if held.verdict is not None:
-            outcome = Canceled() if held.verdict == CANCELED else Released()
-        elif held.action.isolation is Isolation.PROCESS:
+            return _at_once(Canceled() if held.verdict == CANCELED else Released())
+        if (timeout := held.plan.policy.timeout_seconds) is not None:
+            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
+        if held.plan.action.isolation is Isolation.PROCESS:
             assert self._isolator is not None
-            outcome = await self._isolator.run(self._runner.context(held), held)
-        else:
-            outcome = await self._runner.run(held)
+            return self._isolator.run(self._runner.context(held), held)
+        return self._runner.run(held)
+
+    def _ended(self, held: Held, outcome: Outcome) -> None:
+        """Queue the report of one attempt."""
         self._held.pop(held.claimed.task_id, None)
         if held.verdict == FENCED:
             # It has no right to report: whatever it did, the reaper decides.
@@ -369,3 +375,7 @@ def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
             code="isolation_needs_app",
             advice="Start workers with `holdfast worker module:app`, or pass `isolator=Isolated(orders)`.",
         )
+
+
+async def _at_once(outcome: Outcome) -> Outcome:
+    return outcome
