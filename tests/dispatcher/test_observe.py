@@ -15,7 +15,7 @@ SETTLED = "select coalesce(max(xid) < pg_snapshot_xmin(pg_current_snapshot()), t
 async def until_settled(dispatcher):
     """Wait for transactions of other tests on the same server: readers stop at the oldest open one of all."""
     while not await dispatcher.engine.database.fetchval(SETTLED):
-        await asyncio.sleep(0)
+        continue
 
 
 async def kinds(dispatcher) -> list[str]:
