@@ -7,6 +7,7 @@ one statement, at a growing interval.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ class Results:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._waiting: dict[int, asyncio.Future[Ending]] = {}
+        self._waits: Counter[int] = Counter()
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
@@ -54,6 +56,7 @@ class Results:
             self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
             await self._listener.start()
         future = self._waiting.setdefault(task_id, asyncio.get_running_loop().create_future())
+        self._waits[task_id] += 1
         try:
             live = await self._database.fetch(_AWAIT, [task_id])
             if not live:
@@ -64,7 +67,10 @@ class Results:
                 self._watch = asyncio.create_task(self._poll(), name="holdfast-results")
             return await asyncio.shield(future)
         finally:
-            self._waiting.pop(task_id, None)
+            # Several may wait for one task, and one of them may tire of it.
+            self._waits[task_id] -= 1
+            if not self._waits[task_id]:
+                del self._waits[task_id], self._waiting[task_id]
 
     async def close(self) -> None:
         for task in (self._watch,):
