@@ -141,6 +141,9 @@ class Session:
             pass
         self.connection.terminate()
 
+    def is_in_transaction(self) -> bool:
+        return bool(self.connection.is_in_transaction())
+
     def is_closed(self) -> bool:
         return bool(self.connection.is_closed())
 
