@@ -91,10 +91,7 @@ def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:
 
 
 def _other_columns(catalog: Catalog, reports: Sequence[Report]) -> tuple[list[object], ...]:
-    # A batch may hold a stale report beside a current one of the same task. Only the latest attempt can be current, and
-    # the statement finds what goes with a task by the first place it is named in.
-    latest_first = sorted(reports, key=lambda report: report.attempt, reverse=True)
-    rows = [_other_row(catalog, report) for report in latest_first]
+    rows = [_other_row(catalog, report) for report in reports]
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
