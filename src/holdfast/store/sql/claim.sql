@@ -151,26 +151,27 @@ select q.queue_id,
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) as running_room,
-  floor(least(
-    greatest(q.starts_per_second, 1),
-    coalesce(
-      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at)),
-      greatest(q.starts_per_second, 1)
+  floor(case
+    when q.starts_per_second is null then null
+    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
+    else least(
+      greatest(q.starts_per_second, 1),
+      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
     )
-  ))::int as starts_room
+  end)::int as starts_room
 from holdfast.queue q
 where q.queue_id = any($1::int[]);
 
 -- name: spend_starts
 -- Take tokens from the starts-per-second buckets of queues, under `lock_limits`.
 update holdfast.queue q
-set starts_left = greatest(0, least(
-    greatest(q.starts_per_second, 1),
-    coalesce(
-      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at)),
-      greatest(q.starts_per_second, 1)
+set starts_left = greatest(0, case
+    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
+    else least(
+      greatest(q.starts_per_second, 1),
+      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
     )
-  ) - s.started),
+  end - s.started),
   starts_counted_at = greatest(q.starts_counted_at, holdfast.instant())
 from unnest($1::int[], $2::int[]) as s (queue_id, started)
 where q.queue_id = s.queue_id and q.queue_id = any($1::int[]) and q.starts_per_second is not null;
