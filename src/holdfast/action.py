@@ -103,9 +103,12 @@ class Bound(Generic[P, R]):
 
 
 class Signature:
-    """What a function accepts as input, apart from its context."""
+    """What a function accepts as input, apart from its context.
 
-    __slots__ = ("_decoder", "allowed", "required", "takes_any", "wants_context")
+    `decode` turns stored input into keyword arguments, converted to the annotated types.
+    """
+
+    __slots__ = ("allowed", "decode", "required", "takes_any", "wants_context")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = list(inspect.signature(function).parameters.values())
@@ -118,7 +121,7 @@ class Signature:
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self.allowed = frozenset(p.name for p in named)
         self.required = frozenset(p.name for p in named if p.default is p.empty)
-        self._decoder = _decoder({p.name: hints.get(p.name, Any) for p in named}, takes_any=self.takes_any)
+        self.decode = _decoder({p.name: hints.get(p.name, Any) for p in named}, takes_any=self.takes_any)
 
     def check(self, action: str, given: Mapping[str, Any]) -> None:
         """Refuse an input with missing or unknown names."""
@@ -134,10 +137,6 @@ class Signature:
             code="invalid_input",
             advice=f"It takes {accepted}.",
         )
-
-    def decode(self, encoded: bytes) -> dict[str, Any]:
-        """The input as keyword arguments, converted to the annotated types."""
-        return self._decoder(encoded)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

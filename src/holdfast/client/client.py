@@ -20,7 +20,7 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches
+from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches, intern
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
@@ -136,6 +136,7 @@ class Client:
         order, engine = self._order(bound), self.engine
         batches = ([self._encode(bound, given) for given in batch] for batch in _batches(inputs))
         if connection is None:
+            await intern(engine.catalog, order)
             async with engine.database.transaction() as session:
                 accepted = await enqueue_batches(engine.catalog, order, batches, session)
             if not order.delay_seconds:

@@ -32,6 +32,8 @@ async def exchange(
     session: Session, catalog: Catalog, claimer: Claimer, reports: Sequence[Report], want: int, *, now: float
 ) -> Exchanged:
     """Settle `reports`, then claim at most `want` tasks."""
+    if not reports and want == 0:
+        return Exchanged(settled=_NOTHING_SETTLED, claimed=[])
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
         return Exchanged(settled=_NOTHING_SETTLED, claimed=await claimer.claim(session, want, now=now))

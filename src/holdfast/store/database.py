@@ -8,8 +8,8 @@ Never decides whether a write may be repeated: the verbs know that.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
 import asyncpg
@@ -61,7 +61,10 @@ _OPTIONS: dict[str, Any] = {
 
 
 class Tap(Protocol):
-    """Sees every statement of a session; the crash tests stop the process in one."""
+    """Sees every statement of a session; the crash tests stop the process in one.
+
+    A tap that raises stands for a connection that broke: before the statement left, or before its answer came.
+    """
 
     def before(self, statement: str) -> None: ...
 
@@ -80,10 +83,8 @@ class Session:
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         if self.tap is None:
             return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
-        self.tap.before(statement)
-        rows = await self.connection.fetch(statement, *arguments)
-        self.tap.after(statement)
-        return rows  # type: ignore[no-any-return]
+        with self._tapped(self.tap, statement):
+            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
@@ -94,7 +95,21 @@ class Session:
         return rows[0][0] if rows else None
 
     async def execute(self, script: str) -> None:
-        await self.connection.execute(script)
+        if self.tap is None:
+            await self.connection.execute(script)
+            return
+        with self._tapped(self.tap, script):
+            await self.connection.execute(script)
+
+    @contextmanager
+    def _tapped(self, tap: Tap, statement: str) -> Iterator[None]:
+        try:
+            tap.before(statement)
+            yield
+            tap.after(statement)
+        except OSError:
+            self.connection.terminate()
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -110,9 +125,11 @@ class Session:
         if self.tap is None:
             await transaction.commit()
             return
-        self.tap.before("commit")
-        await transaction.commit()
-        self.tap.after("commit")
+        with self._tapped(self.tap, "commit"):
+            await transaction.commit()
+
+    def is_in_transaction(self) -> bool:
+        return bool(self.connection.is_in_transaction())
 
     def is_closed(self) -> bool:
         return bool(self.connection.is_closed())

@@ -14,14 +14,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
 from typing import Any
 
+from holdfast.core.outcome import Outcome
 from holdfast.worker.held import Held
 
 
 class Attempts:
-    """Runs `attempt(held)` for everything started."""
+    """Runs everything started: `run(held)` gives its outcome, `ended(held, outcome)` takes it."""
 
-    def __init__(self, attempt: Callable[[Held], Awaitable[None]]) -> None:
-        self._attempt = attempt
+    def __init__(self, run: Callable[[Held], Awaitable[Outcome]], ended: Callable[[Held, Outcome], None]) -> None:
+        self._run_one = run
+        self._ended = ended
         self._line: deque[Held] = deque()
         self._has_spare = False
         self._runners: set[asyncio.Task[None]] = set()
@@ -40,33 +42,45 @@ class Attempts:
     async def _run(self) -> None:
         self._has_spare = False
         task = asyncio.current_task()
-        line, attempt = self._line, self._attempt
+        assert task is not None
+        line, run_one, ended = self._line, self._run_one, self._ended
         while line:
             held = line.popleft()
             held.task = task
             self._stand_by()
-            await attempt(held)
+            outcome = await run_one(held)
             held.task = None
+            ended(held, outcome)
+            if task.cancelling():
+                # Somebody asked this task to stop and the attempt did not listen: the next one must not hear it.
+                self._stand_by()
+                return
 
 
-class InOwnContext:
-    """Await a coroutine step by step inside its own copy of the context, on the task that awaits it."""
+async def in_own_context(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Await a coroutine inside its own copy of the context, on the task that awaits it."""
+    context = copy_context()
+    try:
+        awaited = context.run(coroutine.send, None)
+    except StopIteration as finished:
+        return finished.value
+    return await _Rest(coroutine, context, awaited)
 
-    __slots__ = ("_context", "_coroutine")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+class _Rest:
+    """What is left of a coroutine that suspended: each further step runs in its context too."""
+
+    __slots__ = ("_awaited", "_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context, awaited: Any) -> None:
         self._coroutine = coroutine
-        self._context: Context = copy_context()
+        self._context = context
+        self._awaited = awaited
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        run, coroutine = self._context.run, self._coroutine
-        step: Callable[[Any], Any] = coroutine.send
-        argument: Any = None
+        run, coroutine, awaited = self._context.run, self._coroutine, self._awaited
+        step: Callable[[Any], Any]
         while True:
-            try:
-                awaited = run(step, argument)
-            except StopIteration as finished:
-                return finished.value
             try:
                 argument = yield awaited
                 step = coroutine.send
@@ -75,3 +89,7 @@ class InOwnContext:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the coroutine
                 argument, step = error, coroutine.throw
+            try:
+                awaited = run(step, argument)
+            except StopIteration as finished:
+                return finished.value

@@ -23,6 +23,8 @@ from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.load import load_app
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
+from holdfast.worker.fuse import Fuse
+from holdfast.worker.isolated import Isolated
 from holdfast.worker.lifeline import Lifeline
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Ending, Orders
@@ -30,6 +32,9 @@ from holdfast.worker.orders import Ending, Orders
 log = logging.getLogger("holdfast.worker")
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d] %(message)s"
+FUSE_LATER = 0.03
+"""Part of a lease. With the parent's own delay it still ends before the lease does."""
+
 FAREWELL_SECONDS = 5.0
 """What an orphan may take to sign off after its attempts had their time."""
 
@@ -94,7 +99,8 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
                 slots=orders.slots,
                 name=orders.name,
                 version=app.version,
-                publish=lambda worker_id, kill_at: _publish(board, worker_id, kill_at),
+                isolator=Isolated(orders),
+                publish=_publisher(board, settings.worker.lease_seconds),
                 exit_process=lambda: leave(Ending.OVERDUE),
             )
             asked = asyncio.Event()
@@ -110,9 +116,16 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
         return Ending.CANNOT_LOAD, True
 
 
-def _publish(board: Board, worker_id: int, kill_at: float) -> None:
-    board.worker_id = worker_id
-    board.kill_at = kill_at
+def _publisher(board: Board, lease_seconds: float) -> Callable[[int, float], None]:
+    """Show the parent when to kill this process, and have the kernel do it a little later if the parent does not."""
+    fuse = Fuse()
+
+    def publish(worker_id: int, kill_at: float) -> None:
+        board.worker_id = worker_id
+        board.kill_at = kill_at
+        fuse.set(kill_at + lease_seconds * FUSE_LATER)
+
+    return publish
 
 
 def _obey_signals(worker: Worker, asked: asyncio.Event) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import HoldfastError
-from holdfast.worker.attempts import InOwnContext
+from holdfast.worker.attempts import in_own_context
 from holdfast.worker.context import Context
 from holdfast.worker.held import Held
 
@@ -55,42 +55,42 @@ class Runner:
 
     async def run(self, held: Held) -> Outcome:
         """Run one attempt to its outcome. Never raises for what user code does."""
-        action = held.action
+        action = held.plan.action
         try:
             arguments = action.signature.decode(held.claimed.input)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
         context = self.context(held) if action.signature.wants_context else None
         positional = () if context is None else (context,)
-        timeout = held.policy.timeout_seconds
+        timeout = held.plan.policy.timeout_seconds
+        limit: asyncio.Timeout | None = None
         try:
             if timeout is None:
                 value = await self._call(action, positional, arguments, held)
             else:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout) as limit:
                     value = await self._call(action, positional, arguments, held)
         except asyncio.CancelledError:
             if held.task is not None:
                 held.task.uncancel()
-            return _verdict(held)
+            return verdict_of(held)
         except TimeoutError as error:
-            return _timed_out(error, timeout)
+            # The action may raise the same error for reasons of its own.
+            is_ours = limit is not None and limit.expired()
+            return timed_out(timeout) if is_ours else Failed(failure_of(error))
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | GeneratorExit):
                 raise
             return Failed(failure_of(error))
         return self._completed(action, value)
 
-    async def _call(
+    def _call(
         self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
-    ) -> Any:
+    ) -> Awaitable[Any]:
         if action.isolation is Isolation.COROUTINE:
-            return await InOwnContext(action.function(*positional, **arguments))
+            return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
-            call = asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: action.function(*positional, **arguments)
-            )
-            return await _to_the_end(call, held)
+            return _to_the_end(self._threads.submit(action.function, *positional, **arguments), held)
         raise AssertionError("process isolation is run by the isolator")
 
     def _completed(self, action: Action[..., Any], value: Any) -> Outcome:
@@ -103,7 +103,7 @@ class Runner:
 
     def context(self, held: Held) -> Context:
         """What the attempt's code sees of itself."""
-        claimed, lane = held.claimed, held.lane
+        claimed, lane = held.claimed, held.plan.lane
         held.stop = threading.Event()
         return Context(
             task_id=str(claimed.task_id),
@@ -120,18 +120,31 @@ class Runner:
 _NO_OUTPUT = Completed(b"null")
 
 
-async def _to_the_end(call: asyncio.Future[Any], held: Held) -> Any:
+async def _to_the_end(call: Future[Any], held: Held) -> Any:
     """Wait for a thread, which nothing can stop: told to stop, it is still waited for; it never runs beside a retry."""
+    ended = asyncio.wrap_future(call)
     try:
-        return await asyncio.shield(call)
+        return await asyncio.shield(ended)
     except asyncio.CancelledError:
         if held.stop is not None:
             held.stop.set()
-        await asyncio.wait([call])
+        if not call.cancel():
+            await _wait_out(ended)
         raise
 
 
-def _verdict(held: Held) -> Outcome:
+async def _wait_out(ended: asyncio.Future[Any]) -> None:
+    """Wait however often somebody asks again for it to stop."""
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError:
+            continue
+    if not ended.cancelled():
+        ended.exception()
+
+
+def verdict_of(held: Held) -> Outcome:
     """Why an attempt was cancelled from outside."""
     if held.verdict == CANCELED:
         return Canceled()
@@ -149,8 +162,5 @@ def _verdict(held: Held) -> Outcome:
     )
 
 
-def _timed_out(error: TimeoutError, timeout: float | None) -> Outcome:
-    # asyncio.timeout raises TimeoutError from a CancelledError; the action's own TimeoutError has another cause.
-    if timeout is not None and isinstance(error.__cause__, asyncio.CancelledError):
-        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt timed out after {timeout:g} s."))
-    return Failed(failure_of(error))
+def timed_out(seconds: float | None) -> Outcome:
+    return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt timed out after {seconds:g} s."))

@@ -23,13 +23,19 @@ HAND_BACK_SECONDS = 2.0
 """What a process whose attempt is overdue gets to hand back the rest before it is killed from outside."""
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """How attempts of one lane and policy are run."""
+
+    action: Action[..., Any]
+    lane: Lane
+    policy: RetryPolicy
+
+
 class Held(msgspec.Struct, eq=False):
     """One claimed attempt and everything needed to run it. A plain struct: thousands a second are made."""
 
     claimed: Claimed
-    action: Action[..., Any]
-    lane: Lane
-    policy: RetryPolicy
+    plan: Plan
     lease_seconds: float
     renewed_at: float
     deadline_at: float = FOREVER

@@ -14,7 +14,8 @@ import platform
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,16 +26,17 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Claimed, Report, report_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.store.database import AWAY, Session
+from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.heart import Heart
-from holdfast.worker.held import FOREVER, Held, kill_at
+from holdfast.worker.held import FOREVER, Held, Plan, kill_at
+from holdfast.worker.notes import Notes
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -63,6 +65,8 @@ class Worker:
         exit_process: Callable[[], None] | None = None,
     ) -> None:
         settings = engine.settings.worker
+        if isolator is None:
+            _refuse_isolated(actions)
         self.engine = engine
         self.actions = dict(actions)
         self.worker_id = 0
@@ -76,7 +80,9 @@ class Worker:
         self._exit_process = exit_process
         self._held: dict[int, Held] = {}
         self._reports: list[Report] = []
-        self._notes: list[tuple[Claimed, str, dict[str, Any]]] = []
+        self._given_up: deque[Any] = deque(maxlen=2 * self.slots)
+        self._notes = Notes()
+        self._has_notes_due = False
         self._signal = asyncio.Event()
         self._may_have_work = True
         self._is_stopping = False
@@ -89,9 +95,10 @@ class Worker:
             threads=self._threads,
             isolator=isolator,
             output_bytes_max=engine.settings.limits.output_bytes_max,
-            note=self._take_note,
+            note=self._notes.add,
         )
-        self._attempts = Attempts(self._attempt)
+        self._plans: dict[tuple[int, int], Plan] = {}
+        self._attempts = Attempts(self._run, self._ended)
         self.ready = asyncio.Event()
         self.completed_count = 0
 
@@ -157,7 +164,7 @@ class Worker:
             if now >= poll_at:
                 self._may_have_work = True
             want = self._want()
-            if self._reports or (want and self._may_have_work):
+            if self._reports or self._has_notes_due or (want and self._may_have_work):
                 if not await self._exchange(want):
                     continue
                 poll_at = time.monotonic() + self._settings.poll_seconds * random.uniform(0.75, 1.25)
@@ -184,12 +191,15 @@ class Worker:
         try:
             if self._session is None:
                 self._session = await self.engine.database.connect()
-                recovered = await held_by(self._session, self.worker_id, [*self._held])
+                recovered = await held_by(self._session, self._claimer.identity, self._known_tokens())
                 await self._start_all(recovered, sent_at)
                 want = self._want()
+            if self._notes:
+                await self._notes.store(self._session)
+            self._has_notes_due = False
             done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
             await self._start_all(done.claimed, sent_at)
-        except AWAY as error:
+        except TROUBLE as error:
             await self._lose_session(error)
             return False
         del self._reports[: len(reports)]
@@ -204,23 +214,32 @@ class Worker:
 
     _reconnect_seconds = 0.05
 
+    def _known_tokens(self) -> list[Any]:
+        """Leases this worker must not take up again: held, ended but not settled, given up."""
+        held = [entry.claimed.lease_token for entry in self._held.values()]
+        return [*held, *(report.lease_token for report in self._reports), *self._given_up]
+
     async def _lose_session(self, error: Exception) -> None:
-        log.warning("database unavailable, retrying: %s", error)
+        log.warning("database unavailable, retrying: %s", str(error) or type(error).__name__)
         if self._session is not None:
             self._session.connection.terminate()
             self._session = None
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
-        self._reconnect_seconds = min(self._reconnect_seconds * 2, RECONNECT_SECONDS_MAX)
+        longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)
+        self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)
 
     async def _start_all(self, claimed: Sequence[Claimed], sent_at: float) -> None:
         if not claimed:
             return
-        catalog = self.engine.catalog
-        if not all(catalog.knows(one.lane_id, one.policy_id) for one in claimed):
-            await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed})
-        entries = [self._hold(one, sent_at) for one in claimed]
         is_first = not self._held
-        self._held.update((entry.claimed.task_id, entry) for entry in entries)
+        # A task whose lost attempt still runs here (a thread that nothing can stop) is left to its lease.
+        mine = claimed if is_first else [one for one in claimed if one.task_id not in self._held]
+        plans = await self._plans_for(mine)
+        lease_seconds = self._settings.lease_seconds
+        entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
+        if not entries:
+            return
+        self._held.update({entry.claimed.task_id: entry for entry in entries})
         if is_first:
             self._show_kill_at()
         # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
@@ -233,27 +252,36 @@ class Worker:
         with self._publishing:
             self._publish(self.worker_id, kill_at(self._held.copy().values()))
 
-    def _hold(self, claimed: Claimed, sent_at: float) -> Held:
-        catalog = self.engine.catalog
-        lane = catalog.lane(claimed.lane_id)
-        policy = catalog.policy(claimed.policy_id)
-        return Held(claimed, self.actions[lane.action], lane, policy, self._settings.lease_seconds, sent_at)
+    async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], Plan]:
+        """How to run what was claimed: one plan per lane and policy, made when first met."""
+        pairs = {(one.lane_id, one.policy_id) for one in claimed}
+        if fresh := [pair for pair in pairs if pair not in self._plans]:
+            catalog = self.engine.catalog
+            await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
+            for lane_id, policy_id in fresh:
+                lane = catalog.lane(lane_id)
+                self._plans[lane_id, policy_id] = Plan(self.actions[lane.action], lane, catalog.policy(policy_id))
+        return self._plans
 
-    async def _attempt(self, held: Held) -> None:
-        """Run one attempt and queue its report."""
+    def _run(self, held: Held) -> Awaitable[Outcome]:
+        """Begin one attempt, wherever its code is to run."""
         held.is_started = True
-        if (timeout := held.policy.timeout_seconds) is not None:
-            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
-        outcome: Outcome
         if held.verdict is not None:
-            outcome = Canceled() if held.verdict == CANCELED else Released()
-        elif held.action.isolation is Isolation.PROCESS:
+            return _at_once(Canceled() if held.verdict == CANCELED else Released())
+        if (timeout := held.plan.policy.timeout_seconds) is not None:
+            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
+        if held.plan.action.isolation is Isolation.PROCESS:
             assert self._isolator is not None
-            outcome = await self._isolator.run(self._runner.context(held), held)
+            return self._isolator.run(self._runner.context(held), held)
+        return self._runner.run(held)
+
+    def _ended(self, held: Held, outcome: Outcome) -> None:
+        """Queue the report of one attempt."""
+        self._held.pop(held.claimed.task_id, None)
+        if held.verdict == FENCED:
+            # It has no right to report: whatever it did, the reaper decides.
+            self._given_up.append(held.claimed.lease_token)
         else:
-            outcome = await self._runner.run(held)
-        # A fenced attempt has no right to report: whatever it did, the reaper decides.
-        if self._held.pop(held.claimed.task_id, None) is not None and held.verdict != FENCED:
             self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
 
@@ -261,9 +289,6 @@ class Worker:
         self._claimer.forget()
         self._may_have_work = True
         self._signal.set()
-
-    def _take_note(self, claimed: Claimed, kind: str, detail: dict[str, Any]) -> None:
-        self._notes.append((claimed, kind, detail))
 
     def _health(self) -> str:
         return json.dumps({"running": len(self._held), "slots": self.slots, "pid": os.getpid()})
@@ -275,6 +300,7 @@ class Worker:
         self._interrupt((self._held[one] for one in beat.lost if one in self._held), FENCED)
         self._interrupt((self._held[one] for one in beat.canceled if one in self._held), CANCELED)
         self._is_draining = beat.worker_state != "active"
+        self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:
             log.error("this worker is no longer known to the database; leaving")
             self.stop()
@@ -321,7 +347,7 @@ class Worker:
     async def _settle_all(self) -> None:
         """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
         while (self._held or self._reports) and time.monotonic() < self._finish_by:
-            if self._reports:
+            if self._reports or self._has_notes_due:
                 await self._exchange(0)
             else:
                 await self._wait(self._finish_by - time.monotonic())
@@ -339,3 +365,17 @@ class Worker:
         if self._session is not None:
             await self._session.close()
         await self.engine.bell.flush()
+
+
+def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
+    """A process of its own has to import the app, so somebody must know where from."""
+    if isolated := sorted(name for name, action in actions.items() if action.isolation is Isolation.PROCESS):
+        raise Invalid(
+            f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",
+            code="isolation_needs_app",
+            advice="Start workers with `holdfast worker module:app`, or pass `isolator=Isolated(orders)`.",
+        )
+
+
+async def _at_once(outcome: Outcome) -> Outcome:
+    return outcome

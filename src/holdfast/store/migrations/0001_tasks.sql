@@ -170,15 +170,14 @@ declare
   fresh int := coalesce((select max(b.block) + 1 from holdfast.block b), 0);
   first bigint := fresh * 10000000000;
 begin
-  execute format('create table holdfast.body_%s partition of holdfast.body for values from (%s) to (%s)',
+  -- Made apart and attached: that waits for no reader or writer, while `partition of` would wait for all of them.
+  execute format('create table holdfast.body_%s (like holdfast.body including all)', fresh);
+  execute format('create table holdfast.attempt_%s (like holdfast.attempt including all)', fresh);
+  execute format('alter table holdfast.body attach partition holdfast.body_%s for values from (%s) to (%s)',
     fresh, first, first + 10000000000);
-  execute format('create table holdfast.attempt_%s partition of holdfast.attempt for values from (%s) to (%s)',
+  execute format('alter table holdfast.attempt attach partition holdfast.attempt_%s for values from (%s) to (%s)',
     fresh, first, first + 10000000000);
   insert into holdfast.block (block, first_id, last_id) values (fresh, first, first + 9999999999);
-  -- Ids handed out just before still fall into the previous block, which stays writable.
-  if fresh > 0 then
-    perform setval('holdfast.task_id', first);
-  end if;
   return fresh;
 end $$;
 
@@ -186,6 +185,8 @@ create function holdfast.drop_block(which int) returns void language plpgsql as 
 begin
   delete from holdfast.idempotency i using holdfast.block b
   where b.block = which and i.task_id between b.first_id and b.last_id;
+  delete from holdfast.note n using holdfast.block b
+  where b.block = which and n.task_id between b.first_id and b.last_id;
   execute format('drop table if exists holdfast.body_%s, holdfast.attempt_%s', which, which);
   delete from holdfast.block b where b.block = which;
 end $$;

@@ -77,7 +77,10 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
   ) end as running,
   floor(least(
     greatest(q.starts_per_second, 1),
-    q.starts_left + q.starts_per_second * coalesce(extract(epoch from holdfast.instant() - q.starts_counted_at), 1)
+    coalesce(
+      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at)),
+      greatest(q.starts_per_second, 1)
+    )
   ))::int as starts_room,
   (select count(*) from crew where is_live and is_serving) as able,
   (select coalesce(sum(slots), 0) from crew where is_live and is_serving) as slots,

@@ -1,0 +1,195 @@
+"""The process of isolated attempts: `python -m holdfast.worker.isolated_child CONNECTION WORKER_PID`.
+
+Runs one attempt at a time in its main thread, so that a signal reaches the code that runs; a second thread listens.
+It leads a process group of its own, is killed when its worker dies, and leaves stdout and stderr to the user's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import inspect
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast import wire
+from holdfast.action import Action
+from holdfast.app import App
+from holdfast.core.failure import Failure, failure_of
+from holdfast.errors import HoldfastError
+from holdfast.load import load_app
+from holdfast.worker import orders as wire_orders
+from holdfast.worker.context import Context
+from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
+from holdfast.worker.isolated_wire import Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
+from holdfast.worker.isolated_wire import receive_blocking as receive
+from holdfast.worker.memory import MemoryLimit
+from holdfast.worker.notes import encoded_note
+
+MEMORY_CODE = "DAG_TASK_EXECUTION_MEMORY_LIMIT"
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> NoReturn:
+    _tie_life_to(int(arguments[1]))
+    connection = socket.socket(fileno=int(arguments[0]))
+    connection.set_inheritable(False)
+    hello = receive(connection)
+    if not isinstance(hello, Hello):
+        sys.exit(0)
+    orders = wire_orders.decode(hello.orders)
+    try:
+        app = load_app(orders.app_ref)
+    except HoldfastError as error:
+        connection.sendall(frame(Unusable(str(error))))
+        sys.exit(1)
+    app.configure(replace(orders.settings, url=orders.url))
+    connection.sendall(frame(Ready()))
+    _Process(app, connection).run()
+
+
+class _Process:
+    def __init__(self, app: App, connection: socket.socket) -> None:
+        self._app = app
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._starts: queue.SimpleQueue[Start] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._cancel: Callable[[], None] | None = None
+        self._is_running = False
+
+    def run(self) -> NoReturn:
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        threading.Thread(target=self._listen, name="holdfast-listen", daemon=True).start()
+        while True:
+            self._send(self._attempt(self._starts.get()))
+
+    def _listen(self) -> None:
+        while (message := receive(self._connection)) is not None:
+            match message:
+                case Start():
+                    self._stop = threading.Event()
+                    self._starts.put(message)
+                case Stop():
+                    self._stop.set()
+                    if self._cancel is not None:
+                        self._cancel()
+                case _:
+                    raise AssertionError(f"a worker does not say {message}")
+        # The worker closed the connection or is gone: nothing here may outlive it.
+        os.killpg(0, signal.SIGKILL)
+
+    def _on_terminate(self, _number: int, _frame: FrameType | None) -> None:
+        """Give the code that runs a chance to clean up: `finally` and `with` do their work."""
+        if self._is_running:
+            raise SystemExit("The attempt was told to stop.")
+
+    def _attempt(self, start: Start) -> Ended:
+        action = self._app.actions.get(start.action)
+        if action is None:
+            return _failed(Failure(code="action_not_found", message=f"action not found: {start.action}"))
+        try:
+            arguments = action.signature.decode(start.input)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
+        limit = MemoryLimit(start.memory_bytes_max)
+        try:
+            self._is_running = True
+            limit.set()
+            value = self._call(action, self._context(start), arguments)
+        except MemoryError as error:
+            self._is_running = False
+            limit.lift()
+            return _out_of_memory(error, start.memory_bytes_max)
+        except BaseException as error:  # noqa: BLE001 - what user code raises is data
+            self._is_running = False
+            limit.lift()
+            return _failed(failure_of(error))
+        self._is_running = False
+        limit.lift()
+        return _completed(value, start.output_bytes_max)
+
+    def _call(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
+        positional = (context,) if action.signature.wants_context else ()
+        if not inspect.iscoroutinefunction(action.function):
+            return action.function(*positional, **arguments)
+        with asyncio.Runner() as runner:
+            return runner.run(self._cancellable(action.function(*positional, **arguments)))
+
+    async def _cancellable(self, call: Any) -> Any:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def cancel() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop may just have ended
+                loop.call_soon_threadsafe(task.cancel)
+
+        self._cancel = cancel
+        try:
+            if self._stop.is_set():
+                task.cancel()
+            return await call
+        finally:
+            self._cancel = None
+
+    def _context(self, start: Start) -> Context:
+        return Context(
+            task_id=start.task_id,
+            attempt=start.attempt,
+            tenant=start.tenant,
+            action=start.action,
+            queue=start.queue,
+            tags=start.tags,
+            _stop=self._stop,
+            _note=lambda kind, detail: self._send(Said(kind, encoded_note(detail).encode())),
+        )
+
+    def _send(self, message: Message) -> None:
+        with self._sending:
+            try:
+                self._connection.sendall(frame(message))
+            except ConnectionError:
+                os.killpg(0, signal.SIGKILL)
+
+
+def _completed(value: Any, bytes_max: int) -> Ended:
+    try:
+        return Ended(wire.encode(value, bytes_max=bytes_max, what="output"), None)
+    except HoldfastError as error:
+        return _failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
+
+
+def _failed(failure: Failure) -> Ended:
+    return Ended(None, failure)
+
+
+def _out_of_memory(error: MemoryError, bytes_max: int | None) -> Ended:
+    failure = failure_of(error)
+    if bytes_max is not None:
+        message = f"The attempt needed more than the {bytes_max} bytes of memory it may use."
+        failure = replace(failure, code=MEMORY_CODE, message=message)
+    return Ended(None, failure, is_spent=True)
+
+
+def _tie_life_to(worker_pid: int) -> None:
+    """Lead a group of our own, so that one signal reaches everything started here, and die with the worker."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != worker_pid:  # it died before the line above took hold
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,131 @@
+"""The benchmark as a program: what it prints, what it refuses, and that it leaves nothing behind. Never how fast."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from xml.etree import ElementTree
+
+import asyncpg
+import pytest
+
+import holdfast
+from holdfast.bench.arena import enter
+from holdfast.bench.latency import latency_once
+from holdfast.bench.marks import new_marks
+from holdfast.bench.recovery import recovery_once
+from holdfast.bench.trial import Trial
+from holdfast.settings import Settings
+from holdfast.store.embedded.server import EmbeddedServer, start
+
+SOURCES = Path(holdfast.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    running = start(tmp_path_factory.mktemp("bench") / "home", settings={"shared_buffers": "32MB"})
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def careless_server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    running = start(tmp_path / "home", settings={"fsync": "off", "shared_buffers": "16MB"})
+    yield running
+    running.close()
+
+
+def bench(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    environment |= {"HOLDFAST_URL": url, "PYTHONPATH": str(SOURCES)}
+    command = [sys.executable, "-m", "holdfast.bench", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@asynccontextmanager
+async def a_trial(server: EmbeddedServer) -> AsyncIterator[Trial]:
+    with new_marks(100) as marks:
+        async with enter(Settings(url=server.url)) as arena:
+            yield Trial(
+                arena=arena,
+                marks=marks,
+                tasks=20,
+                rounds=1,
+                processes=1,
+                slots=10,
+                is_quick=True,
+                is_full=False,
+                say=lambda _text: None,
+            )
+
+
+def databases(url: str) -> set[str]:
+    async def read() -> set[str]:
+        connection = await asyncpg.connect(url)
+        try:
+            return {row[0] for row in await connection.fetch("select datname from pg_database")}
+        finally:
+            await connection.close()
+
+    return asyncio.run(read())
+
+
+def test_a_tiny_run_prints_the_promised_object_draws_it_and_leaves_nothing(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    before, plot = databases(server.url), tmp_path / "rates.svg"
+    parts = "drain,enqueue,backlog,size,memory"
+    done = bench(
+        server.url, "--tasks", "300", "--rounds", "1", "--quick", "--only", parts, "-o", "json", "--plot", str(plot)
+    )
+
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert {"tasks_per_s", "raw_ceiling_per_s", "ratio"} <= results["drain"].keys()
+    assert {"bulk_per_s", "bulk_ratio", "single_per_s", "single_ratio"} <= results["enqueue"].keys()
+    assert results["backlog"]["ratio"] > 0
+    assert results["bytes_per_task"] > 0
+    assert results["memory"].keys() >= {"drift_mb"}
+    assert (results["flow"], results["peers"]) == ({}, {})
+    assert (results["drain"]["doubles"], results["drain"]["losses"], results["drain"]["violations"]) == (0, 0, [])
+    assert databases(server.url) == before
+    labels = [text.text for text in ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}text")]
+    assert "Holdfast" in labels and "raw SQL" in labels
+
+
+def test_a_server_that_may_lose_commits_is_refused(careless_server: EmbeddedServer) -> None:
+    before = databases(careless_server.url)
+    done = bench(careless_server.url, "--quick")
+
+    assert done.returncode == 2
+    assert "fsync is off" in done.stderr and "Switch fsync on" in done.stderr
+    assert done.stdout == ""
+    assert databases(careless_server.url) == before
+
+
+def test_an_unknown_part_is_refused(server: EmbeddedServer) -> None:
+    done = bench(server.url, "--only", "drian")
+
+    assert done.returncode == 2
+    assert "drain" in done.stderr
+
+
+async def test_a_killed_worker_is_followed_by_one_more_execution(server: EmbeddedServer) -> None:
+    async with a_trial(server) as trial:
+        found = await recovery_once(trial, 2, 1.0, 0.3)
+
+    assert (found["recovered"], found["overlaps"], found["extra_executions"]) == (2, 0, 0)
+
+
+async def test_every_task_of_the_latency_run_starts_once(server: EmbeddedServer) -> None:
+    async with a_trial(server) as trial:
+        found = await latency_once(trial, 1)
+
+    assert (found["tasks"], found["losses"], found["doubles"]) == (20, 0, 0)
+    assert 0 < found["p50"] <= found["p99"]
