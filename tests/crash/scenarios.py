@@ -306,7 +306,10 @@ SCENARIOS = [
     Scenario(name="enqueue_bulk", arrange=nothing, judge=judge_bulk, is_repeatable=False, statements_min=9),
     Scenario(name="enqueue_keyed", arrange=nothing, judge=judge_keyed, statements_min=9),
     Scenario(
-        name="enqueue_with_business", arrange=arrange_business, judge=judge_business, is_repeatable=False,
+        name="enqueue_with_business",
+        arrange=arrange_business,
+        judge=judge_business,
+        is_repeatable=False,
         statements_min=9,
     ),
     Scenario(name="exchange_mixed", arrange=arrange_exchange, judge=judge_exchange, statements_min=7),
