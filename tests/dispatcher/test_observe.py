@@ -8,7 +8,6 @@ from holdfast.core.outcome import Completed, Failed, Released
 from holdfast.dispatcher.observe import START, events_after
 from holdfast.testing import factories as a
 
-
 SETTLED = "select coalesce(max(xid) < pg_snapshot_xmin(pg_current_snapshot()), true) from holdfast.event"
 
 

@@ -9,6 +9,7 @@ was accepted is the one on record.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -184,10 +185,8 @@ class Histories(RuleBasedStateMachine):
     @rule(line=CONNECTIONS, which=ANY)
     def retry(self, line, which):
         async def act(line):
-            try:
+            with contextlib.suppress(Conflict, NotFound):
                 await cancel_verb.retry(line, 1, self.tasks[which % len(self.tasks)], actor="", reason="")
-            except (Conflict, NotFound):
-                pass
 
         self.run(self.on(self.lines[line], act))
 

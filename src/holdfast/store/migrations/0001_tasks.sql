@@ -31,6 +31,18 @@ create table holdfast.queue (
   check ((paused_at is null) = (paused_by is null))
 );
 
+-- How many starts a queue's bucket holds now: it fills at starts_per_second and never beyond one second's worth.
+create function holdfast.starts_now(q holdfast.queue) returns double precision
+  language sql stable
+  return case
+    when q.starts_per_second is null then null
+    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
+    else least(
+      greatest(q.starts_per_second, 1),
+      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
+    )
+  end;
+
 -- Immutable, interned: what a task may cost. The live row names one, so a reaper needs no user code.
 create table holdfast.policy (
   policy_id int generated always as identity primary key,
