@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +60,23 @@ class Ran:
         return json.loads(self.out)
 
 
+def invoke(*arguments: str, stdin: str | None = None, **environ: str | None) -> Ran:
+    result = CliRunner(env=environ).invoke(cli, arguments, input=stdin, prog_name="holdfast")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ran(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+
 @pytest.fixture
 def holdfast(holdfast_url):
-    """Run one command in this process."""
+    """Run one command in this process, on a database of the test's own."""
+    return partial(invoke, HOLDFAST_URL=holdfast_url)
 
-    def run(*arguments: str, stdin: str | None = None, **environ: str | None) -> Ran:
-        runner = CliRunner(env={"HOLDFAST_URL": holdfast_url, **environ})
-        result = runner.invoke(cli, arguments, input=stdin, prog_name="holdfast")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ran(code=result.exit_code, out=result.stdout, err=result.stderr)
 
-    return run
+@pytest.fixture
+def bare():
+    """Run one command that needs no database: there is none."""
+    return partial(invoke, HOLDFAST_URL="postgresql://127.0.0.1:1/nowhere")
 
 
 @pytest.fixture
@@ -93,12 +101,6 @@ def shop(tmp_path) -> Path:
     return path
 
 
-def environment(**given: str) -> dict[str, str]:
-    """The environment of a command run as a program: ours, without settings of the test run, finding this package."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return ours | {"PYTHONPATH": str(Path(package.__file__).parent.parent), "NO_COLOR": ""} | given
-
-
 class Program:
     """`python -m holdfast …` as processes; those still running are ended with the test."""
 
@@ -106,10 +108,16 @@ class Program:
         self._url = url
         self._started: list[subprocess.Popen[str]] = []
 
+    def environment(self, **given: str) -> dict[str, str]:
+        """Ours, without the settings of the test run, finding this package and the test's database."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        ours |= {"PYTHONPATH": str(Path(package.__file__).parent.parent), "NO_COLOR": "", "HOLDFAST_URL": self._url}
+        return ours | given
+
     def run(self, *arguments: str, **given: str) -> Ran:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *arguments],
-            env=environment(**{"HOLDFAST_URL": self._url, **given}),
+            env=self.environment(**given),
             capture_output=True,
             text=True,
             timeout=60,
@@ -120,7 +128,7 @@ class Program:
     def start(self, *arguments: str, **given: str) -> subprocess.Popen[str]:
         started = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *arguments],
-            env=environment(**{"HOLDFAST_URL": self._url, **given}),
+            env=self.environment(**given),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -128,6 +136,25 @@ class Program:
         )
         self._started.append(started)
         return started
+
+    def on_a_terminal(self, *arguments: str, **given: str) -> str:
+        """Run a command whose stdout and stderr are a terminal; answers what it shows."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *arguments],
+            env=self.environment(TERM="xterm-256color", COLUMNS="160", **given),
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        shown = b""
+        # A terminal whose last user left answers with an error, not with an end.
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65536):
+                shown += part
+        process.wait(30)
+        os.close(ours)
+        return shown.decode()
 
     def close(self) -> None:
         for one in self._started:
