@@ -136,12 +136,9 @@ async def exchange_reports(stage: Stage) -> None:
         engine.database.tap = tap
         session = await engine.database.connect()
         try:
-            recovered = await held_by(
-                session, given["worker_id"], [report.lease_token for report in reports], lease_seconds=LEASE_SECONDS
-            )
-            done = await exchange(
-                session, engine.catalog, victims_claimer(given), reports, given["want"] - len(recovered), now=0.0
-            )
+            claimer = victims_claimer(given)
+            recovered = await held_by(session, claimer.identity, [report.lease_token for report in reports])
+            done = await exchange(session, engine.catalog, claimer, reports, given["want"] - len(recovered), now=0.0)
         finally:
             await session.close()
         stage.say(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-DUE = "explain select task_id from holdfast.live where state = 'w' and due_at <= holdfast.instant() order by due_at limit 1"
+DUE = """
+    explain select task_id from holdfast.live
+    where state = 'w' and due_at <= holdfast.instant() order by due_at limit 1
+"""
 
 
 async def index_condition(engine) -> str:

@@ -92,8 +92,8 @@ class Claimer:
             asked: Counter[int] = Counter()
             for take in takes:
                 asked[take.lane_id] += take.count
-            if short := {lane_id for lane_id, count in asked.items() if taken[lane_id] < count}:
-                self._heads = [head for head in self._heads if head.lane_id not in short]
+            if spent := {(take.lane_id, take.priority) for take in takes if taken[take.lane_id] < asked[take.lane_id]}:
+                self._heads = [head for head in self._heads if (head.lane_id, head.priority) not in spent]
                 self.forget()
         return claimed
 

@@ -54,10 +54,14 @@ async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) 
 
 def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
     """Each task once, and the rest: a worker that lost a lease and won the next may report both attempts together."""
-    first = {report.task_id: report for report in reversed(reports)}
-    if len(first) == len(reports):
-        return reports, ()
-    return list(first.values()), [report for report in reports if first[report.task_id] is not report]
+    first: dict[int, Report] = {}
+    again = []
+    for report in reports:
+        if report.task_id in first:
+            again.append(report)
+        else:
+            first[report.task_id] = report
+    return list(first.values()), again
 
 
 async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:

@@ -1,12 +1,14 @@
 """Connections to PostgreSQL: a pool, plain sessions, transactions, and what an error on them means.
 
 Promises: no session state is relied on, every session has timeouts, and a failure to reach the server becomes
-`Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`.
+`Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`. A
+connection whose user was cancelled is never used again, because a transaction may be open on it.
 Never decides whether a write may be repeated: the verbs know that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -118,15 +120,26 @@ class Session:
         await transaction.start()
         try:
             yield
-        except BaseException:
-            if not self.connection.is_closed():
-                await transaction.rollback()
+        except BaseException as error:
+            await self._roll_back(transaction, error)
             raise
         if self.tap is None:
             await transaction.commit()
             return
         with self._tapped(self.tap, "commit"):
             await transaction.commit()
+
+    async def _roll_back(self, transaction: Any, error: BaseException) -> None:
+        if self.connection.is_closed():
+            return
+        try:
+            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            if isinstance(error, Exception):
+                await transaction.rollback()
+                return
+        except BROKEN:
+            pass
+        self.connection.terminate()
 
     def is_in_transaction(self) -> bool:
         return bool(self.connection.is_in_transaction())
@@ -175,6 +188,9 @@ class Database:
             yield Session(connection, self.tap)
         except BROKEN as error:
             raise outcome_unknown(error) from error
+        except asyncio.CancelledError:
+            connection.terminate()
+            raise
         finally:
             self._pool.release(connection)
 
@@ -191,6 +207,9 @@ class Database:
             return await Session(connection, self.tap).fetch(statement, *arguments)
         except BROKEN as error:
             raise outcome_unknown(error) from error
+        except asyncio.CancelledError:
+            connection.terminate()
+            raise
         finally:
             self._pool.release(connection)
 

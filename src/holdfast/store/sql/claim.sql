@@ -152,24 +152,14 @@ select q.queue_id,
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) as running_room,
-  case when q.starts_per_second is not null then floor(least(
-    greatest(q.starts_per_second, 1),
-    case when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
-      else q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
-    end
-  ))::int end as starts_room
+  floor(holdfast.starts_now(q))::int as starts_room
 from holdfast.queue q
 where q.queue_id = any($1::int[]);
 
 -- name: spend_starts
 -- Take tokens from the starts-per-second buckets of queues, under `lock_limits`.
 update holdfast.queue q
-set starts_left = greatest(0, least(
-    greatest(q.starts_per_second, 1),
-    case when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
-      else q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
-    end
-  ) - s.started),
+set starts_left = greatest(0, holdfast.starts_now(q) - s.started),
   starts_counted_at = greatest(q.starts_counted_at, holdfast.instant())
 from unnest($1::int[], $2::int[]) as s (queue_id, started)
 where q.queue_id = s.queue_id and q.queue_id = any($1::int[]) and q.starts_per_second is not null;
