@@ -55,7 +55,7 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.option("--processes", type=click.IntRange(1, 32), default=2, show_default=True, help="Worker processes.")
 @click.option("--slots", type=click.IntRange(1, 10_000), default=300, show_default=True, help="Slots of each.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the rates into this SVG.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "plain"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "plain"]), default="table", help="How to print.")
 def bench(
     tasks: int | None,
     rounds: int | None,
