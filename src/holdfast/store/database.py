@@ -24,6 +24,7 @@ BROKEN: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -174,6 +175,7 @@ class Database:
         try:
             yield Session(connection, self.tap)
         except BROKEN as error:
+            connection.terminate()
             raise outcome_unknown(error) from error
         finally:
             self._pool.release(connection)
@@ -190,6 +192,7 @@ class Database:
         try:
             return await Session(connection, self.tap).fetch(statement, *arguments)
         except BROKEN as error:
+            connection.terminate()
             raise outcome_unknown(error) from error
         finally:
             self._pool.release(connection)
