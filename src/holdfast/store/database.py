@@ -26,6 +26,7 @@ BROKEN: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -187,6 +188,7 @@ class Database:
         try:
             yield Session(connection, self.tap)
         except BROKEN as error:
+            connection.terminate()
             raise outcome_unknown(error) from error
         except asyncio.CancelledError:
             connection.terminate()
@@ -206,6 +208,7 @@ class Database:
         try:
             return await Session(connection, self.tap).fetch(statement, *arguments)
         except BROKEN as error:
+            connection.terminate()
             raise outcome_unknown(error) from error
         except asyncio.CancelledError:
             connection.terminate()

@@ -285,6 +285,7 @@ class Worker:
         if held.verdict == FENCED:
             # It has no right to report: whatever it did, the reaper decides.
             self._given_up.append(held.claimed.lease_token)
+            self._show_kill_at()
         else:
             self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
@@ -327,6 +328,13 @@ class Worker:
             held.verdict = held.verdict or INTERRUPTED
         unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
         return [*self._reports, *unstarted]
+
+    def on_heart_stopped(self) -> None:
+        log.critical("the heart of this worker stopped; leaving")
+        if self._exit_process is not None:
+            self._exit_process()
+        self._loop.call_soon_threadsafe(self._interrupt, list(self._held.copy().values()), FENCED)
+        self._loop.call_soon_threadsafe(self.stop)
 
     def on_end(self) -> None:
         assert self._exit_process is not None
