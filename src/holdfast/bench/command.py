@@ -103,7 +103,7 @@ async def _measure(
     say("preparing")
     with new_marks(max(MARKS_CAPACITY, options["tasks"] + 1)) as marks:
         async with enter(settings) as arena:
-            return await run_suite(Trial(arena=arena, marks=marks, say=say, **options), parts)
+            return await run_suite(Trial(arena=arena, marks=marks, say=say, **options), parts, with_peers=with_peers)
 
 
 def _show(results: dict[str, Any], output: str) -> None:
