@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint types soak bench clean
+.PHONY: setup demo test lint types docs soak bench clean
 
 setup: $(VENV)/.ready
 
@@ -21,11 +21,14 @@ test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 lint: setup
-	@$(BIN)/ruff check src tests examples
-	@$(BIN)/ruff format --check src tests examples
+	@$(BIN)/ruff check src tests examples tools
+	@$(BIN)/ruff format --check src tests examples tools
 
 types: setup
 	@$(BIN)/mypy
+
+docs: setup  ## write the pages that follow from tables in the code
+	@$(BIN)/python tools/generate_docs.py
 
 bench: setup  ## ours beside the raw ceiling, in one run
 	@$(BIN)/holdfast bench

@@ -14,6 +14,8 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 import msgspec
 
+from holdfast.core import limits
+from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 
@@ -69,11 +71,9 @@ class Action(Generic[P, R]):
         timeout: str | float | None = None,
     ) -> Bound[P, R]:
         """This action with other options for the next enqueue."""
-        from holdfast.core.duration import seconds_of
-
         policy: dict[str, Any] = {}
         if max_attempts is not None:
-            policy["max_retries"] = max_attempts - 1
+            policy["max_retries"] = retries_within(max_attempts)
         if max_retries is not None:
             policy["max_retries"] = max_retries
         if timeout is not None:
@@ -81,9 +81,9 @@ class Action(Generic[P, R]):
         options = TaskOptions(
             queue=queue,
             priority=priority,
-            delay_seconds=0.0 if delay is None else seconds_of(delay),
+            delay_seconds=0.0 if delay is None else limits.valid_delay(delay),
             key=key,
-            tags=tuple(tags),
+            tags=limits.valid_tags(tags),
             policy=policy or None,
         )
         return Bound(action=self, options=options)
@@ -100,6 +100,11 @@ class Bound(Generic[P, R]):
         if self.options.policy is None:
             return self.action.policy
         return replace(self.action.policy, **self.options.policy).validated()
+
+
+def retries_within(max_attempts: Any) -> Any:
+    """`max_attempts` as `max_retries`; what is no number is left to the policy's own check."""
+    return max_attempts - 1 if isinstance(max_attempts, int | float) else max_attempts
 
 
 class Signature:

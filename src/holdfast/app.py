@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Isolation, Signature
+from holdfast.action import Action, Isolation, Signature, retries_within
 from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
@@ -104,7 +104,7 @@ class App:
 def _policy(options: dict[str, Any]) -> RetryPolicy:
     policy = RetryPolicy(rules=tuple(options.get("rules", ())), **(options.get("retry") or {}))
     if (attempts := options.get("max_attempts")) is not None:
-        policy = replace(policy, max_retries=attempts - 1)
+        policy = replace(policy, max_retries=retries_within(attempts))
     for name in ("max_retries", "max_losses", "memory_bytes_max"):
         if (value := options.get(name)) is not None:
             policy = replace(policy, **{name: value})

@@ -74,9 +74,9 @@ def test_every_ended_attempt_has_its_own_letter():
     assert sorted(ATTEMPT_CODES.values()) == sorted("cftlxe")
 
 
-def test_a_live_row_moves_along_seven_ways():
+def test_a_live_row_moves_along_eight_ways():
     ways = {f"{from_}{to}" for from_, targets in LIVE_TRANSITIONS.items() for to in targets}
-    assert ways == {"qr", "qv", "vr", "vq", "rq", "rw", "wq"}
+    assert ways == {"qr", "qv", "vr", "vq", "vw", "rq", "rw", "wq"}
 
 
 @pytest.mark.parametrize("is_retrying", [True, False])
@@ -85,7 +85,9 @@ def test_every_live_move_is_a_logical_move_or_none(is_retrying):
         for to in targets:
             before = logical_state(from_, is_retrying=is_retrying)
             after = logical_state(to, is_retrying=is_retrying)
-            assert before is after or can_move(before, after)
+            # A reservation that nobody attached to leaves an attempt: it passes through running in one statement.
+            is_lost_reservation = from_ is LiveState.RESERVED and can_move(TaskState.RUNNING, after)
+            assert before is after or can_move(before, after) or is_lost_reservation
 
 
 def test_every_letter_has_a_logical_state():

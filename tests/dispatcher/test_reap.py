@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast.core.outcome import Completed
-from holdfast.core.states import TaskState
+from holdfast.core.states import AttemptState, TaskState
+from holdfast.dispatcher.reap import reap_once
 from holdfast.errors import LeaseLost
-from holdfast.testing.factories import a_task
+from holdfast.testing.factories import a_delayed_task, a_running_task, a_task
+
+
+async def lose(dispatcher, clock, lease):
+    """Let a lease run out and be reaped."""
+    await clock.advance(seconds=lease.seconds)
+    assert await dispatcher.reap_once() == 1
 
 
 async def test_a_lost_worker_costs_one_loss_and_cannot_settle_late(dispatcher, clock):
@@ -21,3 +30,121 @@ async def test_a_lost_worker_costs_one_loss_and_cannot_settle_late(dispatcher, c
     assert (seen.state, seen.loss_count) == (TaskState.QUEUED, 1)
     with pytest.raises(LeaseLost, match="queued"):
         await dispatcher.settle(lease, Completed(b"null"))
+
+
+async def test_a_valid_lease_is_left_alone(dispatcher, clock):
+    lease = await a_running_task(dispatcher)
+    await clock.advance(seconds=lease.seconds - 1)
+    assert await dispatcher.reap_once() == 0
+
+
+async def test_a_lost_attempt_says_whose_lease_expired(dispatcher, clock):
+    lease = await a_running_task(dispatcher, worker="bakery")
+    await lose(dispatcher, clock, lease)
+    (attempt,) = await dispatcher.attempts(lease.task_id)
+    assert (attempt.state, attempt.reason) == (AttemptState.LOST, "lost")
+    assert "bakery" in attempt.message
+
+
+async def test_a_first_loss_is_retried_at_once_and_the_second_with_backoff(dispatcher, clock):
+    await lose(dispatcher, clock, await a_running_task(dispatcher, max_losses=2))
+    lease = await dispatcher.claim_one(worker="second")
+    await lose(dispatcher, clock, lease)
+    first, second = await dispatcher.attempts(lease.task_id)
+    assert (first.retry_at - first.ended_at).total_seconds() == 0
+    assert (second.retry_at - second.ended_at).total_seconds() == pytest.approx(1)
+
+
+async def test_the_loss_budget_ends_the_task(dispatcher, clock):
+    lease = await a_running_task(dispatcher, max_losses=0)
+    await lose(dispatcher, clock, lease)
+    seen = await dispatcher.task(lease.task_id)
+    assert (seen.state, seen.next_retry_at) == (TaskState.FAILED, None)
+    assert (await dispatcher.attempts(lease.task_id))[0].reason == "losses_exhausted"
+
+
+async def test_past_its_deadline_a_silent_attempt_timed_out(dispatcher, clock):
+    lease = await a_running_task(dispatcher, timeout_seconds=5)
+    await lose(dispatcher, clock, lease)
+    seen = await dispatcher.task(lease.task_id)
+    assert (await dispatcher.attempts(lease.task_id))[0].state is AttemptState.TIMED_OUT
+    assert (seen.retry_count, seen.loss_count) == (1, 0)
+
+
+async def test_before_its_deadline_a_silent_attempt_is_lost(dispatcher, clock):
+    lease = await a_running_task(dispatcher, timeout_seconds=3600)
+    await lose(dispatcher, clock, lease)
+    assert (await dispatcher.attempts(lease.task_id))[0].state is AttemptState.LOST
+
+
+async def test_the_work_of_a_process_known_dead_is_lost_at_once(dispatcher):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.retire("first")
+    assert await dispatcher.reap_once() == 1
+    assert (await dispatcher.task(lease.task_id)).state is TaskState.QUEUED
+
+
+async def test_one_pass_is_bounded_and_the_next_goes_on(dispatcher, clock):
+    await dispatcher.enqueue_many(a_task(), [{}] * 25)
+    leases = await dispatcher.claim(25)
+    await clock.advance(seconds=leases[0].seconds)
+    engine = dispatcher.engine
+    passes = [(await reap_once(engine.database, engine.catalog, limit=10)).count for _ in range(4)]
+    assert passes == [10, 10, 5, 0]
+
+
+async def test_rows_that_need_nothing_do_not_hold_up_those_that_do(dispatcher, clock):
+    await dispatcher.enqueue_many(a_delayed_task(3600), [{}] * 20)
+    lost = await a_running_task(dispatcher)
+    await clock.advance(seconds=lost.seconds)
+    await dispatcher.enqueue_many(a_task(), [{}] * 20)
+    await dispatcher.claim(20, worker="second")
+    engine = dispatcher.engine
+    assert (await reap_once(engine.database, engine.catalog, limit=5)).count == 1
+
+
+async def test_eight_reapers_at_once_equal_one(dispatcher, clock):
+    await dispatcher.enqueue_many(a_task(), [{}] * 60)
+    leases = await dispatcher.claim(60)
+    await clock.advance(seconds=leases[0].seconds)
+    counts = await asyncio.gather(*(dispatcher.reap_once() for _ in range(8)))
+    counts.append(await dispatcher.reap_once())
+    losses = await dispatcher.engine.database.fetch("select losses from holdfast.live")
+    assert sum(counts) == 60 and [row[0] for row in losses] == [1] * 60
+
+
+async def test_eight_reconcilers_at_once_equal_one(dispatcher, clock):
+    await dispatcher.enqueue_many(a_delayed_task(60), [{}] * 60)
+    await clock.advance(seconds=60)
+    counts = await asyncio.gather(*(dispatcher.reconcile_once() for _ in range(8)))
+    counts.append(await dispatcher.reconcile_once())
+    assert sum(counts) == 60
+
+
+async def test_a_reaper_racing_a_completion_leaves_one_winner(dispatcher, clock):
+    lease = await a_running_task(dispatcher)
+    await clock.advance(seconds=lease.seconds)
+    answers = await asyncio.gather(
+        dispatcher.settle(lease, Completed(b"1")), dispatcher.reap_once(), return_exceptions=True
+    )
+    is_accepted = answers[0] is None
+    assert is_accepted or isinstance(answers[0], LeaseLost)
+    state = (await dispatcher.task(lease.task_id)).state
+    assert state is (TaskState.COMPLETED if is_accepted else TaskState.QUEUED)
+
+
+async def test_a_clock_set_back_delays_and_grants_nothing_twice(dispatcher, clock):
+    lease = await a_running_task(dispatcher)
+    await clock.step(-3600)
+    assert await dispatcher.reap_once() == 0
+    assert await dispatcher.claim(1, worker="second") == []
+    await dispatcher.settle(lease, Completed(b"1"))
+
+
+async def test_a_clock_set_forward_expires_everything_and_the_fence_still_holds(dispatcher, clock):
+    leases = [await a_running_task(dispatcher) for _ in range(5)]
+    await clock.step(86_400)
+    assert await dispatcher.reap_once() == 5
+    for lease in leases:
+        with pytest.raises(LeaseLost):
+            await dispatcher.settle(lease, Completed(b"1"))

@@ -41,3 +41,10 @@ async def test_resetting_gives_the_time_back(engine, clock):
     await clock.advance("2m")
     await clock.reset()
     assert await engine.database.fetchval(OFFSET) == 0
+
+
+async def test_a_frozen_clock_moves_only_when_it_is_told_to(engine, clock):
+    await clock.freeze()
+    first = await engine.database.fetchval("select holdfast.instant()")
+    await clock.advance(seconds=2)
+    assert (await engine.database.fetchval("select holdfast.instant()") - first).total_seconds() == 2

@@ -20,7 +20,7 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches
+from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches, intern
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
@@ -101,6 +101,12 @@ class Client:
         self, action: Action[P, R] | Bound[P, R] | str, /, *, connection: Any = None, **given: Any
     ) -> Task:
         """Hand in one task. Keyword arguments are its input."""
+        return await self.submit(action, given, connection=connection)
+
+    async def submit(
+        self, action: Action[P, R] | Bound[P, R] | str, given: Mapping[str, Any], /, *, connection: Any = None
+    ) -> Task:
+        """Hand in one task with its input as a mapping, whatever its names are."""
         bound = self._bound(action)
         encoded = self._encode(bound, given)
         keys = None if bound.options.key is None else [limits.valid_key(bound.options.key)]
@@ -130,6 +136,7 @@ class Client:
         order, engine = self._order(bound), self.engine
         batches = ([self._encode(bound, given) for given in batch] for batch in _batches(inputs))
         if connection is None:
+            await intern(engine.catalog, order)
             async with engine.database.transaction() as session:
                 accepted = await enqueue_batches(engine.catalog, order, batches, session)
             if not order.delay_seconds:
@@ -140,7 +147,7 @@ class Client:
 
     def task(self, task_id: str) -> Task:
         """A handle on a task known by its id."""
-        return Task(self, str(_number(task_id)))
+        return Task(self, str(task_number(task_id)))
 
     async def wake(self) -> None:
         """Announce work that was enqueued inside the caller's own transaction."""
@@ -152,7 +159,7 @@ class Client:
         assert self._waits is not None
         seconds = None if timeout is None else seconds_of(timeout)
         try:
-            return await asyncio.wait_for(self._waits.wait(_number(task_id)), seconds)
+            return await asyncio.wait_for(self._waits.wait(task_number(task_id)), seconds)
         except TimeoutError:
             raise WaitTimeout(
                 f"Task {task_id} has not ended after {seconds:g} s.",
@@ -174,7 +181,7 @@ class Client:
 
     async def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
         """Cancel a task: `canceled` at once, or `canceling` while it is asked to stop."""
-        number = _number(task_id)
+        number = task_number(task_id)
         done = await cancel_verb.cancel(
             self.engine.database,
             DEFAULT_TENANT_ID,
@@ -191,7 +198,7 @@ class Client:
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
         """Run a failed task again; answers the number of the attempt that will run."""
         requeued = await cancel_verb.retry(
-            self.engine.database, DEFAULT_TENANT_ID, _number(task_id), actor=actor, reason=reason
+            self.engine.database, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
         )
         self.engine.bell.ring(lanes=[requeued.lane_id])
         return requeued.attempt
@@ -200,7 +207,7 @@ class Client:
         """Explain why a task is where it is and what would move it."""
         from holdfast.dispatcher.explain import why
 
-        return await why(self.engine.database, DEFAULT_TENANT_ID, _number(task_id))
+        return await why(self.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
 
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict
@@ -211,16 +218,20 @@ class Client:
             return NotFound(f"There is no task {number}.", code="task_not_found")
         return Conflict(f"Task {number} is already {row['state']}.", code="task_over", state=row["state"])
 
+    def action(self, name: str) -> Action[..., Any]:
+        """The app's action of that name, or `NotFound`."""
+        known = self._actions.get(name)
+        if known is None:
+            raise NotFound(
+                f"This app has no action {name!r}.",
+                code="action_not_found",
+                advice=f"It has {', '.join(sorted(self._actions)) or 'none'}.",
+            )
+        return known
+
     def _bound(self, action: Action[..., Any] | Bound[..., Any] | str) -> Bound[Any, Any]:
         if isinstance(action, str):
-            known = self._actions.get(action)
-            if known is None:
-                raise NotFound(
-                    f"This app has no action {action!r}.",
-                    code="action_not_found",
-                    advice=f"It has {', '.join(sorted(self._actions)) or 'none'}.",
-                )
-            action = known
+            action = self.action(action)
         return action if isinstance(action, Bound) else Bound(action=action, options=_PLAIN)
 
     def _encode(self, bound: Bound[Any, Any], given: Mapping[str, Any]) -> bytes:
@@ -259,7 +270,7 @@ def _session(connection: Any) -> Any:
     return connection if connection is None or isinstance(connection, Session) else Session(connection)
 
 
-def _number(task_id: str) -> int:
+def task_number(task_id: str) -> int:
     """Task ids are opaque strings outside and numbers inside."""
     text = str(task_id)
     if not (text.isascii() and text.isdigit() and len(text) <= 18):

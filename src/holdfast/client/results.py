@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -43,7 +42,7 @@ class Results:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: dict[int, asyncio.Future[Ending]] = {}
+        self._waiting: dict[int, set[asyncio.Future[Ending]]] = {}
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
@@ -53,7 +52,8 @@ class Results:
         if self._listener is None:
             self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
             await self._listener.start()
-        future = self._waiting.setdefault(task_id, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(task_id, set()).add(future)
         try:
             live = await self._database.fetch(_AWAIT, [task_id])
             if not live:
@@ -62,9 +62,11 @@ class Results:
                     raise NotFound(f"There is no task {task_id}.", code="task_not_found")
             if self._watch is None or self._watch.done():
                 self._watch = asyncio.create_task(self._poll(), name="holdfast-results")
-            return await asyncio.shield(future)
+            return await future
         finally:
-            self._waiting.pop(task_id, None)
+            self._waiting[task_id].discard(future)
+            if not self._waiting[task_id]:
+                del self._waiting[task_id]
 
     async def close(self) -> None:
         for task in (self._watch,):
@@ -94,6 +96,6 @@ class Results:
 
     async def _check(self, task_ids: list[int]) -> None:
         for row in await self._database.fetch(_RESULTS, task_ids):
-            future: Any = self._waiting.get(row["task_id"])
-            if future is not None and not future.done():
-                future.set_result(Ending(*row))
+            for future in self._waiting.get(row["task_id"], ()):
+                if not future.done():
+                    future.set_result(Ending(*row))

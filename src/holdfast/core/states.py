@@ -87,7 +87,7 @@ ATTEMPT_TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = MappingPro
 LIVE_TRANSITIONS: Mapping[LiveState, frozenset[LiveState]] = MappingProxyType(
     {
         LiveState.QUEUED: frozenset({LiveState.RUNNING, LiveState.RESERVED}),
-        LiveState.RESERVED: frozenset({LiveState.RUNNING, LiveState.QUEUED}),
+        LiveState.RESERVED: frozenset({LiveState.RUNNING, LiveState.QUEUED, LiveState.WAITING}),
         LiveState.RUNNING: frozenset({LiveState.QUEUED, LiveState.WAITING}),
         LiveState.WAITING: frozenset({LiveState.QUEUED}),
     }

@@ -54,11 +54,12 @@ async def retry(database: Database, tenant_id: int, task_id: int, *, actor: str,
     if row is not None:
         return Requeued(task_id=task_id, attempt=row["attempt"] + 1, lane_id=row["lane_id"])
     winner = await database.fetchrow(_FIND_WINNER, task_id)
-    if winner is None:
+    if winner is None or winner["tenant_id"] != tenant_id:
         raise NotFound(f"There is no task {task_id}.", code="execution_not_found")
-    state = {"q": "queued", "w": "queued", "v": "queued", "r": "running", "c": "completed", "x": "canceled"}
+    # It may have failed only after both statements looked: then it is shown as it was for them.
+    state = {"q": "queued", "w": "queued", "v": "queued", "c": "completed", "x": "canceled"}
     raise Conflict(
-        f"cannot retry execution in status '{state[winner['state']]}'",
+        f"cannot retry execution in status '{state.get(winner['state'], 'running')}'",
         code="execution_not_retryable",
         task_id=str(task_id),
     )

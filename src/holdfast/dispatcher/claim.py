@@ -6,7 +6,8 @@ queues are counted under a lock that ends with the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +22,13 @@ _CLAIM = sql("claim")
 _CLAIM_TASK = sql("claim_task")
 _WHY_NOT = sql("why_not_claimable")
 _HELD_BY = sql("held_by")
-_LOCK_LIMIT = sql("lock_limit")
-_ROOM = sql("room")
+_LOCK_LIMITS = sql("lock_limits")
+_ROOMS = sql("rooms")
 _SPEND_STARTS = sql("spend_starts")
 _FIND_WINNER = sql("find_winner")
 
 HEADS_SECONDS_MAX = 0.2
+HELD_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +57,19 @@ class Claimer:
 
     async def claim(self, session: Session, want: int, *, now: float) -> list[Claimed]:
         """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads."""
-        if now - self._seen_at > HEADS_SECONDS_MAX:
-            await self._look(session, now)
-            return await self._take_all(session, want)
-        claimed = await self._take_all(session, want)
-        if len(claimed) < want:
-            await self._look(session, now)
-            claimed += await self._take_all(session, want - len(claimed))
-        return claimed
+        claimed: list[Claimed] = []
+        if not self._limited and now - self._seen_at <= HEADS_SECONDS_MAX:
+            claimed = await self._take(session, want, {})
+            if len(claimed) == want:
+                return claimed
+        await self._look(session, now)
+        want -= len(claimed)
+        if not self._limited:
+            return claimed + await self._take(session, want, {})
+        if session.is_in_transaction():
+            return claimed + await self._take_limited(session, want)
+        async with session.transaction():
+            return claimed + await self._take_limited(session, want)
 
     async def _look(self, session: Session, now: float) -> None:
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues)
@@ -70,21 +77,23 @@ class Claimer:
         self._limited = {row[0]: row[3] for row in rows if row[4]}
         self._seen_at = now
 
-    async def _take_all(self, session: Session, want: int) -> list[Claimed]:
-        """Ask head after head until enough is taken or every head has been asked in vain."""
+    async def _take(self, session: Session, want: int, rooms: dict[int, int]) -> list[Claimed]:
+        """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
         claimed: list[Claimed] = []
         while self._heads and len(claimed) < want:
             self._turn += 1
             takes = plan(self._heads, want - len(claimed), turn=self._turn)
-            if self._limited:
-                async with session.transaction():
-                    got = await self._fetch(session, await self._within_limits(session, takes))
-            else:
-                got = await self._fetch(session, takes)
+            got = await self._fetch(session, self._within(takes, rooms) if rooms else takes)
             claimed += got
-            if len(got) < sum(take.count for take in takes):
-                asked = {(take.lane_id, take.priority) for take in takes}
-                self._heads = [head for head in self._heads if (head.lane_id, head.priority) not in asked]
+            taken = Counter(one.lane_id for one in got)
+            for lane_id, count in taken.items():
+                if lane_id in self._limited:
+                    rooms[self._limited[lane_id]] -= count
+            asked: Counter[int] = Counter()
+            for take in takes:
+                asked[take.lane_id] += take.count
+            if spent := {(take.lane_id, take.priority) for take in takes if taken[take.lane_id] < asked[take.lane_id]}:
+                self._heads = [head for head in self._heads if (head.lane_id, head.priority) not in spent]
                 self.forget()
         return claimed
 
@@ -102,28 +111,29 @@ class Claimer:
         )
         return [Claimed(*row) for row in rows]
 
-    async def _within_limits(self, session: Session, takes: Sequence[Take]) -> list[Take]:
-        """Cut the plan to what limited queues allow now. Locks in queue order, so claimers never deadlock."""
-        rooms: dict[int, int] = {}
-        for queue_id in sorted({self._limited[take.lane_id] for take in takes if take.lane_id in self._limited}):
-            await session.fetch(_LOCK_LIMIT, queue_id)
-            row = await session.fetchrow(_ROOM, queue_id)
-            rooms[queue_id] = _room(row)
-        allowed, spent = [], dict.fromkeys(rooms, 0)
+    async def _take_limited(self, session: Session, want: int) -> list[Claimed]:
+        """Take while holding the locks of every limited queue in sight: all at once, so claimers never deadlock."""
+        queue_ids = sorted(set(self._limited.values()))
+        await session.fetch(_LOCK_LIMITS, queue_ids)
+        rooms = {row["queue_id"]: _room(row) for row in await session.fetch(_ROOMS, queue_ids)}
+        claimed = await self._take(session, want, rooms)
+        started = Counter(self._limited[one.lane_id] for one in claimed if one.lane_id in self._limited)
+        if started:
+            await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
+        return claimed
+
+    def _within(self, takes: Sequence[Take], rooms: Mapping[int, int]) -> list[Take]:
+        """Cut the plan to what limited queues allow now."""
+        left = dict(rooms)
+        allowed = []
         for take in takes:
-            limited = self._limited.get(take.lane_id)
-            count = take.count if limited is None else min(take.count, rooms[limited] - spent[limited])
+            queue_id = self._limited.get(take.lane_id)
+            count = take.count if queue_id is None else min(take.count, left[queue_id])
             if count > 0:
                 allowed.append(replace(take, count=count))
-                if limited is not None:
-                    spent[limited] += count
-        return await self._spend(session, allowed, spent)
-
-    async def _spend(self, session: Session, takes: list[Take], spent: dict[int, int]) -> list[Take]:
-        for queue_id, count in sorted(spent.items()):
-            if count:
-                await session.fetch(_SPEND_STARTS, queue_id, float(count))
-        return takes
+                if queue_id is not None:
+                    left[queue_id] -= count
+        return allowed
 
 
 def _room(row: Any) -> int:
@@ -132,13 +142,17 @@ def _room(row: Any) -> int:
 
 
 async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed:
-    """Take one named task, or say why it cannot be taken (`Conflict` with `reason`, `NotFound`)."""
-    blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
-    if blocked is not None and blocked["is_limited"]:
-        await session.fetch(_LOCK_LIMIT, blocked["queue_id"])
-        if _room(await session.fetchrow(_ROOM, blocked["queue_id"])) == 0:
+    """Take one named task, or say why it cannot be taken (`Conflict` with `reason`, `NotFound`).
+
+    Inside the caller's transaction, which also holds the lock of a limited queue.
+    """
+    assert session.is_in_transaction()
+    found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
+    if found is not None and found["is_limited"] and found["state"] == "q" and not found["is_paused"]:
+        await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
+        if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
             raise _refusal(task_id, "at_limit")
-        await session.fetch(_SPEND_STARTS, blocked["queue_id"], 1.0)
+        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
     row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds)
     if row is not None:
         return Claimed(*row)
@@ -148,7 +162,10 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     winner = await session.fetchrow(_FIND_WINNER, task_id)
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-    raise _refusal(task_id, {"c": "completed", "f": "failed", "x": "canceled"}[winner["state"]])
+    raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
+
+
+_OVER = {"c": "completed", "f": "failed", "x": "canceled"}
 
 
 def _reason(blocked: Any) -> str:
@@ -174,5 +191,5 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[An
 
     `known` are the tokens of every lease it has heard of, also of attempts that ended and are not settled yet.
     """
-    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds)
+    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds, HELD_MAX)
     return [Claimed(*row) for row in rows]

@@ -31,10 +31,14 @@ class Engine:
 
     async def __aenter__(self) -> Engine:
         await self.database.open()
-        if self._migrates:
-            await migrate(self.database)
-        else:
-            await require_current(self.database)
+        try:
+            if self._migrates:
+                await migrate(self.database)
+            else:
+                await require_current(self.database)
+        except BaseException:
+            await self.database.close()
+            raise
         return self
 
     async def __aexit__(

@@ -86,6 +86,11 @@ async def enqueue_batches(catalog: Catalog, order: Order, batches: Iterable[list
     return Accepted(task_ids=task_ids, lane_id=lane_id)
 
 
+async def intern(catalog: Catalog, order: Order) -> None:
+    """Learn the ids of an order's names. Before a transaction of our own: inside, it would want a second connection."""
+    await _columns(catalog, order)
+
+
 async def _columns(catalog: Catalog, order: Order) -> tuple[int, tuple[object, ...]]:
     lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
     policy_id = await catalog.policy_id(order.tenant_id, order.policy)

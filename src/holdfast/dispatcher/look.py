@@ -1,4 +1,4 @@
-"""Look: lists of tasks, workers and actions, and one of each in full. Reads only, in pages, each with a time limit."""
+"""Look: lists of tasks, workers and actions, and one of each in full. Lists of tasks come in pages, in bounded time."""
 
 from __future__ import annotations
 

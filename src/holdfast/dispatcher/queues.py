@@ -107,13 +107,13 @@ async def list_queues(
 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
     """Pause a queue; False if it was paused already."""
-    await _require(engine.database, tenant_id, name)
+    await require_queue(engine.database, tenant_id, name)
     return bool(await engine.database.fetchval(_PAUSE, tenant_id, name, actor, reason))
 
 
 async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
     """Resume a queue and wake its workers; False if it was not paused."""
-    await _require(engine.database, tenant_id, name)
+    await require_queue(engine.database, tenant_id, name)
     is_changed = bool(await engine.database.fetchval(_RESUME, tenant_id, name, actor, reason))
     await _wake(engine, tenant_id, name)
     return is_changed
@@ -142,13 +142,18 @@ async def limit(
             code="invalid_limit",
             advice="Choose a number above 0, or pause the queue.",
         )
-    await _require(engine.database, tenant_id, name)
+    await require_queue(engine.database, tenant_id, name)
     await engine.database.fetch(_LIMIT, tenant_id, name, max_running, starts_per_second, actor, reason)
     await _wake(engine, tenant_id, name)
 
 
-async def _require(database: Database, tenant_id: int, name: str) -> None:
-    names = [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
+async def queue_names(database: Database, tenant_id: int) -> list[str]:
+    """The names of the first thousand queues."""
+    return [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
+
+
+async def require_queue(database: Database, tenant_id: int, name: str) -> None:
+    names = await queue_names(database, tenant_id)
     if name in names:
         return
     near = get_close_matches(name, names, n=1)

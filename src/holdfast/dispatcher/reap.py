@@ -36,7 +36,7 @@ async def reap_once(database: Database, catalog: Catalog, *, limit: int = REAP_B
         rows = await session.fetch(_EXPIRED, limit)
         if not rows:
             return Reaped(count=0, settled=Settled(0, [], [], []))
-        await catalog.learn((), {row["policy_id"] for row in rows})
+        await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
         settled = await settle(session, catalog, [_report(row) for row in rows])
     return Reaped(count=len(rows), settled=settled)
 

@@ -12,6 +12,8 @@ from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
 _BEGIN_BLOCK = sql("begin_block")
+_ENTER_BLOCK = sql("enter_block")
+_WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
 _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
@@ -24,18 +26,36 @@ EVENTS_BATCH = 10_000
 
 
 async def retain_once(database: Database, *, days: float) -> int:
-    """Begin today's block, drop what is older than `days`; answers how many blocks were dropped."""
+    """Begin today's block, forget what is older than `days`; answers how many blocks were dropped."""
+    await begin_today(database)
+    await database.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
+    await database.fetch(_FORGET_WORKERS, days)
+    return await drop_old(database, days=days)
+
+
+async def begin_today(database: Database) -> None:
+    """Give today's ids a block of their own, unless another process is about to."""
     async with database.transaction() as session:
-        if not await session.fetchval(_LOCK_BLOCKS):
-            return 0
-        if await session.fetchval(_BLOCK_AGE):
+        if await session.fetchval(_LOCK_BLOCKS) and await session.fetchval(_BLOCK_AGE):
             await session.fetch(_BEGIN_BLOCK)
-        blocks = [row["block"] for row in await session.fetch(_OLD_BLOCKS, days)]
-        for block in blocks:
-            await session.fetch(_DROP_BLOCK, block)
-        await session.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
-        await session.fetch(_FORGET_WORKERS, days)
-    return len(blocks)
+    async with database.transaction() as session:
+        if await session.fetchval(_LOCK_BLOCKS):
+            await session.fetch(_ENTER_BLOCK)
+
+
+async def drop_old(database: Database, *, days: float) -> int:
+    """Drop blocks of finished history, each in its own short transaction."""
+    dropped = 0
+    while True:
+        async with database.transaction() as session:
+            if not await session.fetchval(_LOCK_BLOCKS):
+                return dropped
+            row = await session.fetchrow(_OLD_BLOCKS, days)
+            if row is None:
+                return dropped
+            await session.execute(_WAIT_BRIEFLY)
+            await session.fetch(_DROP_BLOCK, row["block"])
+        dropped += 1
 
 
 async def vacuum_once(database: Database) -> bool:

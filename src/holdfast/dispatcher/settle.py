@@ -39,6 +39,32 @@ _NOTHING = Failure(code="", message="")
 
 async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     """Settle a batch. The caller's transaction commits it, and wakes `lanes` and `awaited` afterwards."""
+    first, again = _apart(reports)
+    settled = await _settle(session, catalog, first)
+    if not again:
+        return settled
+    late = await settle(session, catalog, again)
+    return Settled(
+        settled.accepted + late.accepted,
+        settled.refused + late.refused,
+        settled.awaited + late.awaited,
+        settled.lanes + late.lanes,
+    )
+
+
+def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
+    """Each task once, and the rest: a worker that lost a lease and won the next may report both attempts together."""
+    first: dict[int, Report] = {}
+    again = []
+    for report in reports:
+        if report.task_id in first:
+            again.append(report)
+        else:
+            first[report.task_id] = report
+    return list(first.values()), again
+
+
+async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
     others = [report for report in reports if type(report.outcome) is not Completed]
     accepted = 0
@@ -119,6 +145,6 @@ async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal
 def _winner_text(row: Any) -> str:
     if row is None:
         return "the task does not exist"
-    state, attempt, worker_id = row
+    state, attempt, worker_id, _ = row
     by = f" by worker {worker_id}" if worker_id is not None else ""
     return f"attempt {attempt} is {_WINNERS[state]}{by}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.retry import RetryPolicy
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _ENSURE_QUEUE = sql("ensure_queue")
@@ -95,13 +95,19 @@ class Catalog:
     def knows(self, lane_id: int, policy_id: int) -> bool:
         return lane_id in self._lanes and policy_id in self._policies
 
-    async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None:
-        """Read what is not cached yet of these lanes and policies."""
+    async def learn(
+        self, lane_ids: Iterable[int], policy_ids: Iterable[int], *, session: Session | None = None
+    ) -> None:
+        """Read what is not cached yet of these lanes and policies.
+
+        Who holds a pooled session passes it: to wait for a second one is how a busy pool comes to a halt.
+        """
+        source = session or self._database
         if policies := [policy_id for policy_id in set(policy_ids) if policy_id not in self._policies]:
-            for row in await self._database.fetch(_READ_POLICIES, policies):
+            for row in await source.fetch(_READ_POLICIES, policies):
                 self._policies[row["policy_id"]] = RetryPolicy.from_json(json.loads(row["content"]))
         if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
-            for row in await self._database.fetch(_READ_LANES, lanes):
+            for row in await source.fetch(_READ_LANES, lanes):
                 self._lanes[row["lane_id"]] = Lane(**dict(row))
 
     async def declare(self, tenant_id: int, action: str, queue: str, policy: RetryPolicy, version: str) -> None:

@@ -1,15 +1,17 @@
 """Connections to PostgreSQL: a pool, plain sessions, transactions, and what an error on them means.
 
 Promises: no session state is relied on, every session has timeouts, and a failure to reach the server becomes
-`Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`.
+`Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`. A
+connection whose user was cancelled is never used again, because a transaction may be open on it.
 Never decides whether a write may be repeated: the verbs know that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
 import asyncpg
@@ -61,7 +63,10 @@ _OPTIONS: dict[str, Any] = {
 
 
 class Tap(Protocol):
-    """Sees every statement of a session; the crash tests stop the process in one."""
+    """Sees every statement of a session; the crash tests stop the process in one.
+
+    A tap that raises stands for a connection that broke: before the statement left, or before its answer came.
+    """
 
     def before(self, statement: str) -> None: ...
 
@@ -80,10 +85,8 @@ class Session:
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         if self.tap is None:
             return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
-        self.tap.before(statement)
-        rows = await self.connection.fetch(statement, *arguments)
-        self.tap.after(statement)
-        return rows  # type: ignore[no-any-return]
+        with self._tapped(self.tap, statement):
+            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
@@ -94,7 +97,21 @@ class Session:
         return rows[0][0] if rows else None
 
     async def execute(self, script: str) -> None:
-        await self.connection.execute(script)
+        if self.tap is None:
+            await self.connection.execute(script)
+            return
+        with self._tapped(self.tap, script):
+            await self.connection.execute(script)
+
+    @contextmanager
+    def _tapped(self, tap: Tap, statement: str) -> Iterator[None]:
+        try:
+            tap.before(statement)
+            yield
+            tap.after(statement)
+        except OSError:
+            self.connection.terminate()
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -103,16 +120,29 @@ class Session:
         await transaction.start()
         try:
             yield
-        except BaseException:
-            if not self.connection.is_closed():
-                await transaction.rollback()
+        except BaseException as error:
+            await self._roll_back(transaction, error)
             raise
         if self.tap is None:
             await transaction.commit()
             return
-        self.tap.before("commit")
-        await transaction.commit()
-        self.tap.after("commit")
+        with self._tapped(self.tap, "commit"):
+            await transaction.commit()
+
+    async def _roll_back(self, transaction: Any, error: BaseException) -> None:
+        if self.connection.is_closed():
+            return
+        try:
+            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            if isinstance(error, Exception):
+                await transaction.rollback()
+                return
+        except BROKEN:
+            pass
+        self.connection.terminate()
+
+    def is_in_transaction(self) -> bool:
+        return bool(self.connection.is_in_transaction())
 
     def is_closed(self) -> bool:
         return bool(self.connection.is_closed())
@@ -158,6 +188,9 @@ class Database:
             yield Session(connection, self.tap)
         except BROKEN as error:
             raise outcome_unknown(error) from error
+        except asyncio.CancelledError:
+            connection.terminate()
+            raise
         finally:
             self._pool.release(connection)
 
@@ -174,6 +207,9 @@ class Database:
             return await Session(connection, self.tap).fetch(statement, *arguments)
         except BROKEN as error:
             raise outcome_unknown(error) from error
+        except asyncio.CancelledError:
+            connection.terminate()
+            raise
         finally:
             self._pool.release(connection)
 

@@ -36,9 +36,13 @@ class Pool:
         self._waiting.append(turn)
         try:
             await asyncio.wait_for(turn, seconds_max)
-        finally:
+        except BaseException:
             if turn in self._waiting:
                 self._waiting.remove(turn)
+            elif not turn.cancelled():
+                # Called and gone in the same moment: the turn is the next one's.
+                self._next()
+            raise
         return await self.acquire(seconds_max=seconds_max)
 
     async def _make(self) -> Any:
@@ -74,5 +78,5 @@ class Pool:
         for connection in idle:
             try:
                 await connection.close(timeout=2)
-            except (OSError, TimeoutError):
+            except Exception:  # noqa: BLE001 - whatever a broken connection says, it is to go
                 connection.terminate()

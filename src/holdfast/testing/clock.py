@@ -6,6 +6,8 @@ database, so an hour passes at once and for every session. Never use it on a dat
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from holdfast.core.duration import seconds_of
 from holdfast.store.database import Database
 
@@ -16,6 +18,7 @@ class Clock:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.offset_seconds = 0.0
+        self._frozen_at: datetime | None = None
 
     async def advance(self, duration: str | float = 0, *, seconds: float = 0) -> None:
         """Let time pass: `advance("2m")`, `advance(seconds=11)`."""
@@ -25,15 +28,22 @@ class Clock:
         """Set the clock forward, or back with a negative number, as an operator or NTP might."""
         await self._set(self.offset_seconds + seconds)
 
+    async def freeze(self) -> None:
+        """Let no time pass but what `advance` and `step` say."""
+        self._frozen_at = await self._database.fetchval("select statement_timestamp()")
+        await self._set(self.offset_seconds)
+
     async def reset(self) -> None:
-        """Let time be the database's own again."""
+        """Let time be the database's own again, and pass."""
+        self._frozen_at = None
         await self._set(0.0)
 
     async def _set(self, offset_seconds: float) -> None:
+        now = "statement_timestamp()" if self._frozen_at is None else f"timestamptz '{self._frozen_at.isoformat()}'"
         passed = f" + interval '{offset_seconds:.6f} seconds'" if offset_seconds else ""
         async with self._database.session() as session:
             await session.execute(
                 "create or replace function holdfast.instant() returns timestamptz"
-                f" language sql stable parallel safe return statement_timestamp(){passed}"
+                f" language sql stable parallel safe return {now}{passed}"
             )
         self.offset_seconds = offset_seconds

@@ -16,6 +16,8 @@ from holdfast import wire
 from holdfast.core.outcome import Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher import queues
+from holdfast.dispatcher.attach import Reservation, attach, reserve
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
@@ -142,6 +144,18 @@ class Dispatcher:
             claimed = await claim_task(session, identity, int(task_id))
         return await self._lease(claimed, worker)
 
+    async def reserve(self, task_id: str, *, launch_seconds: float = 120.0) -> Reservation | None:
+        """Set a task aside for a worker that is being launched."""
+        async with self.engine.database.session() as session:
+            return await reserve(session, int(task_id), launch_seconds=launch_seconds)
+
+    async def attach(self, reservation: Reservation, *, worker: str = "first") -> Lease:
+        """Turn a reservation into the worker's lease."""
+        identity = (await self._claimer(worker)).identity
+        async with self.engine.database.session() as session:
+            claimed = await attach(session, identity, reservation)
+        return await self._lease(claimed, worker)
+
     async def heartbeat(self, *leases: Lease) -> Beat:
         """Beat for leases of one worker."""
         tokens = {lease.claimed.task_id: lease.token for lease in leases}
@@ -186,6 +200,28 @@ class Dispatcher:
             self.engine.database, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason
         )
         return done.attempt
+
+    async def pause(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
+        """Pause a queue; False if it was paused already."""
+        return await queues.pause(self.engine, DEFAULT_TENANT_ID, queue, actor=actor, reason=reason)
+
+    async def resume(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
+        """Resume a queue; False if it was not paused."""
+        return await queues.resume(self.engine, DEFAULT_TENANT_ID, queue, actor=actor, reason=reason)
+
+    async def limit(
+        self, queue: str = "default", *, max_running: int | None = None, starts_per_second: float | None = None
+    ) -> None:
+        """Limit how many tasks of a queue run at once and start per second."""
+        await queues.limit(
+            self.engine,
+            DEFAULT_TENANT_ID,
+            queue,
+            max_running=max_running,
+            starts_per_second=starts_per_second,
+            actor="test",
+            reason="",
+        )
 
     async def retire(self, worker: str) -> None:
         """The worker's process is known to have ended."""

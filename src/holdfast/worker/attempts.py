@@ -57,6 +57,17 @@ class Attempts:
                 return
 
 
+class Escaped(Exception):
+    """Carries what user code raised and would end more than its attempt: KeyboardInterrupt, GeneratorExit."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
+ESCAPES = (KeyboardInterrupt, GeneratorExit)
+
+
 async def in_own_context(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Await a coroutine inside its own copy of the context, on the task that awaits it."""
     context = copy_context()
@@ -64,6 +75,8 @@ async def in_own_context(coroutine: Coroutine[Any, Any, Any]) -> Any:
         awaited = context.run(coroutine.send, None)
     except StopIteration as finished:
         return finished.value
+    except ESCAPES as error:
+        raise Escaped(error) from None
     return await _Rest(coroutine, context, awaited)
 
 
@@ -93,3 +106,5 @@ class _Rest:
                 awaited = run(step, argument)
             except StopIteration as finished:
                 return finished.value
+            except ESCAPES as error:
+                raise Escaped(error) from None

@@ -20,7 +20,7 @@ from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import HoldfastError
-from holdfast.worker.attempts import in_own_context
+from holdfast.worker.attempts import ESCAPES, Escaped, in_own_context
 from holdfast.worker.context import Context
 from holdfast.worker.held import Held
 
@@ -78,9 +78,11 @@ class Runner:
             # The action may raise the same error for reasons of its own.
             is_ours = limit is not None and limit.expired()
             return timed_out(timeout) if is_ours else Failed(failure_of(error))
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt | GeneratorExit):
-                raise
+        except Escaped as escaped:
+            return Failed(failure_of(escaped.error))
+        except ESCAPES:
+            raise
+        except BaseException as error:  # noqa: BLE001 - what user code raises is data
             return Failed(failure_of(error))
         return self._completed(action, value)
 
@@ -90,7 +92,7 @@ class Runner:
         if action.isolation is Isolation.COROUTINE:
             return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
-            return _to_the_end(self._threads.submit(action.function, *positional, **arguments), held)
+            return _to_the_end(self._threads.submit(_contained, action.function, positional, arguments), held)
         raise AssertionError("process isolation is run by the isolator")
 
     def _completed(self, action: Action[..., Any], value: Any) -> Outcome:
@@ -118,6 +120,16 @@ class Runner:
 
 
 _NO_OUTPUT = Completed(b"null")
+
+
+def _contained(function: Callable[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+    """Call it in its thread. What a future cannot carry, or would end the worker, arrives as an ordinary error."""
+    try:
+        return function(*positional, **arguments)
+    except StopIteration as error:
+        raise RuntimeError("the action raised StopIteration") from error
+    except ESCAPES as error:
+        raise Escaped(error) from None
 
 
 async def _to_the_end(call: Future[Any], held: Held) -> Any:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
@@ -30,7 +30,7 @@ BEAT_SECONDS_MAX = 2.0
 class Body(Protocol):
     """What the heart acts upon; called from the heart's thread."""
 
-    def on_beat(self, beat: Beat) -> None: ...
+    def on_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None: ...
 
     def on_fence(self, entries: list[Held]) -> None: ...
 
@@ -122,7 +122,7 @@ class Heart:
         self._last_beat = now
         for task_id in beat.renewed:
             due[task_id].renewed_at = now
-        self._body.on_beat(beat)
+        self._body.on_beat(beat, due)
 
     async def _drop_session(self) -> None:
         if self._session is not None:

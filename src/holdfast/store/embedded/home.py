@@ -1,9 +1,12 @@
 """The home directory of an embedded database, and the layout of files in it.
 
-    pg18/         the data, a folder per major version    users.lock   shared by all who use the server
-    run/          the socket                              start.lock   of whoever starts or attaches
-    server.json   what was started last, and how          server.lock  of the keeper and all of PostgreSQL
-    postgres.log  what PostgreSQL said                    keeper.lock  of the keeper
+    pg18/         the data, a folder per major version
+    run/          the socket
+    server.json   what was started last, and how
+    postgres.log  what PostgreSQL said
+    users.lock    shared by all who use the server
+    server.lock   of whoever starts the server, then of the keeper and all of PostgreSQL
+    keeper.lock   of the keeper
 
 Run by root, PostgreSQL may be unable to enter the home. Then all of the above lies in a folder below
 /var/lib/holdfast and the home holds only `elsewhere.json`, which points there.
@@ -36,10 +39,6 @@ class Place:
     @property
     def users_lock(self) -> Path:
         return self.root / "users.lock"
-
-    @property
-    def start_lock(self) -> Path:
-        return self.root / "start.lock"
 
     @property
     def server_lock(self) -> Path:
@@ -93,9 +92,12 @@ def prepare(home: Path, account: Account | None) -> Place:
 
 def _absolute(home: Path) -> Path:
     try:
-        return home.expanduser().resolve()
+        absolute = home.expanduser().resolve()
     except (OSError, RuntimeError) as error:
         raise unusable(home, str(error)) from error
+    if "\n" in str(absolute):  # PostgreSQL's own files have the path on one line
+        raise unusable(home, "its name has a line break")
+    return absolute
 
 
 def _elsewhere(home: Path) -> Path | None:

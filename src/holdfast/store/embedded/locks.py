@@ -10,16 +10,14 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 POLL_SECONDS = 0.01
 
 
 def open_file(path: Path) -> int:
-    """Open a lock file, made on first use; the descriptor does not pass to programs this process starts."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Open a lock file, made on first use; programs that this process starts do not get the descriptor."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def try_take(descriptor: int, *, is_shared: bool) -> bool:
@@ -44,20 +42,10 @@ def take(path: Path, *, is_shared: bool, deadline: float) -> int:
     return descriptor
 
 
-@contextmanager
-def taken(path: Path, *, deadline: float) -> Iterator[None]:
-    """Hold the lock alone for the length of a block."""
-    descriptor = take(path, is_shared=False, deadline=deadline)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def is_taken(path: Path) -> bool:
     """Tell whether somebody holds the lock alone just now; never makes the file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

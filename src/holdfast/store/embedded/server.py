@@ -94,8 +94,7 @@ def start(home: Path, *, settings: Mapping[str, str] | None = None, start_second
         try:
             share = Share(locks.take(place.users_lock, is_shared=True, deadline=deadline))
             undo.callback(share.close)
-            with locks.taken(place.start_lock, deadline=deadline):
-                how, record = _attach_or_launch(place, settings, account, deadline)
+            how, record = _attach_or_launch(place, settings, account, deadline)
         except TimeoutError as error:
             raise _too_slow(place, start_seconds_max) from error
         except PermissionError as error:

@@ -1,5 +1,6 @@
 -- name: cancel
--- Cancel tasks: unstarted ones end at once, running ones are asked to stop and ended by force after the grace.
+-- Cancel tasks: unstarted ones end at once, running ones are asked to stop and ended by force after the grace. The state
+-- is judged on the locked row alone: what this statement saw before it waited for the lock may be out of date.
 with held as materialized (
   select t.task_id, t.state
   from holdfast.live t
@@ -11,12 +12,12 @@ asked as (
   update holdfast.live t
   set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3)),
     cancel_actor = coalesce(t.cancel_actor, $5), cancel_reason = coalesce(t.cancel_reason, $4)
-  where t.task_id = any(array(select task_id from held where state = 'r')) and t.state = 'r'
+  where t.task_id = any(array(select task_id from held where state = 'r'))
   returning t.task_id
 ),
 gone as (
   delete from holdfast.live t
-  where t.task_id = any(array(select task_id from held where state <> 'r')) and t.state in ('q', 'w', 'v')
+  where t.task_id = any(array(select task_id from held where state <> 'r'))
   returning t.*
 ),
 over as (

@@ -112,11 +112,19 @@ where t.task_id = $1;
 -- name: held_by
 -- What this worker holds according to the database and does not know of: the answer to a claim got lost. The lease
 -- begins anew, because the worker cannot know when it began. A lease that expired is not revived.
-with found as (
-  update holdfast.live t
-  set lease_expires_at = holdfast.instant() + make_interval(secs => $3)
+with mine as materialized (
+  select t.task_id
+  from holdfast.live t
   where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant()
     and t.lease_token <> all($2::uuid[])
+  order by t.due_at
+  limit $4
+  for no key update of t
+),
+found as (
+  update holdfast.live t
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  where t.task_id = any(array(select task_id from mine)) and t.state = 'r'
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
 )
 select found.*, b.input, b.tags
@@ -128,12 +136,15 @@ cross join lateral (
   limit 1
 ) b;
 
--- name: lock_limit
--- Serialise claims on one limited queue until this transaction ends.
-select pg_advisory_xact_lock(1752132965, $1);
+-- name: lock_limits
+-- Serialise claims on limited queues until this transaction ends. Locked in the order given, by everyone the same.
+select pg_advisory_xact_lock(1752132965, q.queue_id)
+from unnest($1::int[]) as q (queue_id);
 
--- name: room
--- How many tasks a limited queue may start now. Counted from leased rows under `lock_limit`: nothing to leak.
+-- name: rooms
+-- How many tasks limited queues may start now. Counted from leased rows under `lock_limits`: nothing to leak. A bucket of
+-- starts holds one second's worth, at least one, and begins full. Mind that `greatest` passes over nulls: what is not
+-- limited, or never counted, is told apart first.
 select q.queue_id,
   q.max_running - (
     select count(*)::int
@@ -141,19 +152,14 @@ select q.queue_id,
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) as running_room,
-  floor(least(
-    greatest(q.starts_per_second, 1),
-    q.starts_left + q.starts_per_second * coalesce(extract(epoch from holdfast.instant() - q.starts_counted_at), 1)
-  ))::int as starts_room
+  floor(holdfast.starts_now(q))::int as starts_room
 from holdfast.queue q
-where q.queue_id = $1;
+where q.queue_id = any($1::int[]);
 
 -- name: spend_starts
--- Take tokens from a queue's starts-per-second bucket, under `lock_limit`.
+-- Take tokens from the starts-per-second buckets of queues, under `lock_limits`.
 update holdfast.queue q
-set starts_left = greatest(0, least(
-    greatest(q.starts_per_second, 1),
-    q.starts_left + q.starts_per_second * coalesce(extract(epoch from holdfast.instant() - q.starts_counted_at), 1)
-  ) - $2),
-  starts_counted_at = holdfast.instant()
-where q.queue_id = $1 and q.starts_per_second is not null;
+set starts_left = greatest(0, holdfast.starts_now(q) - s.started),
+  starts_counted_at = greatest(q.starts_counted_at, holdfast.instant())
+from unnest($1::int[], $2::int[]) as s (queue_id, started)
+where q.queue_id = s.queue_id and q.queue_id = any($1::int[]) and q.starts_per_second is not null;

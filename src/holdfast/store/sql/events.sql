@@ -28,3 +28,19 @@ from holdfast.note
 where task_id = $1 and tenant_id = $2
 order by attempt, seq
 limit $3;
+
+-- name: event_tail
+-- The cursor after everything that is settled by now: a reader that starts here sees only what comes.
+select pg_snapshot_xmin(pg_current_snapshot())::text || ':0';
+
+-- name: log_lines
+-- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed.
+select g.task_id, g.attempt, l.action,
+  extract(epoch from coalesce(f.ended_at - f.started_at, a.ended_at - a.started_at))::double precision as took_seconds,
+  f.type, f.code, f.message, f.sentence
+from unnest($1::bigint[], $2::int[]) as g (task_id, attempt)
+left join holdfast.failure f on f.task_id = g.task_id and f.attempt = g.attempt
+left join holdfast.attempt a on a.task_id = g.task_id and a.attempt = g.attempt
+left join holdfast.ended e on e.task_id = g.task_id
+left join holdfast.body b on b.task_id = g.task_id
+left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id);

@@ -25,36 +25,70 @@ returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_reque
 
 -- name: expired
 -- Leases nobody renewed, reservations nobody attached to, cancels past their grace, workers known dead: locked here,
--- decided by the caller, settled in the same transaction. Re-checked on the locked row, so N reapers equal one.
+-- decided by the caller, settled in the same transaction. Re-checked on the locked row, so N reapers equal one. The
+-- order is the index's: without it a planner that once saw only running rows would read the whole table each time.
+with held as materialized (
+  select t.*
+  from holdfast.live t
+  where t.state in ('r', 'v')
+    and (
+      t.lease_expires_at <= holdfast.instant()
+      or t.cancel_at <= holdfast.instant()
+      or t.worker_id in (select w.worker_id from holdfast.worker w where w.state = 'gone')
+    )
+  order by t.state, t.due_at
+  limit $1
+  for update of t skip locked
+)
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.worker_id, t.state::text as state,
   t.lease_expires_at, t.cancel_at is not null as is_canceled,
   coalesce(t.started_at + make_interval(secs => p.timeout_seconds) <= holdfast.instant(), false) as is_past_deadline,
   w.state as worker_state, w.name as worker_name
-from holdfast.live t
+from held t
 join holdfast.policy p on p.policy_id = t.policy_id
-left join holdfast.worker w on w.worker_id = t.worker_id
-where t.state in ('r', 'v')
-  and (t.lease_expires_at <= holdfast.instant() or t.cancel_at <= holdfast.instant() or w.state = 'gone')
-limit $1
-for update of t skip locked;
+left join holdfast.worker w on w.worker_id = t.worker_id;
 
 -- name: reserve
 -- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token.
-update holdfast.live t
-set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
-  lease_expires_at = holdfast.instant() + make_interval(secs => $2)
-where t.task_id = $1 and t.state = 'q'
-returning t.task_id, t.attempt, t.lease_token;
+with taken as (
+  update holdfast.live t
+  set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
+    lease_expires_at = holdfast.instant() + make_interval(secs => $2)
+  where t.task_id = $1 and t.state = 'q'
+    and not exists (
+      select from holdfast.lane l
+      join holdfast.queue q on q.queue_id = l.queue_id
+      where l.lane_id = t.lane_id and q.paused_at is not null
+    )
+  returning t.task_id, t.attempt, t.lease_token, t.tenant_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.reserved', array[task_id], array[attempt]
+  from taken
+)
+select task_id, attempt, lease_token
+from taken;
 
 -- name: attach
--- A launched worker swaps its one-shot token for a lease on the reserved attempt.
-update holdfast.live t
-set state = 'r', worker_id = $4, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
-  lease_expires_at = holdfast.instant() + make_interval(secs => $5)
-where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
-  and t.lease_expires_at > holdfast.instant()
-  and exists (select from holdfast.worker w where w.worker_id = $4 and w.state = 'active')
-returning t.task_id, t.attempt, t.lease_token;
+-- A launched worker swaps its one-shot token for a lease on the reserved attempt, once and in time.
+with taken as (
+  update holdfast.live t
+  set state = 'r', worker_id = $4, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
+    lease_expires_at = holdfast.instant() + make_interval(secs => $5)
+  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
+    and t.lease_expires_at > holdfast.instant()
+    and exists (select from holdfast.worker w where w.worker_id = $4 and w.state = 'active')
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.started', array[task_id], array[attempt]
+  from taken
+)
+select taken.*, b.input, b.tags
+from taken
+join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: promote
 -- Delayed and retrying tasks whose time has come become claimable.
@@ -85,4 +119,10 @@ where state = 'w';
 -- Lanes with claimable work: their wake-up may have been lost, so it is published again.
 select l.lane_id
 from holdfast.lane l
-where exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id);
+cross join lateral (
+  select t.task_id
+  from holdfast.live t
+  where t.state = 'q' and t.lane_id = l.lane_id
+  order by t.priority, t.task_id
+  limit 1
+) t;

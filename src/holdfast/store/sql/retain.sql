@@ -10,14 +10,32 @@ order by b.block desc
 limit 1;
 
 -- name: begin_block
--- Give coming ids a block of their own: new partitions, and the sequence jumps to their first id.
+-- Make the partitions of the next block of ids.
 select holdfast.begin_block();
+
+-- name: enter_block
+-- Let coming ids fall into the newest block, once its partitions are committed: a sequence does not roll back, and an id
+-- without a partition cannot be stored. Ids handed out before still fall into the previous block, which stays writable.
+select setval('holdfast.task_id', b.first_id)
+from holdfast.task_id s
+cross join (select first_id from holdfast.block order by block desc limit 1) b
+where s.last_value < b.first_id;
+
+-- name: wait_briefly
+-- Dropping a partition waits for its users, and new users wait behind it: rather try again in a minute.
+set local lock_timeout = '1s';
 
 -- name: old_blocks
 -- Blocks that ended longer ago than promised and hold nothing live, nothing failed or canceled.
 select b.block
 from holdfast.block b
-join holdfast.block n on n.block = b.block + 1
+cross join lateral (
+  select n.began_at
+  from holdfast.block n
+  where n.block > b.block
+  order by n.block
+  limit 1
+) n
 where n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
   and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)
   and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id);

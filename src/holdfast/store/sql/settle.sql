@@ -155,14 +155,14 @@ where f.task_id = any($1::bigint[]);
 
 -- name: find_winner
 -- Who holds or ended a task that refused a report.
-select t.state::text as state, t.attempt, t.worker_id
+select t.state::text as state, t.attempt, t.worker_id, t.tenant_id
 from holdfast.live t
 where t.task_id = $1
 union all
-select a.state::text, a.attempt, a.worker_id
+select a.state::text, a.attempt, a.worker_id, a.tenant_id
 from holdfast.attempt a
 where a.task_id = $1 and a.state = 'c'
 union all
-select e.state::text, e.attempt, null
+select e.state::text, e.attempt, null, e.tenant_id
 from holdfast.ended e
 where e.task_id = $1;

@@ -1,0 +1,54 @@
+"""The root of the command line: `holdfast NOUN VERB`, and where each command lives."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.shell import Shell
+from holdfast.cli.tree import Root, common_options
+
+HOMES = {
+    "Run": {
+        "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
+        "server": ("holdfast.cli.serve:server", "Run the repair loops."),
+        "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
+    },
+    "Work": {
+        "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
+        "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
+        "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
+        "action": ("holdfast.cli.action:action", "See what workers can run."),
+        "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
+    },
+    "Care": {
+        "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
+        "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
+        "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
+        "bench": ("holdfast.cli.bench:bench", "Measure this database beside its raw ceiling."),
+        "completion": ("holdfast.cli.completion:completion", "Print a completion script for your shell."),
+    },
+}
+
+
+@click.group(
+    cls=Root,
+    homes=HOMES,
+    params=common_options(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "obj": None},
+    epilog="Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout.",
+)
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Durable tasks on PostgreSQL. Data goes to stdout, talk to stderr."""
+    ctx.ensure_object(Shell)
+
+
+def main() -> None:
+    """The entry point of the `holdfast` command."""
+    cli(prog_name="holdfast")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""`holdfast migrate`: bring the schema of the chosen database up to date."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.shell import Shell, the_shell
+from holdfast.cli.show import emit_json
+from holdfast.cli.tree import Command
+
+if TYPE_CHECKING:
+    from holdfast.store.migrate import Migration
+
+
+@click.command(cls=Command)
+def migrate() -> None:
+    """Bring the schema up to date. Safe to repeat, and safe beside running workers."""
+    shell = the_shell()
+    applied, version = shell.run(_migrate(shell))
+    if shell.is_json:
+        emit_json({"applied": [migration.name for migration in applied], "version": version})
+        return
+    for migration in applied:
+        click.echo(f"{migration.number:04}\t{migration.name}")
+    shell.talk(f"The schema is at migration {version}" + ("." if applied else ", nothing to do."))
+
+
+async def _migrate(shell: Shell) -> tuple[list[Migration], int]:
+    from holdfast.place import find_place
+    from holdfast.store.database import Database
+    from holdfast.store.migrate import migrate, schema_version
+
+    place = await asyncio.to_thread(find_place, shell.settings())
+    try:
+        database = await Database(place.url, sessions_max=1).open()
+        try:
+            return await migrate(database), await schema_version(database)
+        finally:
+            await database.close()
+    finally:
+        place.close()

@@ -1,0 +1,186 @@
+"""`holdfast dev`, `server` and `work`: the processes that do the work. Ctrl-C stops each in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.shell import FAILED, OK, USAGE, Shell, the_shell
+from holdfast.cli.tree import Command
+
+if TYPE_CHECKING:
+    from holdfast.place import Place
+    from holdfast.settings import Settings
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+@click.command(cls=Command)
+@click.argument("app_ref", metavar="APP")
+@click.option("--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]")
+@click.option(
+    "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
+)
+@click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
+@click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
+def work(app_ref: str, processes: int | None, slots: int | None, queues: str | None, loops: bool) -> None:
+    """Start a worker for the actions of APP, which is `module:app` or `file.py:app`.
+
+    Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
+    second one hands them back at once.
+    """
+    shell = the_shell()
+    settings = shell.settings()
+    log_to_stderr()
+    raise SystemExit(_work(app_ref, settings, processes, slots, queues, loops))
+
+
+def _work(
+    app_ref: str, settings: Settings, processes: int | None, slots: int | None, queues: str | None, loops: bool
+) -> int:
+    from holdfast.core import limits
+    from holdfast.worker.orders import Ending
+    from holdfast.worker.parent import run_workers
+
+    named = None if queues is None else [limits.valid_queue(name.strip()) for name in queues.split(",") if name.strip()]
+    code = run_workers(
+        app_ref,
+        settings,
+        processes=processes or settings.worker.processes,
+        slots=slots or settings.worker.slots,
+        queues=named or None,
+        loops=loops,
+    )
+    # An app that cannot be loaded is a wrong argument; its own message is on stderr already.
+    return USAGE if code == Ending.CANNOT_LOAD else code
+
+
+@click.command(cls=Command)
+def server() -> None:
+    """Run the repair loops: expired leases, due retries and delayed tasks, retention. Any number may run."""
+    shell = the_shell()
+    log_to_stderr()
+    raise SystemExit(asyncio.run(_serve(shell, shell.settings())))
+
+
+async def _serve(shell: Shell, settings: Settings) -> int:
+    from holdfast.place import find_place
+    from holdfast.store.database import without_password
+
+    place = await asyncio.to_thread(find_place, settings)
+    try:
+        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
+        return await run_loops(place, settings)
+    finally:
+        place.close()
+
+
+async def run_loops(place: Place, settings: Settings) -> int:
+    """Run the loops until a signal, or until they fail in a way that trying again does not mend."""
+    from holdfast.dispatcher.engine import Engine
+    from holdfast.dispatcher.loops import Loops
+
+    stop = asyncio.Event()
+    for which in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(which, stop.set)
+    async with Engine(place.url, settings, sessions_max=4, migrates=place.is_embedded) as engine:
+        loops = asyncio.create_task(Loops(engine).run(), name="holdfast-loops")
+        asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
+        await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
+        is_broken = loops.done()
+        for task in (loops, asked):
+            task.cancel()
+        ended = await asyncio.gather(loops, return_exceptions=True)
+        if is_broken:
+            logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
+    return FAILED if is_broken else OK
+
+
+@click.command(cls=Command)
+@click.argument("app_ref", metavar="[APP]", required=False)
+@click.option("--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]")
+@click.option(
+    "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
+)
+@click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
+def dev(app_ref: str | None, processes: int | None, slots: int | None, queues: str | None) -> None:
+    """Everything in one process tree: the embedded database, the repair loops, workers for APP, and a live log.
+
+    Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url use another database instead.
+    """
+    from holdfast.place import find_place
+    from holdfast.settings_option import LOCAL
+
+    shell = the_shell()
+    settings = shell.settings(env=LOCAL)
+    log_to_stderr(level=logging.WARNING)
+    if app_ref is not None:
+        _require_app(app_ref)
+    shell.talk("Starting the database …" if settings.url is None else "Connecting …")
+    place = find_place(settings)
+    try:
+        raise SystemExit(_develop(shell, place, replace(settings, url=place.url), app_ref, processes, slots, queues))
+    finally:
+        place.close()
+
+
+def _develop(
+    shell: Shell,
+    place: Place,
+    settings: Settings,
+    app_ref: str | None,
+    processes: int | None,
+    slots: int | None,
+    queues: str | None,
+) -> int:
+    from holdfast.cli.livelog import LiveLog
+
+    asyncio.run(_prepare(place.url))
+    _greet(shell, place, app_ref)
+    log = LiveLog(shell, place.url)
+    log.start()
+    try:
+        if app_ref is None:
+            return asyncio.run(run_loops(place, settings))
+        return _work(app_ref, settings, processes, slots, queues, loops=True)
+    finally:
+        log.close()
+        shell.talk("Stopped.")
+
+
+async def _prepare(url: str) -> None:
+    from holdfast.store.database import Database
+    from holdfast.store.migrate import migrate
+
+    database = await Database(url, sessions_max=1).open()
+    try:
+        await migrate(database)
+    finally:
+        await database.close()
+
+
+def _require_app(app_ref: str) -> None:
+    """Load it here first: a typing mistake should not cost the start of a database."""
+    from holdfast.load import load_app
+
+    load_app(app_ref)
+
+
+def _greet(shell: Shell, place: Place, app_ref: str | None) -> None:
+    from holdfast.store.database import without_password
+
+    shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")
+    shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
+    asks = "HOLDFAST_ENV=local " if place.is_embedded else ""
+    shell.talk(f"Try       {asks}holdfast task list · task submit ACTION --input '{{}}' · top")
+    shell.talk("Ctrl-C stops everything.")
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)

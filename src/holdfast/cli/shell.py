@@ -1,0 +1,131 @@
+"""What every command shares: the options given, the way to the database, and how mistakes are told.
+
+Data goes to stdout, talk to stderr. An error says what happened and what to do, with its code; the exit code tells a
+script which kind it was. Nothing heavy is imported before a command needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, WaitTimeout
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+    from holdfast.settings import Settings
+
+T = TypeVar("T")
+
+OK, FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT, TIMEOUT = range(7)
+"""The exit codes."""
+
+TABLE, JSON, PLAIN = "table", "json", "plain"
+
+
+class Shell:
+    """One invocation of the command line."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.output: str | None = None
+        self.utc = False
+        self.wants_colour: bool | None = None
+
+    @property
+    def is_json(self) -> bool:
+        return self.output == JSON
+
+    @property
+    def is_table(self) -> bool:
+        """A table only where somebody looks, or asked for one."""
+        return self.output == TABLE or (self.output is None and sys.stdout.isatty())
+
+    def has_colour(self, stream: Any = None) -> bool:
+        """Colour on a terminal only, unless NO_COLOR or --no-color say otherwise."""
+        if self.wants_colour is not None:
+            return self.wants_colour
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            return False
+        return bool((stream or sys.stdout).isatty())
+
+    def settings(self, **overrides: Any) -> Settings:
+        from holdfast.settings import Settings
+
+        return Settings.load(os.environ, url=self.url, **overrides)
+
+    def client(self) -> Client:
+        """A client of the chosen database, knowing no actions of its own."""
+        from holdfast.client.client import Client
+
+        return Client(self.settings(), {})
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        import asyncio
+
+        return asyncio.run(work)
+
+    def talk(self, message: str, *, bold: bool = False) -> None:
+        """Say something to the person, beside the data."""
+        styled = click.style(message, bold=True) if bold and self.has_colour(sys.stderr) else message
+        click.echo(styled, err=True, color=self.has_colour(sys.stderr))
+
+    def tell_error(self, error: HoldfastError) -> int:
+        """Report an error on stderr and give its exit code."""
+        if self.is_json:
+            body = {"error": {"code": error.code, "detail": error.detail, "advice": error.advice}}
+            click.echo(json.dumps(body, ensure_ascii=False), err=True)
+        else:
+            label = click.style("error:", fg="red", bold=True) if self.has_colour(sys.stderr) else "error:"
+            click.echo(f"{label} {error.detail} [{error.code}]", err=True, color=self.has_colour(sys.stderr))
+            if error.advice:
+                click.echo(f"  → {error.advice}", err=True)
+        return exit_code(error)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before destructive work; without a terminal only --yes will do."""
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Invalid(question, code="confirmation_needed", advice="Repeat it with --yes.")
+        if not click.confirm(question, err=True):
+            raise click.exceptions.Exit(USAGE)
+
+
+def exit_code(error: HoldfastError) -> int:
+    """Which kind of mistake it was, for scripts."""
+    if error.category == "auth":
+        return AUTH
+    match error:
+        case WaitTimeout():
+            return TIMEOUT
+        case Invalid():
+            return USAGE
+        case NotFound():
+            return NOT_FOUND
+        case Conflict():
+            return CONFLICT
+        case _:
+            return FAILED
+
+
+def the_shell() -> Shell:
+    """The shell of the running command."""
+    shell = click.get_current_context().find_root().obj
+    assert isinstance(shell, Shell)
+    return shell
+
+
+def actor() -> str:
+    """Who types, as others will read it."""
+    import getpass
+
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        return f"cli:uid-{os.getuid()}"

@@ -1,0 +1,109 @@
+"""Print data: a table for people, tab-separated lines for pipes, JSON for programs. One place decides which.
+
+JSON is written as encoded, never wrapped or coloured. What came from users cannot command the terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import click
+
+from holdfast.cli.shell import Shell
+from holdfast.cli.words import harmless, one_line
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column(Generic[T]):
+    """One column: its title, and the text and hue of a row there. `plain` differs where pipes want raw values."""
+
+    title: str
+    text: Callable[[T], str]
+    plain: Callable[[T], Any] | None = None
+    hue: Callable[[T], str] | None = None
+    right: bool = False
+    stretch: bool = False
+
+
+def emit_rows(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]], *, empty: str) -> None:
+    """Print a list in the chosen form; an empty one is `[]` in JSON and a sentence on stderr otherwise."""
+    if shell.is_json:
+        emit_json(rows)
+        return
+    if not rows:
+        shell.talk(empty)
+        return
+    if shell.is_table:
+        _emit_table(shell, rows, columns)
+        return
+    for row in rows:
+        click.echo("\t".join(_cell(column, row) for column in columns))
+
+
+def emit_json(value: Any) -> None:
+    """Print one JSON value, indented for reading, on stdout."""
+    import msgspec
+
+    encoded = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
+    click.echo(encoded.decode())
+
+
+def emit_pairs(shell: Shell, pairs: Iterable[tuple[str, object]], *, hues: dict[str, str] | None = None) -> None:
+    """Print `name: value` lines, aligned for people, tab-separated for pipes."""
+    pairs = [(name, harmless(value)) for name, value in pairs]
+    if not shell.is_table:
+        for name, value in pairs:
+            click.echo(f"{name}\t{one_line(value)}")
+        return
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        label = click.style(f"{name:<{width}}", dim=True)
+        shown = click.style(value, fg=hues[name]) if hues and hues.get(name) else value
+        click.echo(f"{label}  {shown}", color=shell.has_colour())
+
+
+def _cell(column: Column[T], row: T) -> str:
+    if column.plain is None:
+        return one_line(column.text(row))
+    value = column.plain(row)
+    return "" if value is None else one_line(value)
+
+
+def _emit_table(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
+    from rich.console import Console
+
+    console = Console(no_color=not shell.has_colour(), highlight=False, soft_wrap=False, width=_width())
+    console.print(table_of(rows, columns))
+
+
+def table_of(rows: Sequence[T], columns: Sequence[Column[T]]) -> Any:
+    """A table for a rich console. Cells are text, never markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if column.stretch else None,
+        )
+    for row in rows:
+        cells = [
+            Text(one_line(column.text(row)), style=column.hue(row) if column.hue is not None else "")
+            for column in columns
+        ]
+        table.add_row(*cells)
+    return table
+
+
+def _width() -> int | None:
+    """Somebody who writes a table to a file wants whole cells, not those of an 80-column terminal."""
+    return None if sys.stdout.isatty() else 250

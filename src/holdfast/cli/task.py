@@ -1,0 +1,342 @@
+"""`holdfast task …`: submit, list, show, explain, retry and cancel; following is in `task_follow`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.complete import action_names, queue_names, task_ids
+from holdfast.cli.shell import OK, Shell, actor, the_shell
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.task_follow import end_of, logs, wait, watch
+from holdfast.cli.tree import Group
+from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.action import Action
+    from holdfast.client.client import Client, Task
+    from holdfast.core.explain import Explanation
+    from holdfast.dispatcher.look import TaskRow, TaskView
+
+
+@click.group(cls=Group)
+def task() -> None:
+    """Submit, follow and steer tasks."""
+
+
+task.add_command(watch)
+task.add_command(wait)
+task.add_command(logs)
+
+
+@task.command()
+@click.argument("action", shell_complete=action_names)
+@click.option("--input", "given", metavar="JSON", default="{}", help="The input: a JSON object, @FILE, or - for stdin.")
+@click.option("--queue", metavar="NAME", help="Another queue than the action's own.", shell_complete=queue_names)
+@click.option("--key", metavar="TEXT", help="Idempotency key: the same key and input give the same task.")
+@click.option("--delay", metavar="DURATION", help='Start later, as "30s" or "2h".')
+@click.option("--priority", type=int, metavar="0-9", help="0 first, 9 last; 5 unless the action says otherwise.")
+@click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Tag it; repeat for more.")
+@click.option("--app", "app_ref", metavar="APP", help="Take the action from this app instead of what workers declared.")
+@click.option("--wait", "waits", is_flag=True, help="Wait for the end, print the output, exit with the outcome.")
+@click.option("--timeout", metavar="DURATION", help="With --wait: give up waiting after this long.")
+def submit(action: str, given: str, app_ref: str | None, waits: bool, timeout: str | None, **options: Any) -> None:
+    """Hand in one task and print its id.
+
+    Queue and retry policy are those some worker declared for ACTION, or those of --app.
+    """
+    shell = the_shell()
+    body = _object_of(given)
+    raise SystemExit(shell.run(_submit(shell, action, body, app_ref, waits, timeout, options)))
+
+
+async def _submit(
+    shell: Shell,
+    action: str,
+    body: dict[str, Any],
+    app_ref: str | None,
+    waits: bool,
+    timeout: str | None,
+    options: dict[str, Any],
+) -> int:
+    async with _client_for(shell, app_ref) as client:
+        found = await _find_action(client, action, app_ref)
+        task = await client.submit(_with_options(found, options), body)
+        if not waits:
+            _tell_submitted(shell, task, found.name, options["queue"] or found.queue)
+            return OK
+        shell.talk(f"Submitted {found.name} as {task.task_id}; waiting for its end.")
+        return await end_of(shell, client, task.task_id, timeout)
+
+
+def _client_for(shell: Shell, app_ref: str | None) -> Client:
+    if app_ref is None:
+        return shell.client()
+    from holdfast.load import load_app
+
+    app = load_app(app_ref)
+    app.configure(shell.settings())
+    return app.client()
+
+
+async def _find_action(client: Client, name: str, app_ref: str | None) -> Action[..., Any]:
+    from holdfast.client.declared import declared_action
+
+    return client.action(name) if app_ref is not None else await declared_action(client.engine, name)
+
+
+def _with_options(action: Any, options: dict[str, Any]) -> Any:
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    return action.options(**given)
+
+
+def _tell_submitted(shell: Shell, task: Task, action: str, queue: str) -> None:
+    if shell.is_json:
+        emit_json({"task_id": task.task_id, "action": action, "queue": queue, "state": "queued"})
+        return
+    click.echo(task.task_id)
+    shell.talk(f"Submitted {action} to queue {queue}. Follow it: holdfast task watch {task.task_id}")
+
+
+@task.command("list")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Only these: queued, running, retrying, failed …"
+)
+@click.option("--queue", metavar="NAME", help="Only this queue.", shell_complete=queue_names)
+@click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
+@click.option("--tag", metavar="TEXT", help="Only tasks with this tag.")
+@click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
+@click.option("--before", metavar="TASK_ID", help="The page before this task: the last id of the previous page.")
+def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
+    """List tasks, newest first.
+
+    `--state failed` means failed for good; `retrying` is failed with a retry to come.
+    """
+    shell = the_shell()
+    wanted = [part for state in states for part in state.split(",") if part]
+    rows = shell.run(_list(shell, wanted, before, filters))
+    named = {"state": ", ".join(wanted), **{name: filters[name] for name in ("queue", "action", "tag")}}
+    asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    emit_rows(shell, rows, _columns(), empty=f"No tasks match {asked}." if asked else "No tasks yet.")
+    if shell.is_table and len(rows) == filters["limit"]:
+        shell.talk(f"More: --before {rows[-1].task_id}")
+
+
+async def _list(shell: Shell, states: list[str], before: str | None, filters: dict[str, Any]) -> list[TaskRow]:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.look import list_tasks
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    number = None if before is None else task_number(before)
+    async with shell.client() as client:
+        return await list_tasks(client.engine.database, DEFAULT_TENANT_ID, states=states, before=number, **filters)
+
+
+def _columns() -> list[Column[TaskRow]]:
+    return [
+        Column(title="TASK", text=lambda row: row.task_id),
+        Column(
+            title="STATE",
+            text=lambda row: state_text(_shown_state(row)),
+            plain=lambda row: row.state,
+            hue=lambda row: hue(row.state),
+        ),
+        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="QUEUE", text=lambda row: row.queue),
+        Column(title="ATTEMPT", text=lambda row: f"{row.attempt}/{row.max_attempts}"),
+        Column(
+            title="SUBMITTED",
+            text=lambda row: age(row.created_at, row.at),
+            plain=lambda row: row.created_at.isoformat(),
+        ),
+        Column(title="TOOK", text=lambda row: lasted(row.started_at, row.ended_at or row.at)),
+        Column(title="NOTE", text=_note, stretch=True),
+    ]
+
+
+def _shown_state(row: TaskRow) -> str:
+    return "scheduled" if row.state == "queued" and row.due_at is not None else row.state
+
+
+def _note(row: TaskRow) -> str:
+    """What one would ask next about this row."""
+    if row.next_retry_at is not None:
+        return f"next {age(row.next_retry_at, row.at)}: {row.error}"
+    if row.state == "queued" and row.due_at is not None:
+        return f"due {age(row.due_at, row.at)}"
+    if row.state == "running":
+        return f"on {row.worker}"
+    return row.error or "" if row.state != "completed" else ""
+
+
+@task.command()
+@click.argument("task_id", shell_complete=task_ids)
+def show(task_id: str) -> None:
+    """Show one task with its input, output and attempts."""
+    shell = the_shell()
+    view = shell.run(_show(shell, task_id))
+    if shell.is_json:
+        emit_json(view)
+        return
+    _print_task(shell, view)
+
+
+async def _show(shell: Shell, task_id: str) -> TaskView:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.look import show_task
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    async with shell.client() as client:
+        return await show_task(client.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
+
+
+def _print_task(shell: Shell, view: TaskView) -> None:
+    pairs: list[tuple[str, object]] = [
+        ("task", view.task_id),
+        ("action", view.action),
+        ("queue", view.queue),
+        ("state", state_text(view.state) if shell.is_table else view.state),
+        ("attempt", f"{view.attempt} of at most {view.max_attempts} (losses apart)"),
+        ("priority", view.priority),
+        ("submitted", moment(view.created_at, utc=shell.utc)),
+    ]
+    optional: list[tuple[str, object | None]] = [
+        ("due", view.due_at and moment(view.due_at, utc=shell.utc)),
+        ("next retry", view.next_retry_at and moment(view.next_retry_at, utc=shell.utc)),
+        ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
+        ("tags", ", ".join(view.tags)),
+        ("key", view.key),
+        ("canceled by", view.canceled_by),
+        ("because", view.cancel_reason),
+        ("input", bytes(view.input).decode()),
+        ("output", None if view.output is None else bytes(view.output).decode()),
+    ]
+    emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
+    for one in view.attempts:
+        head = f"{ICONS.get(one.state, '·')} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
+        took = lasted(one.started_at, one.ended_at)
+        click.echo(f"{head}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
+        if one.message is not None:
+            click.echo(f"    {harmless(one.type or one.code)}: {harmless(one.message)}")
+            click.echo(f"    {harmless(one.sentence)}")
+        if one.traceback and shell.is_table:
+            click.echo("\n".join(f"    │ {line}" for line in harmless(one.traceback).rstrip().splitlines()))
+
+
+@task.command()
+@click.argument("task_id", shell_complete=task_ids)
+def why(task_id: str) -> None:
+    """Explain why a task is where it is, and what would move it."""
+    shell = the_shell()
+    explanation = shell.run(_why(shell, task_id))
+    if shell.is_json:
+        emit_json({"task_id": task_id, **_as_json(explanation)})
+        return
+    if not shell.is_table:
+        click.echo(harmless(explanation.headline))
+        return
+    _print_why(shell, explanation)
+
+
+async def _why(shell: Shell, task_id: str) -> Explanation:
+    async with shell.client() as client:
+        return await client.why(task_id)
+
+
+def _as_json(explanation: Explanation) -> dict[str, Any]:
+    import msgspec
+
+    plain = msgspec.to_builtins(explanation)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _print_why(shell: Shell, explanation: Explanation) -> None:
+    head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None, bold=True)
+    lines = [f"{head}  {harmless(explanation.headline)}"]
+    for check in explanation.checks:
+        mark = click.style("✓", fg="cyan") if check.ok else click.style("✗", fg="red")
+        lines.append(f"  {mark} {harmless(check.text)}")
+    lines += [f"  · {harmless(line)}" for line in explanation.evidence]
+    lines += [f"  → {click.style(move, bold=True)}" for move in explanation.moves]
+    for line in lines:
+        click.echo(line, color=shell.has_colour())
+
+
+@task.command()
+@click.argument("task_id", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+def retry(task_id: str, reason: str) -> None:
+    """Run a failed task again: a waiting retry now, one that failed for good as a new generation."""
+    shell = the_shell()
+    attempt = shell.run(_retry(shell, task_id, reason))
+    _tell_verb(shell, {"task_id": task_id, "state": "queued", "attempt": attempt}, f"Queued as attempt {attempt}.")
+
+
+async def _retry(shell: Shell, task_id: str, reason: str) -> int:
+    async with shell.client() as client:
+        return await client.retry(task_id, reason=reason, actor=actor())
+
+
+@task.command()
+@click.argument("task_ids", nargs=-1, required=True, shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
+def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
+    """Cancel tasks: waiting ones at once, running ones are asked to stop first."""
+    shell = the_shell()
+    if len(task_ids) > 1:
+        shell.confirm(f"Cancel {len(task_ids)} tasks?", yes=yes)
+    states = shell.run(_cancel(shell, task_ids, reason))
+    for task_id, state in states:
+        word = "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
+        _tell_verb(shell, {"task_id": task_id, "state": state}, word, is_one=len(states) == 1)
+    if shell.is_json and len(states) > 1:
+        emit_json([{"task_id": task_id, "state": state} for task_id, state in states])
+
+
+async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> list[tuple[str, str]]:
+    async with shell.client() as client:
+        return [(task_id, await client.cancel(task_id, reason=reason, actor=actor())) for task_id in task_ids]
+
+
+def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = True) -> None:
+    if shell.is_json:
+        if is_one:
+            emit_json(body)
+        return
+    click.echo("\t".join(str(body[name]) for name in ("task_id", "state")))
+    shell.talk(talk)
+
+
+def _object_of(given: str) -> dict[str, Any]:
+    """Read the input option: JSON, @file or - for stdin."""
+    import msgspec
+
+    text = given
+    if given == "-":
+        text = sys.stdin.read()
+    elif given.startswith("@"):
+        try:
+            text = Path(given[1:]).read_text(encoding="utf-8")
+        except OSError as error:
+            raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
+    try:
+        body = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+    except msgspec.DecodeError as error:
+        raise Invalid(
+            f"The input is not JSON: {error}.",
+            code="payload_not_json",
+            advice="""Write for example --input '{"order_id": 7}'.""",
+        ) from error
+    if not isinstance(body, dict):
+        raise Invalid(
+            f"The input is a JSON {type(body).__name__}, not an object.",
+            code="invalid_input",
+            advice="""Write for example --input '{"order_id": 7}'.""",
+        )
+    return body

@@ -1,0 +1,163 @@
+"""Following tasks to their end: `watch`, `wait` and `logs`. The exit code is the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.complete import task_ids
+from holdfast.cli.shell import FAILED, OK, TIMEOUT, Shell, the_shell
+from holdfast.cli.show import emit_json
+from holdfast.cli.tree import Command
+from holdfast.cli.words import harmless, hue, state_text
+from holdfast.errors import WaitTimeout
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+    from holdfast.client.results import Ending
+    from holdfast.dispatcher.look import Note
+
+LOOK_SECONDS = 0.5
+
+
+@click.command(cls=Command)
+@click.argument("task_id", shell_complete=task_ids)
+@click.option("--timeout", metavar="DURATION", help="Give up watching after this long; exit code 6.")
+def watch(task_id: str, timeout: str | None) -> None:
+    """Follow one task until it ends, telling each change; exit with the outcome."""
+    shell = the_shell()
+    raise SystemExit(shell.run(_watch(shell, task_id, timeout)))
+
+
+async def _watch(shell: Shell, task_id: str, timeout: str | None) -> int:
+    async with shell.client() as client:
+        await client.why(task_id)
+        teller = asyncio.create_task(_tell_changes(shell, client, task_id))
+        try:
+            return await end_of(shell, client, task_id, timeout)
+        finally:
+            teller.cancel()
+            await asyncio.gather(teller, return_exceptions=True)
+
+
+async def _tell_changes(shell: Shell, client: Client, task_id: str) -> None:
+    told: tuple[str, str] | None = None
+    while True:
+        explanation = await client.why(task_id)
+        attempt = explanation.headline if explanation.code in ("backoff", "queue_paused", "no_worker") else ""
+        now = (explanation.code, attempt)
+        if now != told and explanation.state not in ("completed", "failed", "canceled"):
+            head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None)
+            shell.talk(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {head}  {harmless(explanation.headline)}")
+        told = now
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+@click.command(cls=Command)
+@click.argument("task_ids", nargs=-1, required=True, shell_complete=task_ids)
+@click.option("--timeout", metavar="DURATION", help="Give up waiting after this long; exit code 6.")
+def wait(task_ids: tuple[str, ...], timeout: str | None) -> None:
+    """Wait for tasks to end and print how; exit 0 only if all completed."""
+    shell = the_shell()
+    if len(task_ids) == 1:
+        raise SystemExit(shell.run(_wait_one(shell, task_ids[0], timeout)))
+    raise SystemExit(shell.run(_wait_all(shell, task_ids, timeout)))
+
+
+async def _wait_one(shell: Shell, task_id: str, timeout: str | None) -> int:
+    async with shell.client() as client:
+        return await end_of(shell, client, task_id, timeout)
+
+
+async def _wait_all(shell: Shell, task_ids: tuple[str, ...], timeout: str | None) -> int:
+    async with shell.client() as client:
+        waits = [client.ending(task_id, timeout=timeout) for task_id in task_ids]
+        endings = await asyncio.gather(*waits, return_exceptions=True)
+    known: list[tuple[str, Ending | None]] = []
+    for task_id, found in zip(task_ids, endings, strict=True):
+        if isinstance(found, BaseException) and not isinstance(found, WaitTimeout):
+            raise found
+        known.append((task_id, None if isinstance(found, BaseException) else found))
+    if shell.is_json:
+        emit_json([_ending_json(task_id, ending) for task_id, ending in known])
+    else:
+        for task_id, ending in known:
+            click.echo(f"{task_id}\t{'waiting' if ending is None else ending.state}")
+    if any(ending is None for _, ending in known):
+        return TIMEOUT
+    return OK if all(ending is not None and ending.state == "completed" for _, ending in known) else FAILED
+
+
+async def end_of(shell: Shell, client: Client, task_id: str, timeout: str | None) -> int:
+    """Wait for one task, print how it ended and its output, and give the exit code."""
+    ending = await client.ending(task_id, timeout=timeout)
+    if shell.is_json:
+        emit_json(_ending_json(task_id, ending))
+    elif ending.state == "completed":
+        click.echo((ending.output or b"null").decode())
+        shell.talk(state_text("completed"))
+    else:
+        click.echo(ending.state)
+        shell.talk(f"{state_text(ending.state)}  {harmless((await client.why(task_id)).headline)}")
+    return OK if ending.state == "completed" else FAILED
+
+
+def _ending_json(task_id: str, ending: Ending | None) -> dict[str, Any]:
+    import msgspec
+
+    if ending is None:
+        return {"task_id": task_id, "state": "waiting", "output": None, "error": None}
+    output = None if ending.output is None else msgspec.Raw(ending.output)
+    error = None
+    if ending.code is not None:
+        error = {"code": ending.code, "type": ending.type, "message": ending.message, "sentence": ending.sentence}
+    return {"task_id": task_id, "state": ending.state, "output": output, "error": error}
+
+
+@click.command(cls=Command)
+@click.argument("task_id", shell_complete=task_ids)
+@click.option("--attempt", type=int, help="Only this attempt.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the task ends.")
+def logs(task_id: str, attempt: int | None, follow: bool) -> None:
+    """Print what a task's attempts logged and how far they said they got."""
+    shell = the_shell()
+    shell.run(_logs(shell, task_id, attempt, follow))
+
+
+async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -> None:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.look import read_notes
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    number, printed = task_number(task_id), 0
+    async with shell.client() as client:
+        while True:
+            is_over = (await client.why(task_id)).state in ("completed", "failed", "canceled")
+            notes = await read_notes(client.engine.database, DEFAULT_TENANT_ID, number)
+            notes = [note for note in notes if attempt is None or note.attempt == attempt]
+            if shell.is_json and (is_over or not follow):
+                emit_json(notes)
+            elif not shell.is_json:
+                _print_notes(shell, notes[printed:])
+                printed = len(notes)
+            if is_over or not follow:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+    if not notes:
+        shell.talk(f"Task {task_id} logged nothing.")
+
+
+def _print_notes(shell: Shell, notes: list[Note]) -> None:
+    for note in notes:
+        detail = dict(note.detail)
+        if note.kind == "progress":
+            text = f"{detail.pop('done', 0):g}/{detail.pop('total', 1):g} {detail.pop('message', '')}".rstrip()
+        else:
+            text = str(detail.pop("message", ""))
+        rest = " ".join(f"{name}={value}" for name, value in detail.items())
+        stamp = f"{note.at.astimezone(UTC):%H:%M:%S.%f}" if shell.utc else f"{note.at.astimezone():%H:%M:%S.%f}"
+        line = f"{stamp[:-3]}  #{note.attempt}  {text}{f'  {rest}' if rest else ''}"
+        click.echo(harmless(line) if shell.is_table else harmless(line).replace("  ", "\t", 2))

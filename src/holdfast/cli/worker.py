@@ -1,0 +1,137 @@
+"""`holdfast worker …`: who works, on what, and asking one to stop taking more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.shell import Shell, the_shell
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.tree import Group
+from holdfast.cli.words import age, hue, moment, state_text
+from holdfast.core.duration import human
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast.dispatcher.look import HeldTask, WorkerView
+
+
+@click.group(cls=Group)
+def worker() -> None:
+    """See and drain workers."""
+
+
+@worker.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most this many.")
+@click.option("--all", "with_all", is_flag=True, help="Also those that left in good order.")
+def list_(limit: int, with_all: bool) -> None:
+    """List workers, present ones first; lost ones stay visible."""
+    shell = the_shell()
+    rows = shell.run(_list(shell, limit))
+    rows = [row for row in rows if with_all or row.state != "gone"]
+    emit_rows(shell, rows, columns(), empty="No worker is here. Start one: holdfast work APP")
+
+
+async def _list(shell: Shell, limit: int) -> list[WorkerView]:
+    from holdfast.dispatcher.look import list_workers
+
+    async with shell.client() as client:
+        return await list_workers(client.engine.database, limit=limit)
+
+
+def columns() -> list[Column[WorkerView]]:
+    """The table of workers, also that of `top`."""
+    return [
+        Column(title="WORKER", text=lambda row: row.worker_id),
+        Column(
+            title="STATE",
+            text=lambda row: state_text(row.state),
+            plain=lambda row: row.state,
+            hue=lambda row: hue(row.state),
+        ),
+        Column(title="NAME", text=lambda row: row.name),
+        Column(title="SLOTS", text=lambda row: f"{row.running}/{row.slots}", right=True),
+        Column(
+            title="BEAT", text=lambda row: f"{human(row.beat_age_seconds)} ago", plain=lambda row: row.beat_age_seconds
+        ),
+        Column(title="UP", text=lambda row: age(row.started_at), plain=lambda row: row.started_at.isoformat()),
+        Column(title="VERSION", text=lambda row: row.version or "–"),
+        Column(title="QUEUES", text=lambda row: "all" if row.queues is None else ", ".join(row.queues), stretch=True),
+    ]
+
+
+@worker.command()
+@click.argument("worker_id")
+def show(worker_id: str) -> None:
+    """Show one worker and what it holds."""
+    shell = the_shell()
+    view = shell.run(_show(shell, worker_id))
+    if shell.is_json:
+        emit_json(view)
+        return
+    pairs = [
+        ("worker", view.worker_id),
+        ("name", view.name),
+        ("state", state_text(view.state) if shell.is_table else view.state),
+        ("slots", f"{view.running} of {view.slots} busy"),
+        ("queues", "all" if view.queues is None else ", ".join(view.queues)),
+        ("actions", ", ".join(view.actions)),
+        ("version", view.version or "–"),
+        ("started", moment(view.started_at, utc=shell.utc)),
+        ("last beat", f"{human(view.beat_age_seconds)} ago"),
+        ("ended", moment(view.ended_at, utc=shell.utc)),
+    ]
+    emit_pairs(shell, pairs, hues={"state": hue(view.state)})
+    if view.tasks:
+        emit_rows(shell, view.tasks, _held_columns(), empty="")
+
+
+def _held_columns() -> list[Column[HeldTask]]:
+    return [
+        Column(title="TASK", text=lambda row: row.task_id),
+        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="QUEUE", text=lambda row: row.queue),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt)),
+        Column(title="STARTED", text=lambda row: age(row.started_at), plain=lambda row: row.started_at.isoformat()),
+        Column(title="NOTE", text=lambda row: "asked to stop" if row.is_canceling else "", stretch=True),
+    ]
+
+
+async def _show(shell: Shell, worker_id: str) -> WorkerView:
+    from holdfast.dispatcher.look import show_worker
+
+    number = _number(worker_id)
+    async with shell.client() as client:
+        return await show_worker(client.engine.database, number)
+
+
+@worker.command()
+@click.argument("worker_id")
+def drain(worker_id: str) -> None:
+    """Ask a worker to finish what it holds and take no more."""
+    shell = the_shell()
+    view = shell.run(_drain(shell, worker_id))
+    if shell.is_json:
+        emit_json(view)
+        return
+    click.echo(f"{view.worker_id}\t{view.state}")
+    shell.talk(f"{view.name} takes no more work; it still holds {view.running}.")
+
+
+async def _drain(shell: Shell, worker_id: str) -> WorkerView:
+    from holdfast.dispatcher.drain import drain_worker
+
+    number = _number(worker_id)
+    async with shell.client() as client:
+        return await drain_worker(client.engine.database, number)
+
+
+def _number(worker_id: str) -> int:
+    if not (worker_id.isascii() and worker_id.isdigit() and len(worker_id) <= 9):
+        raise NotFound(
+            f"There is no worker {worker_id[:80]!r}.",
+            code="worker_not_found",
+            advice="Workers go by number, see `holdfast worker list`.",
+        )
+    return int(worker_id)

@@ -1,0 +1,48 @@
+"""Actions known only by what a worker declared: enough to hand in work, not to run it.
+
+Names of the input are not checked here, because only the code knows them; the worker checks them.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.action import Action, Isolation, Signature
+from holdfast.core import limits
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.look import list_actions
+from holdfast.errors import NotFound
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+
+async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
+    """The action of that name as some worker last declared it, or `NotFound`."""
+    found = await engine.catalog.declared(DEFAULT_TENANT_ID, name)
+    if found is None:
+        raise NotFound(
+            f"No worker ever declared the action {name!r}.", code="action_not_found", advice=await _advice(engine, name)
+        )
+    queue, policy = found
+    return Action(
+        name=name,
+        function=_elsewhere,
+        queue=queue,
+        policy=policy,
+        isolation=Isolation.THREAD,
+        priority=limits.PRIORITY_DEFAULT,
+        signature=Signature(_elsewhere),
+    )
+
+
+def _elsewhere(**_given: Any) -> Any:
+    raise NotImplementedError("This action's code is with its workers.")
+
+
+async def _advice(engine: Engine, name: str) -> str:
+    names = [action.name for action in await list_actions(engine.database, DEFAULT_TENANT_ID)]
+    if near := get_close_matches(name, names, n=1):
+        return f"Did you mean {near[0]}?"
+    if names:
+        return f"Known are {', '.join(names[:10])}; --app APP takes it from the code."
+    return "Start a worker (`holdfast work APP`) or give --app APP."

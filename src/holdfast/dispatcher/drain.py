@@ -1,0 +1,19 @@
+"""Drain: ask one worker to finish what it holds and take no more."""
+
+from __future__ import annotations
+
+from holdfast.dispatcher.look import WorkerView, show_worker
+from holdfast.errors import Conflict
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_DRAIN_WORKER = sql("drain_worker")
+
+
+async def drain_worker(database: Database, worker_id: int) -> WorkerView:
+    """Drain a worker; `NotFound` if there is none, `Conflict` if it already left. It hears of it at its next beat."""
+    await database.fetch(_DRAIN_WORKER, worker_id)
+    view = await show_worker(database, worker_id)
+    if view.state != "draining":
+        raise Conflict(f"Worker {worker_id} is {view.state}.", code="worker_not_active", state=view.state)
+    return view

@@ -1,0 +1,124 @@
+"""Faults at an exact statement: for k = 1, 2, 3 … die before or after the k-th one, or lose its connection there.
+
+A `Fault` is a tap for a `Database`. Killing is done in a process of its own, forked by `Victims` from one that has
+everything imported, so a sweep over every k costs milliseconds each. What a victim said before it died is its
+acknowledgements: a promise made there must hold whatever happened next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from holdfast.store.database import Tap
+
+
+class Mode(StrEnum):
+    """What happens at the k-th statement; a commit counts as one."""
+
+    KILL_BEFORE = "kill_before"
+    KILL_AFTER = "kill_after"
+    CUT_BEFORE = "cut_before"
+    CUT_AFTER = "cut_after"
+
+    @property
+    def is_deadly(self) -> bool:
+        return self in (Mode.KILL_BEFORE, Mode.KILL_AFTER)
+
+
+class Fault:
+    """Strikes at the k-th statement, once for each time it is armed. `fired` tells whether there was one."""
+
+    def __init__(self, mode: Mode, k: int) -> None:
+        self._mode = mode
+        self.arm(k)
+
+    def arm(self, k: int) -> None:
+        """Count from here: sessions that are open already keep their tap."""
+        self._left = k
+        self.fired = False
+        self.statement = ""
+
+    def before(self, statement: str) -> None:
+        self._left -= 1
+        if self._left == 0 and self._mode in (Mode.KILL_BEFORE, Mode.CUT_BEFORE):
+            self._strike(statement)
+
+    def after(self, statement: str) -> None:
+        # The server did what it was asked; nobody hears of it.
+        if self._left == 0 and self._mode in (Mode.KILL_AFTER, Mode.CUT_AFTER):
+            self._strike(statement)
+
+    def _strike(self, statement: str) -> None:
+        self.fired = True
+        self.statement = statement
+        self._left = -1
+        if self._mode.is_deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ConnectionResetError(f"{self._mode} at {statement.splitlines()[0]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What an act gets: the database, the fault to open it with, what was arranged, and a way to acknowledge."""
+
+    url: str
+    tap: Tap | None
+    given: Any
+    say: Callable[[Any], None]
+
+
+Act = Callable[[Stage], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was heard of a victim: whether the fault struck, and everything said before."""
+
+    fired: bool
+    said: Sequence[Any]
+
+
+class Victims:
+    """Runs acts of one Python file in processes that die where they are told."""
+
+    def __init__(self, path: Path) -> None:
+        self._mother = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.testing.victim", str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, act: str, *, url: str, mode: Mode, k: int, given: Any) -> Told:
+        """Run the function `act` of the file in a new process with the fault set."""
+        assert self._mother.stdin is not None and self._mother.stdout is not None
+        order = {"act": act, "url": url, "mode": mode, "k": k, "given": given}
+        self._mother.stdin.write(json.dumps(order) + "\n")
+        self._mother.stdin.flush()
+        answer = json.loads(self._mother.stdout.readline())
+        code = os.waitstatus_to_exitcode(answer["status"])
+        assert code in (0, -signal.SIGKILL), f"{act} ended with exit code {code}: see its traceback on stderr"
+        return Told(fired=code != 0, said=answer["said"])
+
+    def close(self) -> None:
+        assert self._mother.stdin is not None
+        self._mother.stdin.close()
+        self._mother.wait()
+
+    def __enter__(self) -> Victims:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

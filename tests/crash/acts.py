@@ -1,0 +1,200 @@
+"""What the victims of the sweep do: one verb each, the way workers, clients and loops call it.
+
+Each act opens the database itself, so that the fault sees its statements from the first one on, and says what it was
+promised as soon as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.core.outcome import Completed, Failed, Outcome
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches
+from holdfast.dispatcher.exchange import exchange
+from holdfast.dispatcher.leases import Claimed, Report
+from holdfast.dispatcher.reap import reap_once
+from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.retain import retain_once
+from holdfast.settings import Settings
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import Database
+from holdfast.store.migrate import migrate
+from holdfast.testing.crash import Stage
+from holdfast.testing.factories import a_failure
+
+BY_VICTIM = b'"victim"'
+LEASE_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def opened(stage: Stage) -> AsyncIterator[Engine]:
+    """An engine whose statements the fault counts, but not those that open it."""
+    async with Engine(stage.url, Settings(), sessions_max=4) as engine:
+        engine.database.tap = stage.tap
+        yield engine
+        engine.database.tap = None
+
+
+def an_order(stage: Stage, **options: Any) -> Order:
+    """A lane and a policy nobody used before, so that interning them is part of the sweep."""
+    policy = RetryPolicy(base_backoff_secs=1.0 + stage.given["round"])
+    return Order(
+        tenant_id=DEFAULT_TENANT_ID,
+        queue=f"queue-{stage.given['round']}",
+        action=f"shop.act{stage.given['round']}",
+        policy=policy,
+        **options,
+    )
+
+
+def an_input(stage: Stage, number: int = 0) -> bytes:
+    return json.dumps({"round": stage.given["round"], "number": number}).encode()
+
+
+async def enqueue_single(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        accepted = await enqueue(engine.database, engine.catalog, an_order(stage), [an_input(stage)])
+        stage.say(accepted.task_ids)
+
+
+async def enqueue_delayed(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        order = an_order(stage, delay_seconds=30.0)
+        accepted = await enqueue(engine.database, engine.catalog, order, [an_input(stage)])
+        stage.say(accepted.task_ids)
+
+
+async def enqueue_bulk(stage: Stage) -> None:
+    batches = [[an_input(stage, 10 * batch + n) for n in range(3)] for batch in range(2)]
+    async with opened(stage) as engine:
+        async with engine.database.transaction() as session:
+            accepted = await enqueue_batches(engine.catalog, an_order(stage), batches, session)
+        stage.say(accepted.task_ids)
+
+
+async def enqueue_keyed(stage: Stage) -> None:
+    keys = [f"order-{stage.given['round']}-{n}" for n in range(2)]
+    inputs = [an_input(stage, n) for n in range(2)]
+    async with opened(stage) as engine:
+        accepted = await enqueue(engine.database, engine.catalog, an_order(stage), inputs, keys=keys)
+        stage.say(accepted.task_ids)
+
+
+async def enqueue_with_business(stage: Stage) -> None:
+    """A row of the caller's own and the task that belongs to it, in the caller's transaction."""
+    async with opened(stage) as engine:
+        async with engine.database.transaction() as session:
+            await session.fetch("insert into shop_order (round) values ($1)", stage.given["round"])
+            accepted = await enqueue(
+                engine.database, engine.catalog, an_order(stage), [an_input(stage)], session=session
+            )
+        stage.say(accepted.task_ids)
+
+
+def plain_lease(claimed: Claimed) -> list[Any]:
+    """A lease as JSON, to be handed to another process."""
+    lease = (claimed.task_id, claimed.attempt, str(claimed.lease_token), claimed.policy_id)
+    return [*lease, claimed.retries, claimed.losses]
+
+
+def a_report(lease: list[Any], outcome: Outcome) -> Report:
+    task_id, attempt, token, policy_id, retries, losses = lease
+    return Report(task_id, attempt, uuid.UUID(token), policy_id, retries, losses, outcome)
+
+
+def reports_of(given: dict[str, Any]) -> list[Report]:
+    outcomes = {
+        "complete": Completed(BY_VICTIM),
+        "fail": Failed(a_failure("connection reset by peer")),
+        "stop": Failed(a_failure("validation: no such customer")),
+    }
+    return [a_report(lease, outcomes[how]) for lease, how in zip(given["leases"], given["outcomes"], strict=True)]
+
+
+def victims_claimer(given: dict[str, Any]) -> Claimer:
+    identity = WorkerIdentity(
+        worker_id=given["worker_id"], actions=given["actions"], queues=None, lease_seconds=LEASE_SECONDS
+    )
+    return Claimer(identity)
+
+
+async def exchange_reports(stage: Stage) -> None:
+    """Report and claim on a session of its own, as a worker does."""
+    given = stage.given
+    async with opened(stage) as engine:
+        reports = reports_of(given)
+        engine.database.tap, tap = None, engine.database.tap
+        await engine.catalog.learn((), {report.policy_id for report in reports})
+        engine.database.tap = tap
+        session = await engine.database.connect()
+        try:
+            claimer = victims_claimer(given)
+            recovered = await held_by(session, claimer.identity, [report.lease_token for report in reports])
+            done = await exchange(session, engine.catalog, claimer, reports, given["want"] - len(recovered), now=0.0)
+        finally:
+            await session.close()
+        stage.say(
+            {
+                "accepted": done.settled.accepted,
+                "refused": [refusal.task_id for refusal in done.settled.refused],
+                "claimed": [claimed.task_id for claimed in (*recovered, *done.claimed)],
+            }
+        )
+
+
+async def claim_limited(stage: Stage) -> None:
+    async with opened(stage) as engine, engine.database.session() as session:
+        claimed = await victims_claimer(stage.given).claim(session, 4, now=0.0)
+        stage.say([one.task_id for one in claimed])
+
+
+async def reap(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await reap_once(engine.database, engine.catalog)).count)
+
+
+async def reconcile(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await reconcile_once(engine.database)).count)
+
+
+async def cancel(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        done = await cancel_verb.cancel(
+            engine.database,
+            DEFAULT_TENANT_ID,
+            stage.given["task_ids"],
+            grace_seconds=5.0,
+            reason="not wanted",
+            actor="victim",
+        )
+        stage.say({str(task_id): state for task_id, state in done.states.items()})
+
+
+async def retry(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        for task_id in stage.given["task_ids"]:
+            done = await cancel_verb.retry(engine.database, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed")
+            stage.say(done.task_id)
+
+
+async def retain(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await retain_once(engine.database, days=stage.given["days"]))
+
+
+async def migrate_all(stage: Stage) -> None:
+    database = await Database(stage.url, sessions_max=2, tap=stage.tap).open()
+    try:
+        await migrate(database)
+        stage.say("migrated")
+    finally:
+        await database.close()

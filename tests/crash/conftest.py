@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.crash import Victims
+
+
+@pytest.fixture(scope="session")
+def victims():
+    """Processes that die where they are told, forked from one that imported everything."""
+    with Victims(Path(__file__).with_name("acts.py")) as made:
+        yield made

@@ -1,0 +1,67 @@
+"""The k-sweep: every verb dies before, dies after, or loses its connection at every one of its statements.
+
+After each strike other processes repair and finish the work; then every promise made before the strike must hold. A
+sweep ends when k is beyond the last statement, so nothing is left out when a verb grows.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from tests.crash import acts
+from tests.crash.repair import drain, endings, last_task_id
+from tests.crash.scenarios import ACT_OF, SCENARIOS, Case
+
+from holdfast.store.database import AWAY
+from holdfast.testing.crash import Fault, Mode, Stage
+
+pytestmark = pytest.mark.crash
+
+REPEATS_MAX = 3
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, mode, engine, clock, victims, record_property):
+    for k in count(1):
+        given = {"round": k}
+        await scenario.arrange(engine, clock, given)
+        after = await last_task_id(engine) if scenario.name.startswith("enqueue") else await before_round(engine, k)
+        fired, said = await strike(scenario, mode, k, engine.database.url, given, victims)
+        await drain(engine, clock)
+        await scenario.judge(Case(engine=engine, given=given, said=said, ended=await endings(engine, after=after)))
+        if not fired:
+            break
+    record_property("strikes", k - 1)
+    assert k > scenario.statements_min
+
+
+async def before_round(engine, k):
+    """The newest task that is not of this round."""
+    return await engine.database.fetchval(
+        "select coalesce(max(task_id), 0) from holdfast.body"
+        " where (convert_from(input, 'utf8')::jsonb ->> 'round')::int < $1",
+        k,
+    )
+
+
+async def strike(scenario, mode, k, url, given, victims):
+    """Act with the fault set; who may repeat after an unknown outcome does so until it has an answer."""
+    act = ACT_OF.get(scenario.name, scenario.name)
+    if mode.is_deadly:
+        told = victims.run(act, url=url, mode=mode, k=k, given=given)
+        said = list(told.said)
+        if scenario.is_repeatable and not said and act == "enqueue_keyed":
+            await getattr(acts, act)(Stage(url=url, tap=None, given=given, say=said.append))
+        return told.fired, said
+    fault, said = Fault(mode, k), []
+    stage = Stage(url=url, tap=fault, given=given, say=said.append)
+    for _ in range(REPEATS_MAX):
+        try:
+            await getattr(acts, act)(stage)
+            break
+        except AWAY:
+            if not scenario.is_repeatable:
+                break
+    return fault.fired, said

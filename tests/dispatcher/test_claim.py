@@ -1,0 +1,152 @@
+"""Claiming: one holder, a fresh lease, and a reason when it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.core.outcome import Completed, Failed
+from holdfast.core.states import AttemptState, TaskState
+from holdfast.errors import Conflict, NotFound
+from holdfast.testing import factories as a
+
+
+async def refusal(dispatcher, task_id, **options) -> str:
+    with pytest.raises(Conflict) as refused:
+        await dispatcher.claim_task(task_id, **{"worker": "second", **options})
+    assert refused.value.code == "not_claimable"
+    return refused.value.fields["reason"]
+
+
+async def test_a_claim_starts_the_next_attempt_with_a_lease(dispatcher):
+    task = await dispatcher.enqueue(a.a_task(input={"order": 7}))
+    lease = await dispatcher.claim_one()
+    seen = await dispatcher.task(task.task_id)
+    assert (seen.state, seen.attempt, seen.worker_id) == (TaskState.RUNNING, 1, lease.worker_id)
+    assert (seen.lease_expires_at - seen.started_at).total_seconds() == pytest.approx(lease.seconds)
+    assert lease.claimed.input == b'{"order":7}'
+
+
+async def test_a_claimed_task_is_an_open_attempt(dispatcher):
+    lease = await a.a_running_task(dispatcher)
+    (attempt,) = await dispatcher.attempts(lease.task_id)
+    assert (attempt.state, attempt.lease_token, attempt.ended_at) == (AttemptState.RUNNING, lease.token, None)
+
+
+async def test_every_claim_has_a_token_of_its_own(dispatcher):
+    await dispatcher.enqueue_many(a.a_task(), [{}] * 10)
+    assert len({lease.token for lease in await dispatcher.claim(10)}) == 10
+
+
+async def test_a_claim_takes_no_more_than_wanted(dispatcher):
+    await dispatcher.enqueue_many(a.a_task(), [{}] * 10)
+    assert len(await dispatcher.claim(3)) == 3
+
+
+async def test_claimers_at_once_never_share_a_task(dispatcher):
+    await dispatcher.enqueue_many(a.a_task(), [{}] * 100)
+    claims = await asyncio.gather(*(dispatcher.claim(20, worker=f"worker-{number}") for number in range(8)))
+    taken = [lease.task_id for claim in claims for lease in claim]
+    assert len(taken) == len(set(taken)) == 100
+
+
+async def test_a_lane_with_less_work_than_planned_leaves_no_slot_idle(dispatcher):
+    await dispatcher.enqueue(a.a_task(action="shop.rare"))
+    await dispatcher.enqueue_many(a.a_task(action="shop.common"), [{}] * 20)
+    assert len(await dispatcher.claim(10)) == 10
+
+
+async def test_a_running_task_is_refused_as_already_running(dispatcher):
+    lease = await a.a_running_task(dispatcher)
+    assert await refusal(dispatcher, lease.task_id) == "already_running"
+
+
+async def test_a_task_with_an_expired_lease_is_refused_until_it_is_reaped(dispatcher, clock):
+    lease = await a.a_running_task(dispatcher)
+    await clock.advance(seconds=lease.seconds)
+    assert await refusal(dispatcher, lease.task_id) == "lease_expired"
+
+
+@pytest.mark.parametrize("stage", ["completed", "failed", "canceled"])
+async def test_a_task_that_is_over_is_refused_with_its_end(dispatcher, stage):
+    task_id = await getattr(a, f"a_{stage}_task")(dispatcher)
+    assert await refusal(dispatcher, task_id) == stage
+
+
+async def test_a_delayed_task_is_refused_as_not_due(dispatcher):
+    task = await dispatcher.enqueue(a.a_delayed_task(60))
+    assert await refusal(dispatcher, task.task_id) == "not_due"
+
+
+async def test_a_retrying_task_is_refused_as_not_due(dispatcher):
+    assert await refusal(dispatcher, await a.a_retrying_task(dispatcher)) == "not_due"
+
+
+async def test_a_task_of_a_paused_queue_is_refused_as_paused(dispatcher):
+    task = await dispatcher.enqueue(a.a_task())
+    await dispatcher.pause()
+    assert await refusal(dispatcher, task.task_id) == "paused"
+
+
+async def test_a_task_of_a_full_queue_is_refused_as_at_limit(dispatcher):
+    await a.a_running_task(dispatcher)
+    await dispatcher.limit(max_running=1)
+    task = await dispatcher.enqueue(a.a_task())
+    assert await refusal(dispatcher, task.task_id) == "at_limit"
+
+
+async def test_a_running_task_of_a_full_queue_is_refused_as_already_running(dispatcher):
+    lease = await a.a_running_task(dispatcher)
+    await dispatcher.limit(max_running=1)
+    assert await refusal(dispatcher, lease.task_id) == "already_running"
+
+
+async def test_a_reserved_task_is_refused_as_reserved(dispatcher):
+    task = await dispatcher.enqueue(a.a_task())
+    await dispatcher.reserve(task.task_id)
+    assert await refusal(dispatcher, task.task_id) == "reserved"
+
+
+async def test_an_unknown_task_is_not_found(dispatcher):
+    await a.a_running_task(dispatcher)
+    with pytest.raises(NotFound):
+        await dispatcher.claim_task("999")
+
+
+@pytest.mark.parametrize("end", ["retire", "drain"])
+async def test_a_worker_that_leaves_gets_no_work(dispatcher, end):
+    task = await dispatcher.enqueue(a.a_task())
+    await getattr(dispatcher, end)("second")
+    assert await dispatcher.claim(1, worker="second") == []
+    assert await refusal(dispatcher, task.task_id) == "worker_not_active"
+
+
+async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(dispatcher):
+    await dispatcher.enqueue(a.a_task())
+    await dispatcher.pause()
+    assert await dispatcher.claim(1) == []
+    await dispatcher.resume()
+    assert len(await dispatcher.claim(1)) == 1
+
+
+async def test_pausing_stops_nothing_that_runs(dispatcher):
+    lease = await a.a_running_task(dispatcher)
+    await dispatcher.pause()
+    await dispatcher.settle(lease, Completed(b"1"))
+    assert (await dispatcher.task(lease.task_id)).state is TaskState.COMPLETED
+
+
+async def test_a_second_pause_keeps_the_first_reason(dispatcher):
+    await dispatcher.enqueue(a.a_task())
+    assert await dispatcher.pause(actor="ada", reason="bank is down")
+    assert not await dispatcher.pause(actor="bob", reason="later")
+    row = await dispatcher.engine.database.fetchrow("select paused_by, paused_reason from holdfast.queue")
+    assert tuple(row) == ("ada", "bank is down")
+
+
+async def test_a_retried_task_keeps_its_place_before_younger_ones(dispatcher):
+    lease = await a.a_running_task(dispatcher, base_backoff_secs=0)
+    await dispatcher.enqueue(a.a_task())
+    await dispatcher.settle(lease, Failed(a.a_failure()))
+    assert (await dispatcher.claim_one()).task_id == lease.task_id

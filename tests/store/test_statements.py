@@ -1,0 +1,47 @@
+"""Statements have one name, one sentence and a use."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.store.statements import sql, statements, statements_in
+
+SOURCES = sorted(Path(holdfast.__file__).parent.rglob("*.py"))
+
+
+def asked_for() -> set[str]:
+    """Every name that some module passes to `sql()`, and all invariants, which are asked for by file."""
+    names = {statement.name for statement in statements_in("invariants.sql")}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sql":
+                names |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    return names
+
+
+def test_every_statement_that_is_asked_for_exists():
+    assert not asked_for() - statements().keys()
+
+
+def test_every_statement_is_used():
+    assert not statements().keys() - asked_for()
+
+
+@pytest.mark.parametrize("statement", statements().values(), ids=lambda statement: statement.name)
+def test_a_statement_describes_itself_in_sentences(statement):
+    assert statement.description[:1].isupper() and statement.description.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("statement", statements().values(), ids=lambda statement: statement.name)
+def test_a_statement_shows_its_name_in_the_servers_log(statement):
+    assert statement.text.startswith(f"-- holdfast: {statement.name}\n")
+    assert not statement.text.endswith(";")
+
+
+def test_an_unknown_statement_is_an_error():
+    with pytest.raises(KeyError):
+        sql("no_such_statement")
