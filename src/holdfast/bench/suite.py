@@ -13,6 +13,7 @@ from holdfast.bench.drain import measure_drain
 from holdfast.bench.enqueue import measure_enqueue
 from holdfast.bench.idle import measure_idle
 from holdfast.bench.latency import measure_latency
+from holdfast.bench.peers.field import Peer
 from holdfast.bench.peers.run import PeerRuns
 from holdfast.bench.recovery import measure_recovery
 from holdfast.bench.trial import Trial
@@ -28,14 +29,13 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
 }
 
 
-async def run_suite(trial: Trial, parts: Sequence[str], *, with_peers: bool = False) -> dict[str, Any]:
+async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = ()) -> dict[str, Any]:
     """Measure `parts` one after the other; the shape of the answer is a public contract."""
     results: dict[str, Any] = {}
-    peers = PeerRuns(trial)
-    if with_peers:
-        await peers.install()
-    if "drain" in parts or with_peers:
-        results["drain"] = await measure_drain(trial, beside=peers.round if with_peers else None)
+    field = PeerRuns(trial, peers)
+    await field.install()
+    if "drain" in parts or peers:
+        results["drain"] = await measure_drain(trial, beside=field.round)
     for part in parts:
         if part in _MEASURES:
             key, measure = _MEASURES[part]
@@ -43,7 +43,7 @@ async def run_suite(trial: Trial, parts: Sequence[str], *, with_peers: bool = Fa
         elif part != "drain" and "size" not in results:
             # Size and memory are two readings of the same long run.
             results |= await measure_churn(trial)
-    results |= {"flow": {}, "peers": peers.results() if with_peers else {}, "server": dict(trial.arena.server)}
+    results |= {"flow": {}, "peers": field.results(), "server": dict(trial.arena.server)}
     built: dict[str, Any] = msgspec.to_builtins(results)
     return built
 

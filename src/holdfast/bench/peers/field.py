@@ -6,8 +6,10 @@ comparison must be repeatable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from holdfast.errors import Invalid
 
 PSYCOPG = "psycopg[binary,pool]==3.3.8"
 _OWN_WORKER = ("{bin}/python", "{driver}", "work")
@@ -31,6 +33,15 @@ class Peer:
 
 def _words(command: str, *more: str) -> tuple[str, ...]:
     return (*command.split(), *more)
+
+
+def chosen_peers(names: Sequence[str]) -> tuple[Peer, ...]:
+    """The peers of these names, or all when none is named."""
+    known = {peer.name: peer for peer in PEERS}
+    for name in names:
+        if name not in known:
+            raise Invalid(f"There is no peer {name!r}.", code="peer_not_found", advice=f"Known: {', '.join(known)}.")
+    return tuple(known[name] for name in names) or PEERS
 
 
 SAQ = ("saq[postgres,redis,hiredis]==0.26.4", PSYCOPG)
@@ -57,9 +68,9 @@ PEERS = (
         tasks_max=6_000,
         processes=6,
     ),
-    Peer(name="saq, PostgreSQL", module="saq_peer", requires=SAQ, tasks_max=2_500),
+    Peer(name="saq-postgres", module="saq_peer", requires=SAQ, tasks_max=2_500),
     Peer(
-        name="saq, Redis",
+        name="saq-redis",
         module="saq_peer",
         requires=SAQ,
         tasks_max=7_000,

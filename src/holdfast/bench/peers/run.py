@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import msgspec
 from holdfast.bench.app import CAPACITY_VARIABLE, MARKS_VARIABLE
 from holdfast.bench.crew import Member, launch
 from holdfast.bench.peers import private_redis
-from holdfast.bench.peers.field import PEERS, Peer
+from holdfast.bench.peers.field import Peer
 from holdfast.bench.peers.home import install
 from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
@@ -41,15 +41,16 @@ class PeerRun(msgspec.Struct, frozen=True, kw_only=True):
 class PeerRuns:
     """All rounds of all peers. A peer that failed once is not tried again."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, peers: Sequence[Peer]) -> None:
         self._trial = trial
+        self._peers = peers
         self._bins: dict[str, Path] = {}
         self._runs: dict[str, list[PeerRun]] = {}
         self._notes: dict[str, str] = {}
 
     async def install(self) -> None:
         """Make the environments before anything is measured."""
-        for peer in PEERS:
+        for peer in self._peers:
             if peer.needs_redis and not private_redis.is_installed():
                 self._notes[peer.name] = "skipped: it needs `redis-server` (Debian: apt install redis-server)."
                 continue
@@ -61,7 +62,7 @@ class PeerRuns:
 
     async def round(self) -> None:
         """One drain of each."""
-        for peer in PEERS:
+        for peer in self._peers:
             if peer.name in self._notes:
                 continue
             self._trial.say(f"peers: {peer.name}")
@@ -75,7 +76,7 @@ class PeerRuns:
     def results(self) -> dict[str, Any]:
         """By name: the rate with its spread, or the reason why there is none."""
         found: dict[str, Any] = {}
-        for peer in PEERS:
+        for peer in self._peers:
             found[peer.name] = self._result(peer, self._runs.get(peer.name, []))
             if peer.name in self._notes:
                 found[peer.name]["note"] = self._notes[peer.name]
