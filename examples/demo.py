@@ -135,7 +135,8 @@ class Show:
 
 async def until_ready(client: hf.Client) -> None:
     """Both workers register before work comes, so that the show is the same every time."""
-    present = "select count(*)::int from holdfast.worker where state = 'active' and beat_at > holdfast.instant() - $1"
+    fresh = "beat_at > holdfast.instant() - $1::interval"
+    present = f"select count(*)::int from holdfast.worker where state = 'active' and {fresh}"
     while await client.engine.database.fetchval(present, timedelta(seconds=5)) < 2:
         await asyncio.sleep(0.05)
 

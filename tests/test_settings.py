@@ -95,7 +95,14 @@ def test_our_own_name_wins_over_an_alias():
 
 @pytest.mark.parametrize(
     "name",
-    ["HOLDFAST_PG_BIN", "HOLDFAST_PG_USER", "HOLDFAST_FAILPOINT_SETTLE", "HOLDFAST_SERVICE_HOST", "OTHER"],
+    [
+        "HOLDFAST_PG_BIN",
+        "HOLDFAST_PG_USER",
+        "HOLDFAST_FAILPOINT_SETTLE",
+        "HOLDFAST_TEST_URL",
+        "HOLDFAST_SERVICE_HOST",
+        "OTHER",
+    ],
 )
 def test_variables_of_others_are_left_alone(name):
     assert Settings.load({name: "x"}) == Settings()

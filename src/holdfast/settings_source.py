@@ -18,7 +18,7 @@ from holdfast.settings_option import LOCAL, PREFIX, PRODUCTION, Option
 TOML_NAME = "holdfast.toml"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "HOLDFAST_PG_BIN", "HOLDFAST_PG_USER"})
-OTHER_PREFIXES = ("HOLDFAST_FAILPOINT",)
+OTHER_PREFIXES = ("HOLDFAST_FAILPOINT", "HOLDFAST_TEST_")
 
 # Kubernetes adds these to every container when a service is called "holdfast".
 _SERVICE_LINK = re.compile(r"HOLDFAST_(SERVICE_(HOST|PORT).*|PORT_[0-9]+_(TCP|UDP).*)")

@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import asyncpg
+import msgspec
 import pytest
 
 import holdfast
@@ -118,7 +119,8 @@ def test_an_unknown_part_is_refused(server: EmbeddedServer) -> None:
 
 async def test_a_killed_worker_is_followed_by_one_more_execution(server: EmbeddedServer) -> None:
     async with a_trial(server) as trial:
-        found = await recovery_once(trial, 2, 1.0, 0.3)
+        quick = msgspec.structs.replace(trial.orders(), lease_seconds=1.0, heartbeat_seconds=0.3)
+        found = await recovery_once(trial, 2, quick)
 
     assert (found["recovered"], found["overlaps"], found["extra_executions"]) == (2, 0, 0)
 

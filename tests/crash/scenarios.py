@@ -7,18 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.crash import acts
+from tests.crash.repair import BY_SURVIVOR, Ended, register
+
+from holdfast.core.outcome import Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.settle import settle
-from holdfast.core.outcome import Failed
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 from holdfast.testing.factories import a_failure
-from tests.crash import acts
-from tests.crash.repair import BY_SURVIVOR, Ended, register
 
 ACTION = "shop.charge"
 
@@ -306,7 +307,10 @@ SCENARIOS = [
     Scenario(name="enqueue_bulk", arrange=nothing, judge=judge_bulk, is_repeatable=False, statements_min=9),
     Scenario(name="enqueue_keyed", arrange=nothing, judge=judge_keyed, statements_min=9),
     Scenario(
-        name="enqueue_with_business", arrange=arrange_business, judge=judge_business, is_repeatable=False,
+        name="enqueue_with_business",
+        arrange=arrange_business,
+        judge=judge_business,
+        is_repeatable=False,
         statements_min=9,
     ),
     Scenario(name="exchange_mixed", arrange=arrange_exchange, judge=judge_exchange, statements_min=7),

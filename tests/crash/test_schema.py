@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from tests.crash import acts
+from tests.crash.repair import drain, free_of_victims
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.enqueue import Order, enqueue
@@ -12,8 +14,6 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import AWAY
 from holdfast.store.migrate import known, migrate, schema_version
 from holdfast.testing.crash import Fault, Mode, Stage
-from tests.crash import acts
-from tests.crash.repair import drain, free_of_victims
 
 pytestmark = pytest.mark.crash
 

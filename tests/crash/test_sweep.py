@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-
-from holdfast.store.database import AWAY
-from holdfast.testing.crash import Fault, Mode, Stage
 from tests.crash import acts
 from tests.crash.repair import drain, endings, last_task_id
 from tests.crash.scenarios import ACT_OF, SCENARIOS, Case
+
+from holdfast.store.database import AWAY
+from holdfast.testing.crash import Fault, Mode, Stage
 
 pytestmark = pytest.mark.crash
 

@@ -80,7 +80,5 @@ async def test_a_batch_of_reports_is_refused_one_by_one(engine, dispatcher, cloc
     await dispatcher.reap_once()
     claimer = await dispatcher._claimer("first")
     async with engine.database.session() as session:
-        done = await exchange(
-            session, engine.catalog, claimer, [report_of(lease.claimed, Released())], claims, now=0.0
-        )
+        done = await exchange(session, engine.catalog, claimer, [report_of(lease.claimed, Released())], claims, now=0.0)
     assert [refusal.task_id for refusal in done.settled.refused] == [lease.claimed.task_id]

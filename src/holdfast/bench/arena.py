@@ -36,21 +36,22 @@ class Arena:
 
     async def fresh(self) -> None:
         """Begin with an empty schema, as the raw ceiling does."""
-        session = await asyncpg.connect(self.url)
+        async with self.connection() as connection:
+            await connection.execute("drop schema if exists holdfast cascade")
+        await migrate(Database(self.url))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A connection of its own, outside what is measured."""
+        connection = await asyncpg.connect(self.url)
         try:
-            await session.execute("drop schema if exists holdfast cascade")
+            yield connection
         finally:
-            await session.close()
-        database = Database(self.url)
-        await migrate(database)
+            await connection.close()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        """Ask on a connection of its own, outside what is measured."""
-        session = await asyncpg.connect(self.url)
-        try:
-            return list(await session.fetch(statement, *arguments))
-        finally:
-            await session.close()
+        async with self.connection() as connection:
+            return list(await connection.fetch(statement, *arguments))
 
     async def fetchval(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.bench.app import other
 from holdfast.bench.drain import Drained, drain_once, fill, none_runs, pause, resume, tidy
 from holdfast.bench.trial import Trial
 from holdfast.bench.waiting import until
@@ -27,7 +28,7 @@ async def measure_backlog(trial: Trial) -> dict[str, Any]:
     trial.say(f"backlog: {tasks:,} tasks alone")
     alone = [await drain_once(trial, tasks)]
     trial.say(f"backlog: {tasks:,} tasks beside {backlog:,} of another lane")
-    beside = await drain_once(trial, tasks, before=lambda client: _fill_other(trial, client, backlog))
+    beside = await drain_once(trial, tasks, before=lambda client: _fill_other(client, backlog))
     trial.say(f"backlog: {tasks:,} tasks of {backlog:,} in one lane")
     within = await _drain_part(trial, tasks, backlog)
     if not trial.is_quick:
@@ -50,9 +51,8 @@ def _wrong(drains: list[Drained]) -> dict[str, int]:
     return {"doubles": sum(one.doubles for one in drains), "losses": sum(one.losses for one in drains)}
 
 
-async def _fill_other(trial: Trial, client: Client, backlog: int) -> None:
+async def _fill_other(client: Client, backlog: int) -> None:
     """Tasks that no worker here serves."""
-    other = trial.actions.other
     for start in range(0, backlog, CHUNK):
         await client.enqueue_many(other, [{"i": 0}] * min(CHUNK, backlog - start))
 
@@ -62,14 +62,13 @@ async def _drain_part(trial: Trial, tasks: int, backlog: int) -> float:
     await trial.arena.fresh()
     trial.marks.clear()
     async with trial.client() as client:
-        await fill(trial, client, tasks + backlog, chunk=CHUNK)
+        await fill(client, tasks + backlog, chunk=CHUNK)
         await pause(client)
         await tidy(trial)
-        async with trial.workers():
+        async with trial.workers(), trial.arena.connection() as connection:
             began_at = await resume(client)
             if not await until(lambda: not trial.marks.missing(tasks), seconds_max=DRAIN_SECONDS_MAX):
                 raise Unavailable("A drain from a long queue did not end.", code="bench_stuck")
             await pause(client)
-            await none_runs(trial)
-            seconds = trial.marks.settled_at() - began_at
+            seconds = await none_runs(connection) - began_at
     return float(await trial.arena.fetchval(_SETTLED)) / seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.bench.cpu import resident_bytes
+from holdfast.bench.cpu import children_of, resident_bytes
 from holdfast.bench.drain import all_settled, fill
 from holdfast.bench.trial import Trial
 
@@ -40,12 +40,13 @@ async def measure_churn(trial: Trial) -> dict[str, Any]:
     memory: list[list[int]] = []
     live: list[int] = []
     async with trial.client() as client, trial.workers() as workers:
+        pids = [pid for worker in workers for pid in children_of(worker.pid)]
         for turn in range(1, turns + 1):
             trial.say(f"churn, turn {turn} of {turns}")
             trial.marks.clear()
-            await fill(trial, client, trial.tasks)
+            await fill(client, trial.tasks)
             await all_settled(trial, trial.tasks)
-            memory.append([held for worker in workers if (held := resident_bytes(worker.pid)) is not None])
+            memory.append([held for pid in pids if (held := resident_bytes(pid)) is not None])
             live.append(int(await trial.arena.fetchval(_LIVE)))
         await asyncio.sleep(0 if trial.is_quick else VACUUM_SECONDS)
         live.append(int(await trial.arena.fetchval(_LIVE)))

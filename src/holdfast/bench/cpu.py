@@ -24,6 +24,19 @@ def of_processes(pids: Iterable[int]) -> dict[int, float]:
     return found
 
 
+def children_of(pid: int) -> list[int]:
+    """Processes started by this one; none where they cannot be seen."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found.append(int(folder.name))
+    return found
+
+
 def resident_bytes(pid: int) -> int | None:
     """Memory a process holds now."""
     try:

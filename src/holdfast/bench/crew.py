@@ -1,27 +1,30 @@
-"""A crew: the processes of one measurement, started, waited for until ready, and ended with it.
+"""A crew: helper processes of one measurement, started together and ended with it.
 
-A member leaves by itself when its stdin closes, so none survives the benchmark, however that ends.
+A member takes its orders as one line on stdin and leaves by itself when stdin closes, so none survives the benchmark,
+however that ends. Orders hold a database URL; arguments would show it to every user of the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 
 from holdfast.errors import Unavailable
 
-READY_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 15.0
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS = 0.5
-"""After `ready`, everybody opens the last connections; the clock starts after that."""
+"""After it is ready, everybody opens the last connections; the clock starts after that."""
 
 
 class Member:
-    """A running helper process that speaks lines: it says when it is ready, and answers what it is asked."""
+    """A running helper process that speaks in lines."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -43,22 +46,15 @@ class Member:
             raise Unavailable(f"A benchmark process said nothing for {seconds_max:g} s.", code="bench_silent") from None
         if not line:
             await self._process.wait()
-            raise Unavailable(
-                f"A benchmark process ended with code {self._process.returncode}.",
-                code="bench_process_failed",
-                advice="Its own words are above.",
-            )
+            raise ended(self._process.returncode)
         return line.decode().strip()
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
 
-    def kill(self) -> None:
-        self._process.kill()
-
-    async def gone(self) -> None:
-        await self._process.wait()
+    async def gone(self) -> int:
+        return await self._process.wait()
 
     async def stop(self) -> None:
         """Let it leave by itself, else end it."""
@@ -73,29 +69,40 @@ class Member:
             await self._process.wait()
 
 
-async def begin(module: str, orders: msgspec.Struct) -> Member:
-    """Start `python -m module ORDERS`."""
+async def launch(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    log: int | None = None,
+) -> Member:
+    """Start a helper process; what it says beside its lines goes to our stderr, or to `log`."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        msgspec.json.encode(orders).decode(),
+        *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=log,
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
     )
     return Member(process)
 
 
 @asynccontextmanager
 async def crew(module: str, orders: Sequence[msgspec.Struct]) -> AsyncIterator[list[Member]]:
-    """Start one process per order; the block runs when all are ready."""
+    """Start one `python -m module` per order."""
     members: list[Member] = []
     try:
         for one in orders:
-            members += [await begin(module, one)]
-        for member in members:
-            await member.line(READY_SECONDS_MAX)
-        await asyncio.sleep(SETTLE_SECONDS)
+            member = await launch([sys.executable, "-m", module])
+            members.append(member)
+            member.say(msgspec.json.encode(one).decode())
         yield members
     finally:
         await asyncio.gather(*(member.stop() for member in members))
+
+
+def ended(code: int | None) -> Unavailable:
+    return Unavailable(
+        f"A benchmark process ended with code {code}.", code="bench_process_failed", advice="Its own words are above."
+    )

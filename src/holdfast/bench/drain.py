@@ -13,30 +13,23 @@ from typing import Any
 
 import msgspec
 
-from holdfast.bench.actions import QUEUE
-from holdfast.bench.cpu import cores_used, cpu_seconds
+from holdfast.bench.app import QUEUE, hit
+from holdfast.bench.cpu import children_of, cores_used, cpu_seconds
 from holdfast.bench.raw import BATCHES, raw_drain_per_s
 from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
 from holdfast.bench.verified import violations
 from holdfast.client.client import Client
+from holdfast.dispatcher import queues
 from holdfast.errors import Unavailable
+from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 CHUNK = 1_000
 SILENCE_SECONDS_MAX = 60.0
+RUN_LOOK_SECONDS, SETTLE_LOOK_SECONDS = 0.005, 0.001
 
-_PAUSE = """
-update holdfast.queue
-set paused_at = statement_timestamp(), paused_by = 'bench'
-where name = $1
-"""
-_RESUME = """
-update holdfast.queue
-set paused_at = null, paused_by = null
-where name = $1
-"""
-_LEFT = "select count(*) from holdfast.live t join holdfast.lane l using (lane_id) where l.action = $1"
-_RUNNING = "select count(*) from holdfast.live where state = 'r'"
+_RUNS = "select exists (select from holdfast.live where state = 'r')"
+_LEFT = "select count(*) from holdfast.live t join holdfast.lane l on l.lane_id = t.lane_id where l.action = $1"
 _TIDY = ("vacuum analyze holdfast.live", "vacuum analyze holdfast.body", "analyze holdfast.lane")
 
 
@@ -97,15 +90,14 @@ async def drain_once(trial: Trial, tasks: int, *, before: Callable[[Client], Awa
     async with trial.client() as client:
         if before is not None:
             await before(client)
-        await fill(trial, client, tasks)
+        await fill(client, tasks)
         await pause(client)
         await tidy(trial)
         async with trial.workers() as workers:
-            pids = [worker.pid for worker in workers]
+            pids = [pid for worker in workers for pid in children_of(worker.pid)]
             used = await cpu_seconds(trial.arena, pids)
             began_at = await resume(client)
-            await all_settled(trial, tasks)
-            seconds = trial.marks.settled_at() - began_at
+            seconds = await all_settled(trial, tasks) - began_at
             cores = cores_used(used, await cpu_seconds(trial.arena, pids), seconds)
     return Drained(
         tasks=tasks,
@@ -118,9 +110,8 @@ async def drain_once(trial: Trial, tasks: int, *, before: Callable[[Client], Awa
     )
 
 
-async def fill(trial: Trial, client: Client, tasks: int, *, chunk: int = CHUNK) -> None:
+async def fill(client: Client, tasks: int, *, chunk: int = CHUNK) -> None:
     """Hand in `tasks` tasks, `chunk` a call."""
-    hit = trial.actions.hit
     for start in range(0, tasks, chunk):
         await client.enqueue_many(hit, [{"i": i} for i in range(start, min(start + chunk, tasks))])
 
@@ -132,34 +123,40 @@ async def tidy(trial: Trial) -> None:
 
 
 async def pause(client: Client) -> None:
-    await client.engine.database.fetch(_PAUSE, QUEUE)
+    await queues.pause(client.engine, DEFAULT_TENANT_ID, QUEUE, actor="bench", reason="measuring")
 
 
 async def resume(client: Client) -> float:
     """Open the gate and wake the workers; answers when that began."""
     began_at = time.monotonic()
-    await client.engine.database.fetch(_RESUME, QUEUE)
-    await client.wake()
+    await queues.resume(client.engine, DEFAULT_TENANT_ID, QUEUE, actor="bench", reason="measuring")
     return began_at
 
 
-async def none_runs(trial: Trial) -> None:
-    """Wait until every claimed task is settled; the queue must be paused or empty."""
-    running = 1
-    while running:
-        await asyncio.sleep(0.02)
-        running = await trial.arena.fetchval(_RUNNING)
+async def all_settled(trial: Trial, tasks: int) -> float:
+    """Wait until all ran and the last result is committed; answers when. Gives up when nothing moves any more."""
+    async with trial.arena.connection() as connection:
+        moved_at, last = time.monotonic(), tasks
+        while missing := trial.marks.missing(tasks):
+            if missing != last:
+                moved_at, last = time.monotonic(), missing
+            if time.monotonic() - moved_at > SILENCE_SECONDS_MAX:
+                raise _stuck(missing, tasks)
+            await asyncio.sleep(RUN_LOOK_SECONDS)
+        settled_at = await none_runs(connection)
+        if left := await connection.fetchval(_LEFT, hit.name):
+            raise _stuck(left, tasks)
+    return settled_at
 
 
-async def all_settled(trial: Trial, tasks: int) -> None:
-    """Wait until all ran and none is left in the live table; give up when nothing moves any more."""
-    moved_at, last = time.monotonic(), tasks
-    while (missing := trial.marks.missing(tasks)) or await trial.arena.fetchval(_LEFT, "bench.hit"):
-        if missing != last:
-            moved_at, last = time.monotonic(), missing
-        if time.monotonic() - moved_at > SILENCE_SECONDS_MAX:
-            raise Unavailable(
-                f"{missing} of {tasks} tasks did not run, and nothing moved for {SILENCE_SECONDS_MAX:g} s.",
-                code="bench_stuck",
-            )
-        await asyncio.sleep(0.02)
+async def none_runs(connection: Any) -> float:
+    """Wait until every claimed task is settled; answers when. The queue must be paused or empty."""
+    runs = await connection.fetchval(_RUNS)
+    while runs:
+        await asyncio.sleep(SETTLE_LOOK_SECONDS)
+        runs = await connection.fetchval(_RUNS)
+    return time.monotonic()
+
+
+def _stuck(left: int, tasks: int) -> Unavailable:
+    return Unavailable(f"{left} of {tasks} tasks were not completed, and nothing moves.", code="bench_stuck")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from holdfast.bench.app import hit
 from holdfast.bench.drain import CHUNK, fill
 from holdfast.bench.raw import raw_enqueue_per_s
 from holdfast.bench.spread import spread
@@ -47,16 +48,15 @@ async def bulk_per_s(trial: Trial, tasks: int) -> float:
     """Tasks accepted per second in calls of a thousand, one call after the other."""
     await trial.arena.fresh()
     async with trial.client() as client:
-        await fill(trial, client, 1)
+        await fill(client, 1)
         began_at = time.monotonic()
-        await fill(trial, client, tasks)
+        await fill(client, tasks)
         return tasks / (time.monotonic() - began_at)
 
 
 async def single_per_s(trial: Trial, tasks: int) -> float:
     """Tasks accepted per second, one call after the other."""
     await trial.arena.fresh()
-    hit = trial.actions.hit
     async with trial.client() as client:
         await client.enqueue(hit, i=0)
         began_at = time.monotonic()

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast.bench.cpu import BACKENDS, WORKERS, cores_used, cpu_seconds
+from holdfast.bench.cpu import BACKENDS, WORKERS, children_of, cores_used, cpu_seconds
 from holdfast.bench.trial import Trial
 
 WORKER_COUNT = 10
@@ -18,8 +18,8 @@ async def measure_idle(trial: Trial) -> dict[str, Any]:
     seconds = SECONDS_QUICK if trial.is_quick else SECONDS
     trial.say(f"idle, {WORKER_COUNT} workers for {seconds:g} s")
     await trial.arena.fresh()
-    async with trial.workers(WORKER_COUNT) as workers:
-        pids = [worker.pid for worker in workers]
+    async with trial.workers(trial.many_workers(WORKER_COUNT)) as workers:
+        pids = [pid for worker in workers for pid in children_of(worker.pid)]
         await asyncio.sleep(2.0)
         before, began_at = await cpu_seconds(trial.arena, pids), time.monotonic()
         await asyncio.sleep(seconds)

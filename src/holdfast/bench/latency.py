@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+from holdfast.bench.app import hit
 from holdfast.bench.spread import percentile
 from holdfast.bench.trial import Trial
 from holdfast.bench.waiting import until
@@ -30,8 +31,7 @@ async def latency_once(trial: Trial, workers: int) -> dict[str, Any]:
     tasks = min(trial.tasks, TASKS_QUICK if trial.is_quick else TASKS)
     await trial.arena.fresh()
     trial.marks.clear()
-    hit = trial.actions.hit
-    async with trial.client() as client, trial.workers(workers):
+    async with trial.client() as client, trial.workers(trial.many_workers(workers)):
         await client.enqueue(hit, i=tasks)  # the first one also interns names and opens connections
         await asyncio.sleep(0.5)
         began_at = time.monotonic()

@@ -1,8 +1,10 @@
 """Marks: what really ran, counted outside the database, in a file that all processes map.
 
-One count byte, one start time and one send time per task, and one last-settle time per worker process. Times are
-the machine's monotonic clock. Two processes that mark the same task at the same instant may count once: a double
-execution is then seen by the database's own checks instead.
+One count byte, one start time and one note (when it was sent, or who holds it) per task. Times are the machine's
+monotonic clock. Two processes that mark the same task at the same instant may count once: such a double execution is
+left to the database's own checks.
+
+Standard library only: drivers of other engines load this file too.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MEMBERS_MAX = 64
 _TIME = struct.Struct("<d")
+_PIDS = struct.Struct("<ii")
 
 
 class Marks:
@@ -26,7 +28,7 @@ class Marks:
     def __init__(self, path: Path, capacity: int) -> None:
         self.path = path
         self.capacity = capacity
-        size = MEMBERS_MAX * 8 + capacity * 17
+        size = capacity * 17
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if os.fstat(descriptor).st_size < size:
@@ -34,46 +36,50 @@ class Marks:
             self._map = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
-        self._counts = MEMBERS_MAX * 8
-        self._starts = self._counts + capacity
-        self._sends = self._starts + capacity * 8
+        self._starts = capacity
+        self._notes = capacity * 9
 
     def hit(self, i: int) -> int:
         """Mark an execution of task `i` and say how many there were before."""
         _TIME.pack_into(self._map, self._starts + 8 * i, time.monotonic())
-        before = self._map[self._counts + i]
-        self._map[self._counts + i] = min(before + 1, 255)
+        before = self._map[i]
+        self._map[i] = min(before + 1, 255)
         return before
 
     def send(self, i: int) -> None:
-        """Mark that task `i` is about to be handed in."""
-        _TIME.pack_into(self._map, self._sends + 8 * i, time.monotonic())
+        """Note that task `i` is about to be handed in."""
+        _TIME.pack_into(self._map, self._notes + 8 * i, time.monotonic())
 
-    def settle(self, member: int) -> None:
-        """Mark that a worker process has just committed results."""
-        _TIME.pack_into(self._map, 8 * member, time.monotonic())
+    def hold(self, i: int) -> None:
+        """Note which process runs task `i`, and whose child that is."""
+        _PIDS.pack_into(self._map, self._notes + 8 * i, os.getpid(), os.getppid())
 
     def count(self, i: int) -> int:
-        return self._map[self._counts + i]
+        return self._map[i]
 
     def started_at(self, i: int) -> float:
         return float(_TIME.unpack_from(self._map, self._starts + 8 * i)[0])
 
     def sent_at(self, i: int) -> float:
-        return float(_TIME.unpack_from(self._map, self._sends + 8 * i)[0])
+        return float(_TIME.unpack_from(self._map, self._notes + 8 * i)[0])
 
-    def settled_at(self) -> float:
-        """When the last result of any worker process was committed."""
-        return max(float(_TIME.unpack_from(self._map, 8 * member)[0]) for member in range(MEMBERS_MAX))
+    def holder(self, i: int) -> tuple[int, int]:
+        """The process that last ran task `i`, and its parent."""
+        pid, parent = _PIDS.unpack_from(self._map, self._notes + 8 * i)
+        return int(pid), int(parent)
 
     def missing(self, tasks: int) -> int:
         """How many of the first `tasks` did not run."""
-        return self._map[self._counts : self._counts + tasks].count(0)
+        return self._map[:tasks].count(0)
 
     def doubles(self, tasks: int) -> int:
         """How many executions of the first `tasks` were one too many."""
-        counts = self._map[self._counts : self._counts + tasks]
+        counts = self._map[:tasks]
         return sum(counts) - (tasks - counts.count(0))
+
+    def first_started_at(self, tasks: int) -> float:
+        """When the first of the first `tasks` started; 0 if none did."""
+        return min((self.started_at(i) for i in range(tasks) if self._map[i]), default=0.0)
 
     def clear(self) -> None:
         self._map[:] = bytes(len(self._map))

@@ -1,6 +1,6 @@
 """The raw ceiling: two processes with one connection each complete a batch and claim the next in one transaction.
 
-Run as `python -m holdfast.bench.raw JSON` it is one of those processes.
+Run as `python -m holdfast.bench.raw` it is one of those processes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from holdfast.bench import raw_sql
-from holdfast.bench.crew import crew
+from holdfast.bench.crew import READY_SECONDS_MAX, SETTLE_SECONDS, crew
 from holdfast.bench.running import run
 from holdfast.errors import Unavailable
 
@@ -41,6 +41,9 @@ async def raw_drain_per_s(url: str, tasks: int, *, batch: int, processes: int) -
     await _prepare(url, tasks)
     orders = [Orders(url=url, batch=batch, number=number) for number in range(1, processes + 1)]
     async with crew("holdfast.bench.raw", orders) as members:
+        for member in members:
+            await member.line(READY_SECONDS_MAX)
+        await asyncio.sleep(SETTLE_SECONDS)
         began_at = time.monotonic()
         for member in members:
             member.say("go")
@@ -99,4 +102,4 @@ async def drain(orders: Orders) -> None:
 
 
 if __name__ == "__main__":
-    run(drain(msgspec.json.decode(sys.argv[1], type=Orders)))
+    run(drain(msgspec.json.decode(sys.stdin.readline(), type=Orders)))

@@ -53,9 +53,9 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     ]
     wrong += results.get("drain", {}).get("violations", [])
     recovery = results.get("recovery_s", {})
-    for name, one in (("default", recovery), ("tuned", recovery.get("tuned", {}))):
+    for name, one in (("default lease", recovery), *((name, recovery.get(name)) for name in ("tuned", "supervised"))):
         if one and (one["overlaps"] or one["extra_executions"]):
-            wrong.append(f"recovery ({name} lease): executions overlapped or repeated")
+            wrong.append(f"recovery, {name}: executions overlapped or repeated")
         if one and one["recovered"] < one["kills"]:
-            wrong.append(f"recovery ({name} lease): {one['kills'] - one['recovered']} tasks were not run again")
+            wrong.append(f"recovery, {name}: {one['kills'] - one['recovered']} tasks were not run again")
     return wrong

@@ -104,6 +104,13 @@ TARGETS = (
         detail="lease {recovery_s.tuned.lease_seconds} s, worst of {recovery_s.tuned.kills} kills",
     ),
     Target(
+        name="recovery, supervised",
+        path="recovery_s.supervised.max",
+        limit=2,
+        unit="s",
+        detail="only the process dies, worst of {recovery_s.supervised.kills} kills",
+    ),
+    Target(
         name="backlog",
         path="backlog.ratio",
         limit=0.80,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.bench.actions import BenchActions, bench_actions
+from holdfast.bench.app import app
 from holdfast.bench.arena import Arena
-from holdfast.bench.crew import Member, crew
+from holdfast.bench.crew import READY_SECONDS_MAX, SETTLE_SECONDS, Member, crew, ended
 from holdfast.bench.marks import Marks
-from holdfast.bench.member import LOOPS, WORKER, Orders
+from holdfast.bench.member import Orders
+from holdfast.bench.waiting import LOOK_SECONDS
 from holdfast.client.client import Client
+from holdfast.errors import Unavailable
 from holdfast.settings import Settings
+
+_PRESENT = "select count(*) from holdfast.worker where state = 'active'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,39 +36,46 @@ class Trial:
     is_full: bool
     say: Callable[[str], None]
 
-    @property
-    def actions(self) -> BenchActions:
-        return bench_actions(Settings(url=self.arena.url), self.marks)
-
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
         """The public client, as a user would open it."""
-        async with self.actions.app.client() as client:
+        app.configure(Settings(url=self.arena.url))
+        async with app.client() as client:
             yield client
 
     @asynccontextmanager
-    async def workers(
-        self, count: int | None = None, *, lease_seconds: float | None = None, heartbeat_seconds: float | None = None
-    ) -> AsyncIterator[list[Member]]:
-        """Worker processes, with the repair loops in a process beside them; the block runs when all are connected."""
-        worker = self.orders(lease_seconds=lease_seconds, heartbeat_seconds=heartbeat_seconds)
-        numbers = range(self.processes if count is None else count)
-        orders = [_as(worker, WORKER, number) for number in numbers]
-        async with crew("holdfast.bench.member", [*orders, _as(worker, LOOPS, 0)]) as members:
-            yield members[:-1]
+    async def workers(self, orders: Sequence[Orders] | None = None) -> AsyncIterator[list[Member]]:
+        """Workers under their parents; the block runs when all are registered and had time to connect."""
+        orders = [self.orders()] if orders is None else orders
+        expected = await self.arena.fetchval(_PRESENT) + sum(one.processes for one in orders)
+        async with crew("holdfast.bench.member", orders) as members:
+            await self._until_present(expected, members)
+            await asyncio.sleep(SETTLE_SECONDS)
+            yield members
 
-    def orders(self, *, lease_seconds: float | None = None, heartbeat_seconds: float | None = None) -> Orders:
+    def orders(self) -> Orders:
+        """Workers as this run was told to have, with everything else at its default."""
         defaults = Settings().worker
         return Orders(
-            role=WORKER,
             url=self.arena.url,
             marks=str(self.marks.path),
             capacity=self.marks.capacity,
+            processes=self.processes,
             slots=self.slots,
-            lease_seconds=lease_seconds or defaults.lease_seconds,
-            heartbeat_seconds=heartbeat_seconds or defaults.heartbeat_seconds,
+            lease_seconds=defaults.lease_seconds,
+            heartbeat_seconds=defaults.heartbeat_seconds,
+            has_loops=True,
         )
 
+    def many_workers(self, processes: int) -> list[Orders]:
+        return [msgspec.structs.replace(self.orders(), processes=processes)]
 
-def _as(orders: Orders, role: str, number: int) -> Orders:
-    return msgspec.structs.replace(orders, role=role, number=number)
+    async def _until_present(self, expected: int, members: Sequence[Member]) -> None:
+        async with self.arena.connection() as connection:
+            for _ in range(int(READY_SECONDS_MAX / LOOK_SECONDS)):
+                if await connection.fetchval(_PRESENT) >= expected:
+                    return
+                if not all(member.is_alive for member in members):
+                    raise ended(None)
+                await asyncio.sleep(LOOK_SECONDS)
+        raise Unavailable("The workers of the benchmark did not start.", code="bench_stuck")

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from holdfast.bench.arena import Arena
-
-_DOUBLES = """
-select count(*)
-from (
-  select task_id
-  from holdfast.attempt
-  where state = 'c'
-  group by task_id
-  having count(*) > 1
-) as twice
-"""
+from holdfast.dispatcher.verify import verify
+from holdfast.store.database import Database
 
 
 async def violations(arena: Arena) -> list[str]:
     """What breaks an invariant; nothing, if all is well."""
-    doubles = await arena.fetchval(_DOUBLES)
-    return [f"{doubles} tasks completed more than once"] if doubles else []
+    database = await Database(arena.url).open()
+    try:
+        return [str(violation) for violation in (await verify(database)).violations]
+    finally:
+        await database.close()

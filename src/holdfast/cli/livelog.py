@@ -1,4 +1,4 @@
-"""A readable log of what happens to tasks, written while everything runs: one line each, or a count when there are many.
+"""A readable log of what happens to tasks, while everything runs: a line for each, or counts when there are many.
 
 Follows the recorded events in a thread of its own. A database that is away for a moment costs nothing but the pause.
 """
@@ -6,6 +6,7 @@ Follows the recorded events in a thread of its own. A database that is away for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from datetime import datetime
@@ -66,10 +67,8 @@ class LiveLog:
             self._ready.set()
             try:
                 while True:
-                    try:
+                    with contextlib.suppress(*AWAY):
                         cursor = await self._step(database, cursor)
-                    except AWAY:
-                        pass
                     await asyncio.sleep(LOOK_SECONDS)
             except asyncio.CancelledError:
                 await self._step(database, cursor)

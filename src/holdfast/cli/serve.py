@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -96,7 +96,7 @@ async def run_loops(place: Place, settings: Settings) -> int:
         is_broken = loops.done()
         for task in (loops, asked):
             task.cancel()
-        ended: list[Any] = await asyncio.gather(loops, return_exceptions=True)
+        ended = await asyncio.gather(loops, return_exceptions=True)
         if is_broken:
             logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
     return FAILED if is_broken else OK

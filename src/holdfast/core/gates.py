@@ -28,7 +28,8 @@ class Gate:
 
 def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     """Every condition between a queued task and its next attempt; the first one not met is the reason."""
-    return (_gate_pause(facts), _gate_worker(facts), _gate_limit(facts), _gate_rate(facts), _gate_slots(facts))
+    gates = (_gate_pause(facts), _gate_worker(facts), _gate_limit(facts), _gate_rate(facts))
+    return (*gates, _gate_slots(facts)) if facts.crew.able else gates
 
 
 def _gate_pause(facts: TaskFacts) -> Gate:

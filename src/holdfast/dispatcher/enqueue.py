@@ -65,11 +65,6 @@ async def enqueue(
     return Accepted(task_ids=[row[0] for row in rows], lane_id=lane_id)
 
 
-async def intern(catalog: Catalog, order: Order) -> None:
-    """Make an order's names known, before a transaction is begun: it needs a session of its own."""
-    await _columns(catalog, order)
-
-
 async def enqueue_batches(catalog: Catalog, order: Order, batches: Iterable[list[bytes]], session: Session) -> Accepted:
     """Accept batch after batch in the transaction open on `session`: the next is made while the last is stored."""
     lane_id, columns = await _columns(catalog, order)

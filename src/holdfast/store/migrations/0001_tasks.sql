@@ -31,6 +31,18 @@ create table holdfast.queue (
   check ((paused_at is null) = (paused_by is null))
 );
 
+-- How many starts a queue's bucket holds now: it fills at starts_per_second and never beyond one second's worth.
+create function holdfast.starts_now(q holdfast.queue) returns double precision
+  language sql stable
+  return case
+    when q.starts_per_second is null then null
+    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
+    else least(
+      greatest(q.starts_per_second, 1),
+      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
+    )
+  end;
+
 -- Immutable, interned: what a task may cost. The live row names one, so a reaper needs no user code.
 create table holdfast.policy (
   policy_id int generated always as identity primary key,
@@ -355,7 +367,7 @@ declare
   body bytea := convert_to(input::text, 'utf8');
   digest bytea := sha256(convert_to(enqueue.action || E'\n' || input::text, 'utf8'));
   due timestamptz := case when delay > interval '0' then holdfast.instant() + delay end;
-  in_queue text := enqueue.queue;
+  in_queue text;
   in_policy int;
   in_lane int;
   rules holdfast.policy;
@@ -391,7 +403,7 @@ begin
     end if;
   end if;
 
-  select coalesce(in_queue, a.queue), a.policy_id into in_queue, in_policy
+  select a.queue, a.policy_id into in_queue, in_policy
   from holdfast.action a
   where a.tenant_id = in_tenant and a.name = enqueue.action;
   if in_policy is null then
@@ -401,7 +413,7 @@ begin
     select p.policy_id into in_policy from holdfast.policy p where p.tenant_id = in_tenant and p.digest = '\x';
   end if;
   select * into rules from holdfast.policy p where p.policy_id = in_policy;
-  in_queue := coalesce(in_queue, 'default');
+  in_queue := coalesce(enqueue.queue, in_queue, 'default');
   insert into holdfast.queue (tenant_id, name) values (in_tenant, in_queue) on conflict do nothing;
   insert into holdfast.lane (tenant_id, queue_id, action)
   select in_tenant, q.queue_id, enqueue.action

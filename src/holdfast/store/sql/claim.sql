@@ -143,7 +143,8 @@ from unnest($1::int[]) as q (queue_id);
 
 -- name: rooms
 -- How many tasks limited queues may start now. Counted from leased rows under `lock_limits`: nothing to leak. A bucket of
--- starts holds one second's worth, at least one, and begins full.
+-- starts holds one second's worth, at least one, and begins full. Mind that `greatest` passes over nulls: what is not
+-- limited, or never counted, is told apart first.
 select q.queue_id,
   q.max_running - (
     select count(*)::int
@@ -151,27 +152,14 @@ select q.queue_id,
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) as running_room,
-  floor(case
-    when q.starts_per_second is null then null
-    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
-    else least(
-      greatest(q.starts_per_second, 1),
-      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
-    )
-  end)::int as starts_room
+  floor(holdfast.starts_now(q))::int as starts_room
 from holdfast.queue q
 where q.queue_id = any($1::int[]);
 
 -- name: spend_starts
 -- Take tokens from the starts-per-second buckets of queues, under `lock_limits`.
 update holdfast.queue q
-set starts_left = greatest(0, case
-    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
-    else least(
-      greatest(q.starts_per_second, 1),
-      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
-    )
-  end - s.started),
+set starts_left = greatest(0, holdfast.starts_now(q) - s.started),
   starts_counted_at = greatest(q.starts_counted_at, holdfast.instant())
 from unnest($1::int[], $2::int[]) as s (queue_id, started)
 where q.queue_id = s.queue_id and q.queue_id = any($1::int[]) and q.starts_per_second is not null;

@@ -75,14 +75,7 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) end as running,
-  floor(case
-    when q.starts_per_second is null then null
-    when q.starts_counted_at is null then greatest(q.starts_per_second, 1)
-    else least(
-      greatest(q.starts_per_second, 1),
-      q.starts_left + q.starts_per_second * greatest(0, extract(epoch from holdfast.instant() - q.starts_counted_at))
-    )
-  end)::int as starts_room,
+  floor(holdfast.starts_now(q))::int as starts_room,
   (select count(*) from crew where is_live and is_serving) as able,
   (select coalesce(sum(slots), 0) from crew where is_live and is_serving) as slots,
   (select coalesce(sum(running), 0)::bigint from crew where is_live and is_serving) as busy,

@@ -256,3 +256,12 @@ select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.
   (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
 from holdfast.worker w
 where w.worker_id = $1;
+
+-- name: pulse
+-- Two counters whose growth tells the rates: ids drawn, and attempts finished as the server's statistics know them.
+select (select last_value from holdfast.task_id) % 10000000000 as enqueued,
+  (
+    select coalesce(sum(n_tup_ins), 0)::bigint
+    from pg_stat_user_tables
+    where schemaname = 'holdfast' and relname like 'attempt\_%'
+  ) as finished;

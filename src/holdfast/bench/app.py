@@ -1,0 +1,44 @@
+"""The app under measurement: its actions only leave a mark. Workers load it as `holdfast.bench.app:app`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import cache
+from pathlib import Path
+
+from holdfast.app import App
+from holdfast.bench.marks import Marks
+
+REF = "holdfast.bench.app:app"
+MARKS_VARIABLE, CAPACITY_VARIABLE = "BENCH_MARKS", "BENCH_CAPACITY"
+QUEUE, OTHER_QUEUE = "bench", "bench_other"
+HANG_SECONDS = 3600.0
+
+app = App("bench")
+
+
+@cache
+def _marks() -> Marks:
+    return Marks(Path(os.environ[MARKS_VARIABLE]), int(os.environ[CAPACITY_VARIABLE]))
+
+
+@app.action(queue=QUEUE)
+async def hit(i: int) -> None:
+    """Leave a mark."""
+    _marks().hit(i)
+
+
+@app.action(queue=QUEUE)
+async def hang(i: int) -> None:
+    """Leave a mark and, the first time, never return."""
+    marks = _marks()
+    marks.hold(i)
+    if marks.hit(i) == 0:
+        await asyncio.sleep(HANG_SECONDS)
+
+
+@app.action(queue=OTHER_QUEUE)
+async def other(i: int) -> None:
+    """Stand in a queue that no worker of the benchmark serves."""
+    _marks().hit(i)

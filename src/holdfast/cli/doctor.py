@@ -1,0 +1,79 @@
+"""`holdfast doctor`: is this machine and this database fit, and does work flow? Each finding comes with a fix."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.shell import FAILED, OK, Shell, the_shell
+from holdfast.cli.show import emit_json
+from holdfast.cli.tree import Command
+from holdfast.cli.words import one_line
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.dispatcher.checkup import Finding
+
+_MARKS = {"ok": ("✓", "cyan"), "warning": ("◔", "yellow"), "failed": ("✕", "red")}
+
+
+@click.command(cls=Command)
+def doctor() -> None:
+    """Check this machine and the database, with a fix for each finding.
+
+    Exits 1 if something is broken; warnings do not count.
+    """
+    shell = the_shell()
+    findings = shell.run(_examine(shell))
+    is_broken = any(one.level == "failed" for one in findings)
+    if shell.is_json:
+        emit_json(findings)
+    else:
+        _print(shell, findings)
+    raise SystemExit(FAILED if is_broken else OK)
+
+
+async def _examine(shell: Shell) -> list[Finding]:
+    from holdfast.dispatcher.checkup import Finding, Level, check_up, finding
+    from holdfast.place import find_place
+    from holdfast.store.database import Database, without_password
+
+    is_new = sys.version_info >= (3, 11)
+    found = [finding("python", is_new, platform.python_version(), "Use Python 3.11 or newer.", otherwise=Level.FAILED)]
+    try:
+        settings = shell.settings()
+        found.append(Finding(name="settings", level=Level.OK, detail=f"environment {settings.env}"))
+        place = await asyncio.to_thread(find_place, settings)
+    except HoldfastError as error:
+        return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
+    try:
+        database = await Database(place.url, sessions_max=1).open()
+    except HoldfastError as error:
+        place.close()
+        return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
+    try:
+        kind = " (embedded)" if place.is_embedded else ""
+        found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
+        return [*found, *await check_up(database, now=datetime.now(UTC))]
+    finally:
+        await database.close()
+        place.close()
+
+
+def _print(shell: Shell, findings: list[Finding]) -> None:
+    if not shell.is_table:
+        for one in findings:
+            click.echo("\t".join((one.level, one.name, one_line(one.detail), one_line(one.fix))))
+        return
+    width = max(len(one.name) for one in findings)
+    for one in findings:
+        mark, colour = _MARKS[one.level]
+        line = f"{click.style(mark, fg=colour)} {one.name:<{width}}  {one_line(one.detail)}"
+        click.echo(line, color=shell.has_colour())
+        if one.fix:
+            click.echo(f"  {'':<{width}}  → {one_line(one.fix)}")

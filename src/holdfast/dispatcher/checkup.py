@@ -1,0 +1,209 @@
+"""Check up: whether a database is fit for this engine and whether work flows, each finding with its fix. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import asyncpg
+
+from holdfast.core.duration import human
+from holdfast.store.database import MINIMUM_VERSION, Database
+from holdfast.store.migrate import known, schema_version
+from holdfast.store.statements import sql
+
+_SERVER = sql("checkup_server")
+_RIGHTS = sql("checkup_rights")
+_WORK = sql("checkup_work")
+
+CLOCK_SECONDS_MAX = 1.0
+TRANSACTION_SECONDS_MAX = 300.0
+WAIT_SECONDS_MAX = 60.0
+REPAIR_SECONDS_MAX = 10.0
+NOTIFY_USAGE_MAX = 0.1
+CONNECTION_SHARE_MAX = 0.9
+BLOAT_BYTES_MIN = 64 * 1024 * 1024
+BYTES_PER_ROW_MAX = 4096
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at; `fix` is empty when it is well."""
+
+    name: str
+    level: Level
+    detail: str
+    fix: str = ""
+
+
+def finding(name: str, is_well: bool, detail: str, fix: str, *, otherwise: Level = Level.WARNING) -> Finding:
+    """A finding that carries its fix only when something is wrong."""
+    return (
+        Finding(name=name, level=Level.OK, detail=detail)
+        if is_well
+        else Finding(name=name, level=otherwise, detail=detail, fix=fix)
+    )
+
+
+async def check_up(database: Database, *, now: datetime) -> list[Finding]:
+    """Look at the server, the schema, the rights and the flow of work. `now` is this machine's clock."""
+    found = [*_server(await database.fetchrow(_SERVER), now=now)]
+    try:
+        version = await schema_version(database)
+        found.append(_schema(version))
+        if version:
+            found += _rights(await database.fetchrow(_RIGHTS))
+            found += _work(await database.fetchrow(_WORK))
+    except asyncpg.InsufficientPrivilegeError as error:
+        fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
+        found.append(Finding(name="rights", level=Level.FAILED, detail=str(error), fix=fix))
+    return found
+
+
+def _server(row: Any, *, now: datetime) -> Iterator[Finding]:
+    yield finding(
+        "version",
+        row["version_number"] >= MINIMUM_VERSION,
+        f"PostgreSQL {row['version']}",
+        "Use PostgreSQL 15 or newer.",
+        otherwise=Level.FAILED,
+    )
+    yield finding(
+        "primary",
+        not row["is_replica"],
+        "it is a read-only replica" if row["is_replica"] else "it accepts writes",
+        "Point HOLDFAST_URL at the primary.",
+        otherwise=Level.FAILED,
+    )
+    unsafe = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
+    yield finding(
+        "durability",
+        not unsafe,
+        f"{', '.join(unsafe)} off: accepted work can be lost in a crash" if unsafe else "commits survive a crash",
+        f"Set {', '.join(f'{name} = on' for name in unsafe)} and restart PostgreSQL.",
+        otherwise=Level.FAILED,
+    )
+    skew = (now - row["at"]).total_seconds()
+    yield finding(
+        "clock",
+        abs(skew) <= CLOCK_SECONDS_MAX,
+        f"this machine is {human(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the database",
+        "Synchronise both with NTP; Holdfast itself goes by the database's clock.",
+    )
+    share = row["connections"] / row["connections_max"]
+    yield finding(
+        "connections",
+        share <= CONNECTION_SHARE_MAX,
+        f"{row['connections']} of {row['connections_max']} in use",
+        "Raise max_connections, or run fewer worker processes.",
+    )
+    yield from _hygiene(row)
+
+
+def _hygiene(row: Any) -> Iterator[Finding]:
+    yield finding(
+        "autovacuum",
+        row["autovacuum"] == "on",
+        f"autovacuum is {row['autovacuum']}",
+        "Set autovacuum = on: only the hot table is vacuumed by Holdfast itself.",
+    )
+    age = row["oldest_transaction_seconds"] or 0.0
+    yield finding(
+        "xmin age",
+        age <= TRANSACTION_SECONDS_MAX and not row["prepared_transactions"],
+        f"the oldest open transaction is {human(age)} old"
+        + (f", {row['prepared_transactions']} prepared" if row["prepared_transactions"] else ""),
+        "End it (pg_stat_activity, pg_prepared_xacts): while it is open, finished rows cannot be cleaned up.",
+    )
+    yield finding(
+        "replication slots",
+        not row["idle_slots"],
+        f"{row['idle_slots']} inactive",
+        "Drop slots nobody reads (pg_drop_replication_slot): they keep old rows and WAL.",
+    )
+    yield finding(
+        "notify queue",
+        row["notify_usage"] <= NOTIFY_USAGE_MAX,
+        f"{100 * row['notify_usage']:.0f} % used",
+        "Some session listens inside an open transaction: end it.",
+    )
+
+
+def _schema(version: int) -> Finding:
+    newest = len(known())
+    return finding(
+        "schema",
+        version >= newest,
+        f"at migration {version}, this version knows {newest}",
+        "Run `holdfast migrate`.",
+        otherwise=Level.FAILED,
+    )
+
+
+def _rights(row: Any) -> Iterator[Finding]:
+    yield finding(
+        "rights",
+        row["has_usage"] and row["may_write"] and row["may_draw_ids"],
+        f"role {row['role']} may read and write" if row["may_write"] else f"role {row['role']} may not write",
+        "As the owner: grant usage on schema holdfast, all on all tables and usage on all sequences in it "
+        f"to {row['role']}.",
+        otherwise=Level.FAILED,
+    )
+    yield finding(
+        "retention",
+        row["is_owner"],
+        f"role {row['role']} {'may' if row['is_owner'] else 'may not'} begin and drop blocks of history",
+        "Run `holdfast server` as the schema's owner, or grant that role.",
+    )
+
+
+def _work(row: Any) -> Iterator[Finding]:
+    waited = row["oldest_queued_seconds"] or 0.0
+    silent = f", {row['silent_workers']} of them silent" if row["silent_workers"] else ""
+    yield finding(
+        "workers",
+        row["workers"] > row["silent_workers"],
+        f"{row['workers']} present{silent}",
+        "Start one: holdfast work APP",
+    )
+    yield finding(
+        "oldest queued",
+        waited <= WAIT_SECONDS_MAX,
+        f"{human(waited)} old" if waited else "nothing waits",
+        "Ask it: holdfast task list --state queued, then holdfast task why ID.",
+    )
+    late = max(row["overdue_seconds"] or 0.0, row["unreaped_seconds"] or 0.0)
+    yield finding(
+        "repair loops",
+        late <= REPAIR_SECONDS_MAX,
+        f"due work or expired leases untouched for {human(late)}"
+        if late > REPAIR_SECONDS_MAX
+        else "nothing is overdue",
+        "Start them: holdfast server (or any `holdfast work` without --no-loops).",
+        otherwise=Level.FAILED,
+    )
+    paused = row["paused"] or []
+    yield finding(
+        "paused queues",
+        not paused,
+        ", ".join(paused) or "none",
+        f"If that is over: holdfast queue resume {paused[0]}" if paused else "",
+    )
+    size, rows = row["live_bytes"], row["live_rows"] + row["dead_rows"]
+    yield finding(
+        "bloat",
+        size < BLOAT_BYTES_MIN or size / max(1, row["live_rows"]) < BYTES_PER_ROW_MAX,
+        f"the hot table has {size / 1024 / 1024:.1f} MB for about {rows} rows, {row['dead_rows']} of them dead",
+        "Something keeps old rows (see xmin age); then vacuum full holdfast.live in a quiet moment.",
+    )

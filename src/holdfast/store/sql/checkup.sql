@@ -1,0 +1,63 @@
+-- name: checkup_server
+-- What the server is and promises: version, durability, clock, connections, whether it cleans up after itself.
+select current_setting('server_version') as version, current_setting('server_version_num')::int as version_number,
+  current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+  current_setting('full_page_writes') as full_page_writes, current_setting('autovacuum') as autovacuum,
+  clock_timestamp() as at, pg_is_in_recovery() as is_replica,
+  current_setting('max_connections')::int as connections_max,
+  (select count(*)::int from pg_stat_activity where backend_type = 'client backend') as connections,
+  pg_notification_queue_usage() as notify_usage,
+  (
+    select extract(epoch from clock_timestamp() - min(xact_start))::double precision
+    from pg_stat_activity
+    where backend_xmin is not null and pid <> pg_backend_pid()
+  ) as oldest_transaction_seconds,
+  (select count(*)::int from pg_prepared_xacts) as prepared_transactions,
+  (select count(*)::int from pg_replication_slots where not active) as idle_slots;
+
+-- name: checkup_rights
+-- Whether this role may work here: read and write the hot table, draw ids, begin and drop blocks (which needs the owner).
+select current_user as role,
+  has_schema_privilege('holdfast', 'usage') as has_usage,
+  has_table_privilege('holdfast.live', 'select') and has_table_privilege('holdfast.live', 'insert')
+    and has_table_privilege('holdfast.live', 'update') and has_table_privilege('holdfast.live', 'delete') as may_write,
+  has_sequence_privilege('holdfast.task_id', 'usage') as may_draw_ids,
+  pg_has_role((select relowner from pg_class where oid = 'holdfast.body'::regclass), 'member') as is_owner;
+
+-- name: checkup_work
+-- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,
+-- leases that nobody reaped, and how clean the hot table is.
+select
+  (select count(*)::int from holdfast.worker where state = 'active') as workers,
+  (
+    select count(*)::int
+    from holdfast.worker
+    where state = 'active' and beat_at < holdfast.instant() - make_interval(secs => 30)
+  ) as silent_workers,
+  (
+    select extract(epoch from holdfast.instant() - min(b.created_at))::double precision
+    from holdfast.lane l
+    join holdfast.queue q on q.queue_id = l.queue_id and q.paused_at is null
+    cross join lateral (
+      select t.task_id
+      from holdfast.live t
+      where t.state = 'q' and t.lane_id = l.lane_id
+      order by t.priority, t.task_id
+      limit 1
+    ) head
+    join holdfast.body b on b.task_id = head.task_id
+  ) as oldest_queued_seconds,
+  (
+    select extract(epoch from holdfast.instant() - min(due_at))::double precision
+    from holdfast.live
+    where state = 'w'
+  ) as overdue_seconds,
+  (
+    select extract(epoch from holdfast.instant() - min(lease_expires_at))::double precision
+    from holdfast.live
+    where state in ('r', 'v')
+  ) as unreaped_seconds,
+  (select array_agg(name order by name) from holdfast.queue where paused_at is not null) as paused,
+  pg_total_relation_size('holdfast.live') as live_bytes,
+  (select coalesce(n_dead_tup, 0) from pg_stat_user_tables where relid = 'holdfast.live'::regclass) as dead_rows,
+  (select coalesce(n_live_tup, 0) from pg_stat_user_tables where relid = 'holdfast.live'::regclass) as live_rows;

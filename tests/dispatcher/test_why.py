@@ -1,0 +1,236 @@
+"""Why a task is where it is, read from a real database in every position."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.outcome import Canceled, Completed, Failed
+from holdfast.dispatcher import queues
+from holdfast.dispatcher.explain import why
+from holdfast.errors import NotFound
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.statements import sql
+from holdfast.testing.factories import (
+    a_canceled_task,
+    a_completed_task,
+    a_delayed_task,
+    a_failed_task,
+    a_failure,
+    a_retrying_task,
+    a_running_task,
+    a_task,
+)
+
+
+@pytest.fixture
+def ask(engine):
+    async def ask(task_id: str):
+        return await why(engine.database, DEFAULT_TENANT_ID, int(task_id))
+
+    return ask
+
+
+@pytest.fixture
+def register(engine):
+    async def register(name="crew", *, queues=None, actions=("shop.charge",), slots=2, version="") -> int:
+        row = await engine.database.fetchrow(sql("register_worker"), name, version, queues, list(actions), slots, "{}")
+        return row["worker_id"]
+
+    return register
+
+
+async def queued(dispatcher, **options) -> str:
+    return (await dispatcher.enqueue(a_task(**options))).task_id
+
+
+async def test_no_worker_ever(dispatcher, ask):
+    found = await ask(await queued(dispatcher))
+    assert (found.state, found.code) == ("queued", "no_worker")
+    assert "no worker ever declared both" in found.headline
+
+
+async def test_the_last_worker_was_lost(dispatcher, engine, ask, register, clock):
+    await register("web-3", version="1.4.2")
+    task_id = await queued(dispatcher)
+    await clock.advance("2m")
+    assert "the last one, web-3 (version 1.4.2), was last heard 2m 00s ago" in (await ask(task_id)).headline
+    await engine.database.fetch(sql("lose_workers"), 30.0)
+    await clock.advance("13m")
+    assert "the last one, web-3 (version 1.4.2), was lost 13m 00s ago" in (await ask(task_id)).headline
+
+
+async def test_the_last_worker_left(dispatcher, engine, ask, register):
+    worker_id = await register("web-3")
+    await engine.database.fetch(sql("retire_worker"), worker_id)
+    assert "web-3, left" in (await ask(await queued(dispatcher))).headline
+
+
+async def test_the_last_worker_drains(dispatcher, engine, ask, register):
+    worker_id = await register("web-3")
+    await engine.database.fetch(sql("drain_worker"), worker_id)
+    assert "web-3, is draining" in (await ask(await queued(dispatcher))).headline
+
+
+async def test_a_worker_has_the_action_but_serves_other_queues(dispatcher, ask, register):
+    await register("web-3", queues=["a", "b"])
+    assert "web-3 has the action but serves only a, b" in (await ask(await queued(dispatcher))).headline
+
+
+async def test_a_worker_of_other_actions_does_not_count(dispatcher, ask, register):
+    await register("web-3", actions=["shop.other"])
+    assert (await ask(await queued(dispatcher))).code == "no_worker"
+
+
+async def test_a_paused_queue_names_who_and_why(dispatcher, engine, ask, register):
+    await register()
+    task_id = await queued(dispatcher, queue="mail")
+    await queues.pause(engine, DEFAULT_TENANT_ID, "mail", actor="anna", reason="smtp is down")
+    found = await ask(task_id)
+    assert found.code == "queue_paused"
+    assert "anna paused queue mail" in found.headline
+    assert found.headline.endswith("smtp is down.")
+    assert found.moves == ("holdfast queue resume mail",)
+
+
+async def test_a_queue_at_its_limit(dispatcher, engine, ask):
+    await a_running_task(dispatcher, queue="mail")
+    first, second = await queued(dispatcher, queue="mail"), await queued(dispatcher, queue="mail")
+    await queues.limit(
+        engine, DEFAULT_TENANT_ID, "mail", max_running=1, starts_per_second=None, actor="anna", reason=""
+    )
+    assert "1/1 running, first in line" in (await ask(first)).headline
+    assert "1/1 running, 1 task of shop.charge ahead" in (await ask(second)).headline
+    assert (await ask(first)).code == "limit_reached"
+
+
+async def test_a_queue_that_used_up_its_starts(dispatcher, engine, ask):
+    first, second = await queued(dispatcher, queue="mail"), await queued(dispatcher, queue="mail")
+    await queues.limit(
+        engine, DEFAULT_TENANT_ID, "mail", max_running=None, starts_per_second=0.001, actor="anna", reason=""
+    )
+    await dispatcher.claim_task(first)
+    found = await ask(second)
+    assert (found.code, "0.001 starts per second" in found.headline) == ("rate_limited", True)
+
+
+async def test_every_slot_is_busy(dispatcher, engine, ask, register):
+    worker_id = await register(slots=1)
+    held, waiting = await queued(dispatcher), await queued(dispatcher)
+    await engine.database.fetch(sql("claim_task"), int(held), worker_id, 10.0)
+    found = await ask(waiting)
+    assert (found.code, "1/1 slots busy on 1 worker" in found.headline) == ("slots_full", True)
+
+
+async def test_just_queued_and_ready(dispatcher, ask, register, clock):
+    await register()
+    task_id = await queued(dispatcher)
+    assert (await ask(task_id)).headline.endswith("a worker should take it any moment.")
+    await clock.advance(seconds=10)
+    assert (await ask(task_id)).headline.startswith("Ready: nothing holds it back, first in line")
+
+
+async def test_a_delayed_task_and_one_nobody_promoted(dispatcher, ask, clock):
+    task_id = (await dispatcher.enqueue(a_delayed_task(300))).task_id
+    assert (await ask(task_id)).headline.startswith("Not due yet: it becomes due in 5m 00s")
+    await clock.advance("10m")
+    assert (await ask(task_id)).code == "loops_missing"
+
+
+async def test_a_reserved_task(dispatcher, engine, ask):
+    task_id = await queued(dispatcher)
+    await engine.database.fetch(sql("reserve"), int(task_id), 120.0)
+    found = await ask(task_id)
+    assert (found.state, found.code) == ("queued", "reserved")
+
+
+async def test_a_running_task_shows_worker_lease_and_timeout(dispatcher, ask, clock):
+    lease = await a_running_task(dispatcher, worker="web-1", timeout_seconds=60.0)
+    await clock.advance(seconds=4)
+    found = await ask(lease.task_id)
+    assert found.headline == "Running for 4.0 s: attempt 1 on web-1."
+    assert [line.split(" of ")[0] for line in found.evidence][1:] == ["lease runs 6.0 s more", "timeout in 56.0 s"]
+
+
+async def test_a_running_task_tells_its_progress(dispatcher, engine, ask):
+    lease = await a_running_task(dispatcher)
+    note = '{"done": 3, "total": 10, "message": "pages"}'
+    await engine.database.fetch(sql("add_notes"), [int(lease.task_id)], [1], [lease.token], ["progress"], [note])
+    assert "3/10 pages" in (await ask(lease.task_id)).headline
+
+
+async def test_a_running_task_asked_to_stop_names_who(dispatcher, ask):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.cancel(lease.task_id, actor="anna", reason="wrong day")
+    found = await ask(lease.task_id)
+    assert (found.code, "Asked to stop by anna" in found.headline) == ("cancel_requested", True)
+
+
+async def test_a_lease_that_expired(dispatcher, ask, clock):
+    lease = await a_running_task(dispatcher)
+    await clock.advance(seconds=lease.seconds + 1)
+    assert (await ask(lease.task_id)).code == "lease_expired"
+    await clock.advance(seconds=60)
+    assert (await ask(lease.task_id)).code == "loops_missing"
+
+
+async def test_a_retrying_task(dispatcher, ask):
+    found = await ask(await a_retrying_task(dispatcher, max_retries=3))
+    assert (found.state, found.code) == ("retrying", "backoff")
+    assert "connection reset by peer; retry 1 of 3 follows in" in found.headline
+
+
+async def test_a_retried_task_remembers_its_failure(dispatcher, ask, clock):
+    task_id = await a_retrying_task(dispatcher)
+    await clock.advance("1m")
+    await dispatcher.reconcile_once()
+    found = await ask(task_id)
+    assert found.state == "queued"
+    assert any("attempt 1 failed" in line for line in found.evidence)
+
+
+async def test_a_task_out_of_retries(dispatcher, ask):
+    found = await ask(await a_failed_task(dispatcher))
+    assert (found.state, found.code) == ("failed", "attempts_exhausted")
+    assert "Stopped: no retries allowed" in found.headline
+
+
+async def test_a_task_that_cannot_be_retried(dispatcher, ask):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.settle(lease, Failed(a_failure("validation: no such order", type="builtins.ValueError")))
+    found = await ask(lease.task_id)
+    assert found.code == "non_retryable"
+    assert found.headline.startswith("Failed for good after 1 attempt: ValueError: validation: no such order. Stopped:")
+
+
+async def test_a_canceled_task(dispatcher, ask):
+    found = await ask(await a_canceled_task(dispatcher))
+    assert (found.state, "by test before it started" in found.headline) == ("canceled", True)
+
+
+async def test_a_canceled_running_task_keeps_who_and_why(dispatcher, ask):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.cancel(lease.task_id, actor="anna", reason="wrong day")
+    await dispatcher.settle(lease, Canceled())
+    headline = (await ask(lease.task_id)).headline
+    assert headline.endswith("ago by anna after 1 attempt: wrong day.")
+
+
+async def test_a_completed_task(dispatcher, ask):
+    found = await ask(await a_completed_task(dispatcher, output=b'{"charged":5}'))
+    assert found.state == "completed"
+    assert "output: 13 bytes of JSON" in found.evidence
+
+
+async def test_a_revived_task_is_explained_as_it_is_now(dispatcher, ask):
+    task_id = await a_failed_task(dispatcher)
+    await dispatcher.retry(task_id)
+    assert (await ask(task_id)).state == "queued"
+    lease = await dispatcher.claim_task(task_id)
+    await dispatcher.settle(lease, Completed(b"1"))
+    assert (await ask(task_id)).state == "completed"
+
+
+async def test_an_unknown_task(ask):
+    with pytest.raises(NotFound) as caught:
+        await ask("999")
+    assert caught.value.code == "task_not_found"
