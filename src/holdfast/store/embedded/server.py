@@ -99,7 +99,7 @@ def start(
             how, record = _attach_or_launch(place, settings, account, deadline)
         except TimeoutError as error:
             raise _too_slow(place, start_seconds_max) from error
-        except PermissionError as error:
+        except OSError as error:
             raise homes.unusable(place.root, f"{error.strerror}: {error.filename}") from error
         undo.pop_all()
     return EmbeddedServer(
