@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import holdfast as hf
 from holdfast.core.outcome import Canceled, Completed, Failed
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.explain import why
@@ -234,3 +235,26 @@ async def test_an_unknown_task(ask):
     with pytest.raises(NotFound) as caught:
         await ask("999")
     assert caught.value.code == "task_not_found"
+
+
+async def test_the_client_explains_and_prints_the_headline(holdfast_url, capsys):
+    app = hf.App("shop", settings=hf.Settings(url=holdfast_url))
+
+    @app.action
+    async def charge() -> None: ...
+
+    async with app.client() as client:
+        task = await client.enqueue(charge)
+        print(await task.why())
+    assert capsys.readouterr().out.startswith("Waiting for a worker: no live worker runs shop.charge")
+
+
+def test_the_blocking_client_explains_too(holdfast_url):
+    app = hf.App("shop", settings=hf.Settings(url=holdfast_url))
+
+    @app.action
+    def charge() -> None: ...
+
+    with app.sync_client() as client:
+        task = client.enqueue(charge)
+        assert task.why().code == client.why(task.task_id).code == "no_worker"

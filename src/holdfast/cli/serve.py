@@ -123,7 +123,8 @@ def dev(app_ref: str | None, processes: int | None, slots: int | None, queues: s
     if app_ref is not None:
         _require_app(app_ref)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
-    place = find_place(settings)
+    with shell.busy("Starting"):
+        place = find_place(settings)
     try:
         raise SystemExit(_develop(shell, place, replace(settings, url=place.url), app_ref, processes, slots, queues))
     finally:
