@@ -117,7 +117,7 @@ def test_sql_asks_only_instant_for_the_time(path):
 @pytest.mark.parametrize("path", [path for path in MODULES if part_of(path) not in ("bench", "testing")], ids=name_of)
 def test_python_asks_no_other_clock_of_the_database(path):
     asked = {match.group() for text in strings(path) if SQL.match(text) for match in CLOCKS.finditer(text)}
-    assert asked == CLOCKS_ON_PURPOSE.get(path.name, set())
+    assert asked <= CLOCKS_ON_PURPOSE.get(path.name, set())
 
 
 @pytest.mark.parametrize(
