@@ -15,8 +15,8 @@ from typing import Any
 
 import asyncpg
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released
 from holdfast.dispatcher import cancel as cancel_verb
@@ -117,6 +117,10 @@ class Histories(RuleBasedStateMachine):
                 self.completed |= line.completed
             line.open, line.completed = None, {}
 
+    @initialize()
+    def have_work(self):
+        self.enqueue(4, 2, 2)
+
     @rule(count=st.integers(1, 4), retries=st.integers(0, 2), losses=st.integers(0, 2))
     def enqueue(self, count, retries, losses):
         order = a_task(max_retries=retries, max_losses=losses, base_backoff_secs=1)
@@ -190,12 +194,24 @@ class Histories(RuleBasedStateMachine):
     def pass_time(self, seconds):
         self.run(self.clock.advance(seconds=seconds))
 
-    @rule(line=CONNECTIONS, worker=WORKERS)
-    def steal(self, line, worker):
-        """What takes a task from a worker that froze: time, a reaper, another claim."""
+    @rule(line=CONNECTIONS, frozen=WORKERS, thief=WORKERS)
+    def steal(self, line, frozen, thief):
+        """What takes a task from a worker that froze: a claim, time, a reaper, another claim."""
+        self.claim(line, frozen, 3)
         self.pass_time(11)
         self.reap(line)
-        self.claim(line, worker, 3)
+        self.claim(line, thief, 3)
+
+    @precondition(lambda self: self.stale())
+    @rule(line=CONNECTIONS, which=ANY, outcome=OUTCOMES)
+    def thaw(self, line, which, outcome):
+        """A worker whose task was stolen wakes up and reports."""
+        stale = self.stale()
+        self.settle(line, self.leases.index(stale[which % len(stale)]), outcome)
+
+    def stale(self):
+        newest = {claimed.task_id: claimed.attempt for claimed in self.leases}
+        return [claimed for claimed in self.leases if claimed.attempt < newest[claimed.task_id]]
 
     def teardown(self):
         try:
@@ -238,6 +254,12 @@ def test_every_random_history_keeps_every_promise(holdfast_databases):
     run_state_machine_as_test(
         lambda: Histories(holdfast_databases),
         settings=settings(
-            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=25,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            # Shrinking takes minutes on a real database; add Phase.shrink by hand to look at a failure.
+            phases=[Phase.explicit, Phase.reuse, Phase.generate],
+            print_blob=True,
         ),
     )

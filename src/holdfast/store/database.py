@@ -26,6 +26,8 @@ BROKEN: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    # What the driver says when the server's farewell arrived on an idle connection and has not been read yet.
+    asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -187,6 +189,7 @@ class Database:
         try:
             yield Session(connection, self.tap)
         except BROKEN as error:
+            connection.terminate()
             raise outcome_unknown(error) from error
         except asyncio.CancelledError:
             connection.terminate()
@@ -206,6 +209,7 @@ class Database:
         try:
             return await Session(connection, self.tap).fetch(statement, *arguments)
         except BROKEN as error:
+            connection.terminate()
             raise outcome_unknown(error) from error
         except asyncio.CancelledError:
             connection.terminate()

@@ -38,6 +38,10 @@ class Body(Protocol):
         """What can be handed back before the process ends; None if it may not end."""
         ...
 
+    def on_heart_stopped(self) -> None:
+        """Nothing renews or guards the leases any more."""
+        ...
+
     def on_end(self) -> None:
         """End the process."""
         ...
@@ -81,10 +85,14 @@ class Heart:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        asyncio.run(self._live())
+        try:
+            asyncio.run(self._live())
+        finally:
+            if not self._stopping.is_set():
+                self._body.on_heart_stopped()
 
     async def _live(self) -> None:
-        tick = min(0.2, self._heartbeat_seconds / 3)
+        tick = min(0.2, self._heartbeat_seconds / 3, self._lease_seconds / 30)
         while not self._stopping.is_set():
             # The thread waits, not its loop: nothing else runs here, and `close` wakes it at once.
             self._stopping.wait(tick)

@@ -44,7 +44,6 @@ _RETIRE = sql("retire_worker")
 log = logging.getLogger("holdfast.worker")
 
 RECONNECT_SECONDS_MAX = 5.0
-THREADS_MAX = 256
 INTERRUPT_SECONDS_MAX = 5.0
 BATCH_MAX = 2_000
 BATCH_BYTES_MAX = 64 * 1024 * 1024
@@ -91,7 +90,7 @@ class Worker:
         self._finish_by = FOREVER
         self._is_draining = False
         self._session: Session | None = None
-        self._threads = ThreadPoolExecutor(min(self.slots, THREADS_MAX), "holdfast-action")
+        self._threads = ThreadPoolExecutor(self.slots, "holdfast-action")
         self._isolator = isolator
         self._runner = Runner(
             threads=self._threads,
@@ -144,8 +143,11 @@ class Worker:
             await self._leave()
 
     async def _register(self) -> None:
+        defaults = self.engine.default_policy
         for action in self.actions.values():
-            await self.engine.catalog.declare(DEFAULT_TENANT_ID, action.name, action.queue, action.policy, self.version)
+            await self.engine.catalog.declare(
+                DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
+            )
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
@@ -283,6 +285,7 @@ class Worker:
         if held.verdict == FENCED:
             # It has no right to report: whatever it did, the reaper decides.
             self._given_up.append(held.claimed.lease_token)
+            self._show_kill_at()
         else:
             self._reports.append(report_of(held.claimed, outcome))
         self._signal.set()
@@ -325,6 +328,13 @@ class Worker:
             held.verdict = held.verdict or INTERRUPTED
         unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
         return [*self._reports, *unstarted]
+
+    def on_heart_stopped(self) -> None:
+        log.critical("the heart of this worker stopped; leaving")
+        if self._exit_process is not None:
+            self._exit_process()
+        self._loop.call_soon_threadsafe(self._interrupt, list(self._held.copy().values()), FENCED)
+        self._loop.call_soon_threadsafe(self.stop)
 
     def on_end(self) -> None:
         assert self._exit_process is not None
@@ -376,7 +386,7 @@ def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
         raise Invalid(
             f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",
             code="isolation_needs_app",
-            advice="Start workers with `holdfast worker module:app`, or pass `isolator=Isolated(orders)`.",
+            advice="Start workers with `holdfast work module:app`, or pass `isolator=Isolated(orders)`.",
         )
 
 
