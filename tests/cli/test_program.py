@@ -66,6 +66,11 @@ def test_work_with_a_wrong_app_is_a_usage_error(program, ref, text):
     assert (ran.code, text in ran.err) == (2, True)
 
 
+def test_work_without_any_queue_name_is_refused_rather_than_taken_for_all(bare, shop):
+    ran = bare("work", f"{shop}:app", "--queues", "")
+    assert (ran.code, "invalid_name" in ran.err) == (2, True)
+
+
 def test_the_server_repairs_and_stops_on_a_signal(program, holdfast, seed):
     async def due(dispatcher):
         await a_running_task(dispatcher)

@@ -27,7 +27,7 @@ def test_a_queue_has_the_fields_of_the_contract(holdfast, seed):
     (row,) = holdfast("queue", "list", "-o", "json").json
     wanted = {"name": "mail", "queued": 2, "running": 1, "retrying": 0, "blocked": 0, "completed": 1, "failed": 1}
     assert wanted.items() <= row.items()
-    assert (row["paused"], row["is_partial"]) == (False, False)
+    assert (row["paused"], row["partial"]) == (False, [])
     assert holdfast("queue", "list").out.split("\t")[:6] == ["mail", "2", "1", "0", "1", "1"]
     assert holdfast("queue", "list", "-o", "table").out.split()[:4] == ["QUEUE", "QUEUED", "RUNNING", "RETRYING"]
 
