@@ -26,6 +26,7 @@ BROKEN: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    # What the driver says when the server's farewell arrived on an idle connection and has not been read yet.
     asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,

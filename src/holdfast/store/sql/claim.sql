@@ -56,7 +56,7 @@ taken as (
   update holdfast.live t
   set state = 'r', attempt = t.attempt + 1, worker_id = $5, lease_token = gen_random_uuid(),
     started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $6)
-  where t.task_id = any(array(select task_id from pick)) and t.state = 'q'
+  where t.task_id = any(array(select task_id from pick))
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
 ),
 told as (
@@ -124,7 +124,7 @@ with mine as materialized (
 found as (
   update holdfast.live t
   set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
-  where t.task_id = any(array(select task_id from mine)) and t.state = 'r'
+  where t.task_id = any(array(select task_id from mine))
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
 )
 select found.*, b.input, b.tags

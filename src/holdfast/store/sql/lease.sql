@@ -20,7 +20,7 @@ fenced as materialized (
 )
 update holdfast.live t
 set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
-where t.task_id = any(array(select task_id from fenced)) and t.state = 'r'
+where t.task_id = any(array(select task_id from fenced))
 returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_requested;
 
 -- name: expired
@@ -103,7 +103,7 @@ with due as materialized (
 moved as (
   update holdfast.live t
   set state = 'q', due_at = null, is_retrying = false
-  where t.task_id = any(array(select task_id from due)) and t.state = 'w'
+  where t.task_id = any(array(select task_id from due))
   returning t.lane_id
 )
 select count(*)::int as promoted, array_agg(distinct lane_id) as lanes

@@ -84,12 +84,12 @@ moved as (
     retries = t.retries + (($4::text[])[array_position($1::bigint[], t.task_id)] in ('f', 't'))::int,
     losses = t.losses + (($4::text[])[array_position($1::bigint[], t.task_id)] = 'l')::int,
     worker_id = null, lease_token = null, lease_expires_at = null, started_at = null
-  where t.task_id = any(array(select task_id from fenced where next_state in ('q', 'w'))) and t.state in ('r', 'v')
+  where t.task_id = any(array(select task_id from fenced where next_state in ('q', 'w')))
   returning t.task_id, t.lane_id, t.state
 ),
 gone as (
   delete from holdfast.live t
-  where t.task_id = any(array(select task_id from fenced where next_state in ('f', 'x'))) and t.state in ('r', 'v')
+  where t.task_id = any(array(select task_id from fenced where next_state in ('f', 'x')))
   returning t.*
 ),
 over as (

@@ -1,0 +1,88 @@
+"""Worker processes die or freeze at any moment, under load: nothing is lost, and each completion counts once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+from tests.faults.load import all_over
+from tests.faults.victim_app import blocking
+
+from holdfast.store.statements import sql
+
+pytestmark = pytest.mark.crash
+
+KILLS = 6
+
+
+async def until(engine, query, *arguments, seconds_max=30.0):
+    """Wait until a query is true."""
+    deadline = asyncio.get_running_loop().time() + seconds_max
+    while not await engine.database.fetchval(query, *arguments):
+        assert asyncio.get_running_loop().time() < deadline, query
+        await asyncio.sleep(0.01)
+
+
+async def completed(engine):
+    return await engine.database.fetchval("select count(*) from holdfast.attempt where state = 'c'")
+
+
+async def test_killed_worker_processes_lose_nothing(load, fleet, engine, log, chance):
+    fleet.processes = 2
+    fleet.start()
+    for kill in range(KILLS):
+        for _ in range(25):
+            await load.step()
+        goal = await completed(engine) + chance.randint(1, 20)
+        await until(engine, "select count(*) >= $1 from holdfast.attempt where state = 'c'", goal)
+        if kill == KILLS // 2:
+            fleet.kill_a_parent(chance)
+        else:
+            fleet.kill_a_child(chance)
+    await all_over(engine)
+    await load.judge(engine, log)
+
+
+async def test_a_frozen_worker_comes_back_to_nothing(load, fleet, engine, log, chance):
+    """It holds a task past its lease; somebody else completes it; what the frozen one then says is not heard."""
+    fleet.start()
+    load.promised[1] = (await load.client.enqueue(blocking, number=1, seconds=0.4)).task_id
+    await until(engine, "select count(*) = 1 from holdfast.live where state = 'r'")
+    frozen = fleet.children()
+    parent = fleet.parents[0]
+    # The parent would kill a child that cannot renew, so it is frozen as well: a whole machine that stood still.
+    for pid in (parent.pid, *frozen):
+        os.kill(pid, signal.SIGSTOP)
+    await until(engine, "select lease_expires_at < holdfast.instant() from holdfast.live")
+    second = fleet.start()
+    await all_over(engine)
+    winner = await engine.database.fetchval("select worker_id from holdfast.attempt where state = 'c'")
+    for pid in (parent.pid, *frozen):
+        os.kill(pid, signal.SIGCONT)
+    before = await engine.database.fetch("select * from holdfast.attempts order by attempt")
+    await until(engine, "select count(*) >= 3 from holdfast.worker")
+    assert await engine.database.fetch("select * from holdfast.attempts order by attempt") == before
+    assert [row["state"] for row in before] == ["lost", "completed"]
+    assert before[1]["worker_id"] == winner
+    assert second.poll() is None
+    await load.judge(engine, log)
+
+
+@pytest.mark.parametrize("how", ["complete", "beat"])
+async def test_what_a_zombie_sends_is_refused(how, load, engine, dispatcher, clock):
+    """The same, step by step and without luck: the statement itself refuses what comes late."""
+    await load.client.enqueue(blocking, number=1, seconds=0.0)
+    dispatcher._know(blocking.name)
+    zombie = await dispatcher.claim_one(worker="zombie")
+    await clock.advance(seconds=zombie.seconds + 1)
+    await dispatcher.reap_once()
+    heir = await dispatcher.claim_one(worker="heir")
+    if how == "beat":
+        assert (await dispatcher.heartbeat(zombie)).lost
+    else:
+        late = [[zombie.claimed.task_id], [zombie.attempt], [zombie.token], [b"1"]]
+        row = await engine.database.fetchrow(sql("settle_completed"), *late)
+        assert row["accepted"] == 0
+    assert (await dispatcher.task(heir.task_id)).attempt == 2

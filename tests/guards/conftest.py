@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+import pytest
+from tests.guards.checks import Stage
+
+
+@pytest.fixture
+def stage(engine, dispatcher, clock):
+    return Stage(engine, dispatcher, clock)

@@ -1,0 +1,309 @@
+"""Every guard of every statement that changes something, and what is left of the statement without it.
+
+A mutant takes one guard away and keeps the statement valid. `killed_by` names the check that must then fail. A guard
+that nothing can notice because another one covers it says so in `redundant_because`; those stay few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """`guard` is a part of the statement that occurs in it once."""
+
+    statement: str
+    guard: str
+    replacement: str
+    killed_by: str = ""
+    redundant_because: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.statement}: {' '.join(self.guard.split())[:70]}"
+
+
+def _of(statement: str, *guards: tuple[str, str, str]) -> list[Mutant]:
+    return [
+        Mutant(statement=statement, guard=guard, replacement=replacement, killed_by=killed_by)
+        for guard, replacement, killed_by in guards
+    ]
+
+
+def _redundant(statement: str, guard: str, replacement: str, because: str) -> Mutant:
+    return Mutant(statement=statement, guard=guard, replacement=replacement, redundant_because=because)
+
+
+CLAIMING: Sequence[Mutant] = [
+    *_of(
+        "claim",
+        ("q.paused_at is null", "true", "a_queue_paused_since_the_plan_gives_nothing"),
+        ("w.state = 'active'", "true", "a_worker_that_drains_claims_nothing"),
+        ("where t.state = 'q' and t.lane_id", "where t.lane_id", "queued_tasks_behind_a_running_one_are_claimed"),
+        ("for no key update skip locked", "", "claimers_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "claim_task",
+        ("and t.state = 'q'", "", "a_running_task_cannot_be_claimed_by_name"),
+        ("and w.state = 'active'", "", "a_worker_that_drains_claims_nothing"),
+        ("q.paused_at is not null", "false", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+    ),
+    *_of(
+        "held_by",
+        ("t.worker_id = $1", "$1::int is not null", "a_worker_finds_only_its_own_leases_again"),
+        ("t.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_found_again"),
+        ("t.lease_token <> all($2::uuid[])", "$2::uuid[] is not null", "a_worker_finds_only_its_own_leases_again"),
+    ),
+    _redundant(
+        "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+    ),
+    Mutant(
+        statement="held_by",
+        guard="for no key update of t",
+        replacement="",
+        killed_by="a_worker_that_waited_does_not_find_what_it_lost",
+    ),
+    *_of(
+        "lock_limits",
+        (
+            "select pg_advisory_xact_lock(1752132965, q.queue_id)",
+            "select",
+            "a_limited_queue_starts_no_more_than_its_limit",
+        ),
+    ),
+    *_of(
+        "spend_starts",
+        ("and q.starts_per_second is not null", "", "starts_are_counted_only_where_they_are_limited"),
+    ),
+]
+
+LEASING: Sequence[Mutant] = [
+    *_of(
+        "heartbeat",
+        ("and given.lease_token = held.lease_token", "", "a_stale_token_renews_nothing"),
+        ("held.state = 'r'", "true", "a_reservation_is_not_kept_alive_by_beats"),
+        ("held.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_never_revived"),
+        ("for no key update of t", "", "a_beat_that_waited_does_not_renew_the_next_lease"),
+    ),
+    *_of(
+        "expired",
+        ("t.lease_expires_at <= holdfast.instant()", "true", "a_valid_lease_is_not_reaped"),
+        ("or t.cancel_at <= holdfast.instant()", "", "a_cancel_past_its_grace_is_forced"),
+        ("w.state = 'gone'", "true", "a_valid_lease_is_not_reaped"),
+        ("t.worker_id in (select", "false and t.worker_id in (select", "work_of_a_buried_worker_is_reaped_at_once"),
+        ("for update of t skip locked", "", "reapers_do_not_wait_for_one_another"),
+    ),
+    _redundant(
+        "expired",
+        "t.state in ('r', 'v')",
+        "true",
+        "queued and waiting rows have neither lease, worker nor cancel; the condition is there for the index",
+    ),
+    *_of(
+        "reserve",
+        ("and t.state = 'q'", "", "a_running_task_cannot_be_reserved"),
+        ("q.paused_at is not null", "false", "a_task_of_a_paused_queue_cannot_be_reserved"),
+    ),
+    *_of(
+        "attach",
+        ("t.attempt = $2", "$2::int is not null", "only_the_exact_attempt_can_be_attached"),
+        ("t.lease_token = $3", "$3::uuid is not null", "only_the_right_token_can_be_attached"),
+        ("and t.state = 'v'", "", "a_running_attempt_cannot_be_attached_again"),
+        ("t.lease_expires_at > holdfast.instant()", "true", "a_reservation_past_its_time_cannot_be_attached"),
+        ("and w.state = 'active'", "", "a_worker_that_drains_attaches_nothing"),
+    ),
+    *_of(
+        "promote",
+        ("due_at <= holdfast.instant()", "due_at is not null", "nothing_is_promoted_before_its_time"),
+        ("for update skip locked", "", "promoting_does_not_wait_for_a_locked_task"),
+    ),
+    _redundant("promote", "state = 'w' and due_at", "due_at", "live_waiting: only a waiting row has a due time"),
+]
+
+SETTLING: Sequence[Mutant] = [
+    *_of("lock_tasks", ("for update of t", "", "a_mixed_batch_and_a_beat_do_not_lock_each_other_out")),
+    *_of(
+        "settle_completed",
+        ("and given.attempt = held.attempt", "", "a_report_must_name_the_current_attempt"),
+        ("and given.lease_token = held.lease_token", "", "a_report_must_carry_the_current_token"),
+        ("held.state = 'r'", "true", "a_reservation_cannot_be_completed"),
+        ("for update of t", "", "a_completion_that_waited_cannot_end_the_next_attempt"),
+    ),
+    *_of(
+        "settle_otherwise",
+        ("and given.attempt = held.attempt", "", "a_report_must_name_the_current_attempt"),
+        ("and given.lease_token = held.lease_token", "", "a_report_must_carry_the_current_token"),
+        ("for update of t", "", "a_failure_that_waited_cannot_end_the_next_attempt"),
+        ("held.cancel_at is not null", "false", "a_requested_cancel_wins_over_a_retry"),
+    ),
+    _redundant(
+        "settle_otherwise",
+        "held.state in ('r', 'v')",
+        "true",
+        "live_lease: a row without a lease has no token to match",
+    ),
+    *_of(
+        "find_settled",
+        (
+            "g.attempt = a.attempt and g.lease_token = a.lease_token",
+            "g.attempt = a.attempt",
+            "a_repeated_report_answers_as_before_and_only_its_own",
+        ),
+        (
+            "g.attempt = f.attempt and g.lease_token = f.lease_token",
+            "g.attempt = f.attempt",
+            "a_repeated_report_answers_as_before_and_only_its_own",
+        ),
+    ),
+]
+
+ASKING: Sequence[Mutant] = [
+    *_of(
+        "cancel",
+        ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_cancel"),
+        ("for update of t", "", "a_cancel_that_waited_sees_who_holds_the_task_now"),
+        ("held where state <> 'r'", "held", "a_running_task_is_asked_and_a_queued_one_ends"),
+        ("where state = 'v'", "where true", "a_reservation_that_is_canceled_leaves_its_attempt"),
+    ),
+    _redundant(
+        "cancel",
+        "held where state = 'r'",
+        "held",
+        "a row the statement deletes cannot be changed by it as well; which of the two wins would be a matter of luck",
+    ),
+    *_of(
+        "retry_now",
+        ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
+        ("and t.is_retrying", "", "only_a_failed_task_is_retried"),
+    ),
+    _redundant("retry_now", "and t.state = 'w'", "", "live_waiting: only a waiting row waits for a retry"),
+    *_of(
+        "revive",
+        ("and e.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
+        ('e.state = any($3::"char"[])', '$3::"char"[] is not null', "only_a_failed_task_is_retried"),
+    ),
+    *_of(
+        "enqueue_keyed",
+        ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_task"),
+        ("select distinct on (key) key", "select key", "a_key_stands_for_one_task"),
+    ),
+    *_of("find_keys", ("i.tenant_id = $1", "$1::int is not null", "a_key_belongs_to_its_tenant")),
+    *_of(
+        "ensure_queue",
+        ("on conflict (tenant_id, name) do nothing", "", "names_are_interned_once_by_whoever_comes_second"),
+    ),
+    *_of(
+        "ensure_lane",
+        ("on conflict (tenant_id, queue_id, action) do nothing", "", "names_are_interned_once_by_whoever_comes_second"),
+    ),
+    _redundant(
+        "ensure_lane",
+        "where q.tenant_id = $1 and",
+        "where",
+        "a foreign key of (tenant, queue) refuses a lane on another tenant's queue",
+    ),
+    *_of(
+        "ensure_policy",
+        ("on conflict (tenant_id, digest) do nothing", "", "names_are_interned_once_by_whoever_comes_second"),
+    ),
+]
+
+KEEPING: Sequence[Mutant] = [
+    *_of(
+        "beat_worker",
+        ("state in ('active', 'draining', 'lost')", "true", "a_worker_that_left_stays_gone"),
+    ),
+    *_of("retire_worker", ("and state in ('active', 'draining', 'lost')", "", "a_worker_that_left_stays_gone")),
+    *_of("drain_worker", ("and state = 'active'", "", "a_worker_that_left_stays_gone")),
+    *_of(
+        "lose_workers",
+        ("state in ('active', 'draining')", "true", "a_worker_that_left_stays_gone"),
+        (
+            "beat_at < holdfast.instant() - make_interval(secs => $1)",
+            "make_interval(secs => $1) is not null",
+            "only_silent_workers_are_shown_as_lost",
+        ),
+    ),
+    *_of(
+        "add_notes",
+        ("and t.attempt = g.attempt", "", "a_note_needs_the_current_lease"),
+        ("and t.lease_token = g.lease_token", "", "a_note_needs_the_current_lease"),
+        ("and t.state = 'r'", "", "a_note_needs_the_current_lease"),
+    ),
+    *_of(
+        "pause_queue",
+        ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone"),
+        ("and q.paused_at is null", "", "a_second_pause_keeps_the_first"),
+    ),
+    *_of(
+        "resume_queue",
+        ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone"),
+        ("and q.paused_at is not null", "", "a_second_pause_keeps_the_first"),
+    ),
+    *_of("limit_queue", ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone")),
+    *_of(
+        "lock_blocks",
+        ("pg_try_advisory_xact_lock(1752132966, 0)", "true", "one_process_at_a_time_changes_blocks"),
+    ),
+    *_of("enter_block", ("where s.last_value < b.first_id", "", "ids_never_go_back")),
+    *_of(
+        "old_blocks",
+        (
+            "n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
+            "$1::double precision > 0",
+            "young_history_is_kept",
+        ),
+        (
+            "and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)",
+            "",
+            "history_in_use_is_kept",
+        ),
+        (
+            "and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id)",
+            "",
+            "history_in_use_is_kept",
+        ),
+    ),
+    *_of(
+        "forget_events",
+        (
+            "where at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
+            "where $1::double precision > 0",
+            "young_history_is_kept",
+        ),
+    ),
+    *_of(
+        "forget_workers",
+        (
+            "w.ended_at < holdfast.instant() -",
+            "w.ended_at < holdfast.instant() + interval '9 days' -",
+            "workers_in_use_are_not_forgotten",
+        ),
+        (
+            "and not exists (select from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id)",
+            "",
+            "workers_in_use_are_not_forgotten",
+        ),
+    ),
+    _redundant(
+        "forget_workers",
+        "w.state in ('gone', 'lost')",
+        "true",
+        "only workers that left have an end (verified invariant)",
+    ),
+]
+
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *KEEPING]
+
+CONSTRAINTS = {
+    "live.live_state": "the_schema_refuses_unknown_states",
+    "live.live_lease": "the_schema_refuses_a_lease_on_idle_work",
+    "live.live_owner": "the_schema_refuses_running_work_without_a_worker",
+    "live.live_waiting": "the_schema_refuses_waiting_without_an_end",
+    "live.live_budget": "the_schema_refuses_an_overdrawn_budget",
+    "live.live_priority": "the_schema_refuses_an_unknown_priority",
+    "failure.failure_check": "the_schema_refuses_a_retry_that_is_no_decision",
+}
+"""CHECK constraints of the hot path, and the check that fails without each."""

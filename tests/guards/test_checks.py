@@ -1,0 +1,11 @@
+"""Every check passes on the statements as they are."""
+
+from __future__ import annotations
+
+import pytest
+from tests.guards.checks import CHECKS
+
+
+@pytest.mark.parametrize("name", CHECKS)
+async def test_it_holds(name, stage):
+    await CHECKS[name](stage)

@@ -1,0 +1,155 @@
+"""No guard is there for nothing: take one away and a check fails.
+
+The statements are changed on their way to the server, in this process alone. A mutant that the server refuses to run
+proves nothing, so it counts as an error, not as killed.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+import asyncpg
+import pytest
+from tests.guards.checks import CHECKS
+from tests.guards.mutants import CONSTRAINTS, MUTANTS
+
+from holdfast.core import classify, retry
+from holdfast.store.database import Session
+from holdfast.store.statements import sql, statements
+
+INVALID = (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError)
+READ_ONLY_FILES = {"read.sql", "explain.sql", "invariants.sql", "checkup.sql"}
+_CHANGES = re.compile(r"\b(insert into|update holdfast|delete from|setval|for update|for no key update)\b")
+_ASSIGNMENTS = re.compile(r"\bset\b(?! local).*?(?=\bwhere\b|\bfrom\b|\breturning\b|\Z)", re.DOTALL)
+_RETURNED = re.compile(r"\breturning\b[^()]*?(?=\n\)|\Z)", re.DOTALL)
+_INSERTED = re.compile(r"insert into [\w.]+ (?:as \w+ )?\([^)]*\)", re.DOTALL)
+_GUARDS = re.compile(
+    r"\bstate (?:=|<>|in) |\blease_token (?:=|<>) |\battempt = |\blease_expires_at (?:>|<=)|\bcancel_at (?:<=|is not null then)"
+    r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked|\bfor (?:no key )?update"
+    r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
+)
+NO_GUARD = {"settle_otherwise": ("where state = 'q') as lanes",)}
+"""Guard-like words that route or report, and decide nothing about whether a row may change."""
+
+
+def without_guard(mutant) -> str:
+    text = sql(mutant.statement)
+    assert mutant.guard in text, f"{mutant.name} is not there any more"
+    assert text.count(mutant.guard) == 1, f"{mutant.name} is there {text.count(mutant.guard)} times"
+    return text.replace(mutant.guard, mutant.replacement)
+
+
+@contextmanager
+def replaced(original: str, changed: str):
+    fetch = Session.fetch
+
+    async def fetch_changed(self, statement, *arguments):
+        return await fetch(self, changed if statement == original else statement, *arguments)
+
+    Session.fetch = fetch_changed
+    try:
+        yield
+    finally:
+        Session.fetch = fetch
+
+
+async def survives(check: str, stage) -> bool:
+    try:
+        await CHECKS[check](stage)
+    except INVALID:
+        raise
+    except (Exception, pytest.fail.Exception):
+        return False
+    return True
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.killed_by], ids=lambda mutant: mutant.name)
+async def test_a_check_fails_without_the_guard(mutant, stage):
+    with replaced(sql(mutant.statement), without_guard(mutant)):
+        assert not await survives(mutant.killed_by, stage), f"{mutant.name} survived {mutant.killed_by}"
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.redundant_because], ids=lambda mutant: mutant.name)
+def test_a_second_guard_says_why_it_is_there(mutant):
+    without_guard(mutant)
+    assert not mutant.killed_by and len(mutant.redundant_because) > 20
+
+
+def test_few_guards_are_second_ones():
+    redundant = [mutant for mutant in MUTANTS if mutant.redundant_because]
+    assert len(redundant) <= len(MUTANTS) / 5
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+async def test_a_check_fails_without_the_constraint(constraint, stage):
+    table, name = constraint.split(".")
+    async with stage.engine.database.session() as session:
+        await session.execute(f"alter table holdfast.{table} drop constraint {name}")
+    assert not await survives(CONSTRAINTS[constraint], stage)
+
+
+def _changing() -> list[str]:
+    return [
+        name
+        for name, statement in statements().items()
+        if statement.file not in READ_ONLY_FILES and _CHANGES.search(statement.text)
+    ]
+
+
+@pytest.mark.parametrize("name", _changing())
+def test_every_guard_is_on_the_list(name):
+    """What is left of a statement without its listed guards, assignments and column lists holds no other guard."""
+    text = original = sql(name)
+    listed = [mutant.guard for mutant in MUTANTS if mutant.statement == name]
+    for words in (*listed, *NO_GUARD.get(name, ())):
+        start = original.index(words)
+        text = text[:start] + " " * len(words) + text[start + len(words) :]
+    for part in (_INSERTED, _ASSIGNMENTS, _RETURNED):
+        text = part.sub(" ", text)
+    assert not (left := _GUARDS.findall(text)), f"{name} has guards without a mutant: {left}\n{text}"
+
+
+CORE_MUTANTS = {
+    "a spent budget does not end the task": (
+        retry._Budget,
+        "is_spent",
+        property(lambda _self: False),
+        "a_spent_budget_ends_the_task",
+    ),
+    "a loss draws on the budget of retries": (
+        retry._Budget,
+        "of",
+        classmethod(
+            lambda cls, policy, _outcome, *, retries, losses: cls(
+                spent=retries, limit=policy.max_retries, is_loss=False
+            )
+        ),
+        "losses_and_failures_have_budgets_of_their_own",
+    ),
+    "everything is worth a retry": (
+        classify.Classification,
+        "is_retriable",
+        property(lambda _self: True),
+        "what_cannot_get_better_is_not_retried",
+    ),
+    "a retry does not wait": (retry, "_delay_seconds", lambda *_a, **_k: 0.0, "a_retry_waits_for_its_backoff"),
+    "a first loss waits": (retry, "_delay_seconds", lambda *_a, **_k: 30.0, "a_first_loss_is_retried_at_once"),
+}
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("name", CORE_MUTANTS)
+async def test_a_check_fails_without_the_rule(name, stage, monkeypatch):
+    holder, attribute, changed, killed_by = CORE_MUTANTS[name]
+    if isinstance(changed, property) and hasattr(holder, "__slots__") and attribute in holder.__slots__:
+        monkeypatch.setattr(retry, "classify", lambda *_a: _always_retriable())
+    else:
+        monkeypatch.setattr(holder, attribute, changed)
+    assert not await survives(killed_by, stage)
+
+
+def _always_retriable():
+    return classify.Classification(is_retriable=True, reason="transient_error", rule="mutant")
