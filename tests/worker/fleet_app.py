@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -75,6 +76,20 @@ async def hang_once(ctx: hf.Context) -> int:
         finally:
             write("stop", ctx)
     write("stop", ctx)
+    return ctx.attempt
+
+
+@app.action
+def start_a_process_once(ctx: hf.Context, pid_file: str) -> int:
+    """The first attempt starts a process and hangs; the second looks whether that process still runs."""
+    begin(ctx)
+    note = Path(pid_file)
+    if ctx.attempt == 1:
+        note.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+        write("started", ctx)
+        threading.Event().wait()
+    if is_alive(int(note.read_text())):
+        write("overlap", ctx)
     return ctx.attempt
 
 

@@ -43,6 +43,14 @@ async def test_the_worker_of_a_killed_child_is_gone_from_the_database(fleet, cli
     await eventually(is_replaced)
 
 
+async def test_what_a_killed_child_started_is_dead_before_its_work_is_done_again(fleet, client, journal, tmp_path):
+    fleet()
+    task = await client.enqueue("fleet.start_a_process_once", pid_file=str(tmp_path / "pid"))
+    first = await journal.first("started")
+    os.kill(first.pid, signal.SIGKILL)
+    assert await task.result(20) == 2
+
+
 async def test_code_that_holds_the_interpreter_is_killed_before_the_lease_expires(fleet, client, journal, is_gone):
     one = fleet()
     task = await client.enqueue("fleet.hold_interpreter_once")

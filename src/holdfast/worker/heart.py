@@ -75,6 +75,7 @@ class Heart:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._session: Session | None = None
+        self._is_failing = False
         self._last_beat = time.monotonic()
 
     def start(self) -> None:
@@ -124,10 +125,13 @@ class Heart:
                     health=self._health(),
                 )
         except TROUBLE as error:
-            log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
+            if not self._is_failing:
+                log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
+            self._is_failing = True
             await self._drop_session()
             return
         self._last_beat = now
+        self._is_failing = False
         for task_id in beat.renewed:
             due[task_id].renewed_at = now
         self._body.on_beat(beat, due)
