@@ -183,7 +183,7 @@ async def watch(client: hf.Client, crew: Crew, console: Console, task_ids: list[
             if show.update(counts):
                 return
             busy = [] if killed_at else await database.fetch(BUSY_WORKERS, task_ids)
-            if len(busy) == 2:
+            if len(busy) >= 2:
                 pid, killed_at = crew.kill(busy[0]["name"]), time.monotonic()
                 show.say(f"[bold red]kill -9[/] of worker {pid}, in the middle of {busy[0]['reports']} monthly reports")
             elif killed_at and not is_recovered and (lost := await losses(client, task_ids)):
@@ -249,6 +249,7 @@ async def stay(place: Place, console: Console) -> None:
 
 def main() -> int:
     console = Console()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # leave through the finally clauses
     started = time.monotonic()
     place = find_place(hf.Settings.load({"HOLDFAST_ENV": "local", "HOLDFAST_HOME": str(HERE.parent / ".holdfast")}))
     try:

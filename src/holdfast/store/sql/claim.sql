@@ -31,7 +31,8 @@ from head
 join holdfast.queue q on q.queue_id = head.queue_id;
 
 -- name: claim
--- Take queued tasks for a registered worker: a fresh token and lease each. Rows others hold are skipped; a queue
+-- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
+-- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold are skipped; a queue
 -- paused since the plan was made gives nothing. It does not prove that the worker will run them.
 with asked as materialized (
   select a.lane_id, a.priority, a.floor, a.count
@@ -54,7 +55,7 @@ pick as materialized (
 ),
 taken as (
   update holdfast.live t
-  set state = 'r', attempt = t.attempt + 1, worker_id = $5, lease_token = gen_random_uuid(),
+  set state = 'r', attempt = t.attempt + 1, worker_id = $5, lease_token = (select gen_random_uuid()),
     started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $6)
   where t.task_id = any(array(select task_id from pick))
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
