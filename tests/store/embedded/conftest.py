@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
@@ -30,7 +29,7 @@ from holdfast.store.embedded.server import start, status
 
 THROW_AWAY = {"fsync": "off", "shared_buffers": "16MB"}
 # Another interpreter than this one finds Holdfast and what it needs here as well.
-IMPORTED_FROM = [str(Path(holdfast.errors.__file__).parents[1]), sysconfig.get_path("platlib")]
+IMPORTED_FROM = [str(Path(found).parents[1]) for found in (holdfast.errors.__file__, asyncpg.__file__)]
 USER_PROGRAM = """
 import json, sys
 from pathlib import Path

@@ -77,6 +77,16 @@ def test_a_start_waits_for_the_last_process_of_a_killed_server(home, throw_away,
     asyncio.run(scenario())
 
 
+def test_a_server_that_does_not_answer_is_not_attached_to(home, throw_away, user, processes):
+    user(home).answer()
+    os.kill(processes(home)["postmaster"], signal.SIGSTOP)
+    with pytest.raises(Unavailable) as caught:
+        start(home, settings=throw_away, start_seconds_max=0.1)
+    assert caught.value.code == "embedded_start_timeout"
+    os.kill(processes(home)["postmaster"], signal.SIGCONT)
+    start(home, settings=throw_away).close()
+
+
 def test_a_starter_killed_while_making_the_data_leaves_nothing_half_made(new_home, user, query, wait_until):
     first = user(new_home)
     wait_until(lambda: any(new_home.glob("pg*.draft/base")))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from holdfast.errors import InvalidSettings, Unavailable
 from holdfast.store.embedded import cluster, locks
-from holdfast.store.embedded.server import start
+from holdfast.store.embedded.server import start, status
 
 
 def test_a_server_that_cannot_start_says_so_at_once_with_its_log(home, throw_away):
@@ -71,13 +72,12 @@ def test_no_setting_moves_the_server_out_of_its_private_place(new_home, name):
 
 def test_neither_environment_nor_configuration_file_moves_the_server(home, throw_away, query, monkeypatch):
     monkeypatch.setenv("PGPORT", "1")
-    monkeypatch.setenv("PGDATESTYLE", "German")
     with next(home.glob("pg*/postgresql.conf")).open("a") as file:
         file.write("port = 2\nlisten_addresses = '*'\n")
     server = start(home, settings=throw_away)
     monkeypatch.undo()
-    shown = [query(server.url, f"show {name}") for name in ("port", "listen_addresses", "datestyle")]
-    assert shown == ["5432", "", "ISO, MDY"]
+    assert [query(server.url, f"show {name}") for name in ("port", "listen_addresses")] == ["5432", ""]
+    assert b"\0LC_ALL=C\0" in Path(f"/proc/{status(home).pid}/environ").read_bytes()
     server.close()
 
 

@@ -99,7 +99,7 @@ def run(
         text=True,
         errors="replace",
         timeout=seconds_max,
-        env=clean_environment(),
+        env=plain_environment(),
         cwd="/",
         user=account.uid if account else None,
         group=account.gid if account else None,
@@ -109,7 +109,6 @@ def run(
     )
 
 
-def clean_environment() -> dict[str, str]:
-    """Drop what would steer PostgreSQL from outside: a stray PGPORT or PGDATA moves the server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return kept | {"LC_ALL": "C"}
+def plain_environment() -> dict[str, str]:
+    """Return the environment with a locale that every system has: macOS cannot start a server without."""
+    return os.environ | {"LC_ALL": "C"}

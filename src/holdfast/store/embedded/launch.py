@@ -118,7 +118,7 @@ def _start_keeper(place: Place, command: list[str], account: Account | None, loc
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=accounts.clean_environment(),
+                env=accounts.plain_environment(),
                 cwd="/",
                 start_new_session=True,
                 pass_fds=[lock, held_by_keeper],

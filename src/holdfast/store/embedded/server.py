@@ -126,9 +126,14 @@ def _attach_or_launch(
             data = Path(record.data)
             if not locks.is_taken(place.keeper_lock):
                 postmaster.stop_orphan(data)
-            elif (found := postmaster.read(data)) is not None and found.is_ready:
+            elif _is_serving(data, Path(record.socket_directory)):
                 return "attached", record
         locks.pause(deadline)
+
+
+def _is_serving(data: Path, socket_directory: Path) -> bool:
+    found = postmaster.read(data)
+    return found is not None and found.is_ready and sockets.answers(socket_directory)
 
 
 def _too_slow(place: Place, seconds_max: float) -> Unavailable:

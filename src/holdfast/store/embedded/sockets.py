@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
+import struct
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
@@ -18,6 +20,8 @@ from holdfast.store.embedded.account import Account
 
 DATABASE = "holdfast"
 PORT = 5432  # only a part of the socket's name: the folder is private, so it never clashes
+ANSWER_SECONDS_MAX = 1.0
+ENCRYPTION_QUESTION = struct.pack("!II", 8, 80877103)
 PATH_BYTES_MAX = 100  # the kernel's own limit is 103 or 107, by system
 
 
@@ -55,6 +59,21 @@ def _is_private(directory: Path, account: Account | None) -> bool:
         return False
     owner = account.uid if account else os.geteuid()
     return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700 and found.st_uid == owner
+
+
+def answers(directory: Path) -> bool:
+    """Tell whether the server behind a socket speaks: one that is being killed still looks alive for a while.
+
+    Asks whether it would encrypt, the shortest question the protocol has; any answer will do.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(ANSWER_SECONDS_MAX)
+        try:
+            connection.connect(str(directory / f".s.PGSQL.{PORT}"))
+            connection.sendall(ENCRYPTION_QUESTION)
+            return len(connection.recv(1)) == 1
+        except OSError:
+            return False
 
 
 def url(socket_directory: Path) -> str:
