@@ -22,6 +22,7 @@ from holdfast.store.database import AWAY
 from tests.faults.victim_app import blocking, flaky, quick, waiting
 
 REPEAT_SECONDS_MAX = 60.0
+REPEAT_PAUSE_SECONDS = 0.02
 _ENDINGS = """
 select t.task_id, t.state, t.attempt, t.next_retry_at, t.worker_id, (convert_from(t.input, 'utf8')::jsonb ->> 'number')::int as number
 from holdfast.tasks t
@@ -75,6 +76,7 @@ class Load:
                 task = await self.client.enqueue(quick.options(key=f"order-{number}"), number=number)
             except AWAY:
                 self.counts["keyed repeated"] += 1
+                await asyncio.sleep(REPEAT_PAUSE_SECONDS)
                 continue
             self.promised[number] = task.task_id
             self.counts["keyed ok"] += 1

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
 READY = b"Z\x00\x00\x00\x05"
+SYNC = b"S\x00\x00\x00\x04"
 
 
 class Proxy:
@@ -73,7 +74,8 @@ class Proxy:
 
     async def _requests(self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter, state: _State) -> None:
         while data := await reader.read(65536):
-            if state.is_started:
+            # Only a request that asks for a closing answer can lose it; others would leave both sides waiting.
+            if state.is_started and (data[:1] == b"Q" or SYNC in data[-5:]):
                 self._choose(data, state)
             upstream.write(data)
             await upstream.drain()
