@@ -5,10 +5,12 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+from holdfast.cli.main import cli
 from holdfast.settings import options
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = runpy.run_path(str(ROOT / "tools" / "generate_docs.py"))["pages"]()
+TOOL = runpy.run_path(str(ROOT / "tools" / "generate_docs.py"))
+PAGES = TOOL["pages"]()
 
 
 def test_every_generated_page_is_current():
@@ -20,3 +22,11 @@ def test_every_setting_is_documented():
     page = PAGES[ROOT / "docs" / "settings.md"]
     for option in options():
         assert all(f"`{name}`" in page for name in (option.key, option.variable, *option.aliases))
+
+
+def test_every_command_and_option_is_documented():
+    page = PAGES[ROOT / "docs" / "cli.md"]
+    for path, command in TOOL["leaves"](cli):
+        assert f"## holdfast {' '.join(path)}" in page
+        for param in command.params:
+            assert param.param_type_name == "argument" or param.opts[-1] in page, (path, param.name)

@@ -43,6 +43,11 @@ def test_a_file_and_a_module_of_the_same_name_are_one_program(shop):
     assert load_app("shop_for_load.py:app") is load_app("shop_for_load:app")
 
 
+def test_a_file_may_have_dots_in_its_name(shop):
+    (shop / "shop.v2.py").write_text(SHOP)
+    assert load_app("shop.v2.py:app").name == "shop"
+
+
 def test_a_file_sees_its_neighbours(shop):
     (shop / "deep").mkdir()
     (shop / "deep" / "neighbour_for_load.py").write_text(SHOP)

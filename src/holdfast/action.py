@@ -50,10 +50,15 @@ class Action(Generic[P, R]):
     name: str
     function: Callable[P, R]
     queue: str
-    policy: RetryPolicy
+    overrides: Mapping[str, Any]
+    """What this action says differently from the default policy."""
     isolation: Isolation
     priority: int
     signature: Signature
+
+    def policy(self, defaults: RetryPolicy) -> RetryPolicy:
+        """The policy of this action where `defaults` come from settings, which are not read at import."""
+        return replace(defaults, **self.overrides).validated()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -96,10 +101,10 @@ class Bound(Generic[P, R]):
     action: Action[P, R]
     options: TaskOptions
 
-    def policy(self) -> RetryPolicy:
-        if self.options.policy is None:
-            return self.action.policy
-        return replace(self.action.policy, **self.options.policy).validated()
+    def policy(self, defaults: RetryPolicy) -> RetryPolicy:
+        """Weakest to strongest: defaults, action, this task."""
+        policy = self.action.policy(defaults)
+        return policy if self.options.policy is None else replace(policy, **self.options.policy).validated()
 
 
 def retries_within(max_attempts: Any) -> Any:
@@ -122,6 +127,7 @@ class Signature:
         if self.wants_context:
             parameters = parameters[1:]
         _refuse_positional_only(function, parameters)
+        _refuse_reserved(function, parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self.allowed = frozenset(p.name for p in named)
@@ -167,6 +173,15 @@ def _refuse_positional_only(function: Callable[..., Any], parameters: list[inspe
                 code="invalid_action",
                 advice="Make it an ordinary or keyword parameter.",
             )
+
+
+def _refuse_reserved(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    if any(parameter.name == "connection" for parameter in parameters):
+        raise Invalid(
+            f"{function.__qualname__} has a parameter named 'connection', which `client.enqueue` keeps for itself.",
+            code="invalid_action",
+            advice="Give it another name.",
+        )
 
 
 def _decoder(types: dict[str, Any], *, takes_any: bool) -> Callable[[bytes], dict[str, Any]]:

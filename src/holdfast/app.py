@@ -1,4 +1,4 @@
-"""The app: a name, its actions, and the doors to a database (`client`, `sync_client`, `worker`).
+"""The app: a name, its actions, and the doors to a database (`client`, `sync_client`).
 
 Nothing is read or connected at import; settings are read once, when the first door opens.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Isolation, Signature, retries_within
+from holdfast.action import Action, Isolation, Signature
 from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
@@ -84,7 +84,7 @@ class App:
             name=name,
             function=function,
             queue=limits.valid_queue(options.get("queue", DEFAULT_QUEUE)),
-            policy=_policy(options),
+            overrides=_overrides(options),
             isolation=_isolation(function, options.get("isolation")),
             priority=limits.valid_priority(options.get("priority", limits.PRIORITY_DEFAULT)),
             signature=Signature(function),
@@ -101,16 +101,29 @@ class App:
         return SyncClient(self.settings, self.actions)
 
 
-def _policy(options: dict[str, Any]) -> RetryPolicy:
-    policy = RetryPolicy(rules=tuple(options.get("rules", ())), **(options.get("retry") or {}))
+_RETRY_NAMES = {"enabled": "is_enabled"}
+"""What settings and design documents call differently from the policy."""
+
+
+def _overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """What an action says about its policy, checked here so that a mistake shows where it was made."""
+    overrides = {_RETRY_NAMES.get(name, name): value for name, value in (options.get("retry") or {}).items()}
+    if unknown := overrides.keys() - {field.name for field in fields(RetryPolicy)}:
+        known = ", ".join(sorted(field.name for field in fields(RetryPolicy)))
+        raise Invalid(
+            f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=f"It knows {known}."
+        )
+    if rules := options.get("rules"):
+        overrides["rules"] = tuple(rules)
     if (attempts := options.get("max_attempts")) is not None:
-        policy = replace(policy, max_retries=retries_within(attempts))
+        overrides["max_retries"] = attempts - 1
     for name in ("max_retries", "max_losses", "memory_bytes_max"):
         if (value := options.get(name)) is not None:
-            policy = replace(policy, **{name: value})
+            overrides[name] = value
     if (timeout := options.get("timeout")) is not None:
-        policy = replace(policy, timeout_seconds=seconds_of(timeout))
-    return policy.validated()
+        overrides["timeout_seconds"] = seconds_of(timeout)
+    replace(RetryPolicy(), **overrides).validated()
+    return overrides
 
 
 def _isolation(function: Callable[..., Any], asked: str | None) -> Isolation:

@@ -50,7 +50,7 @@ def _load_file(path: Path) -> ModuleType:
             path=str(path),
         )
     _see_first(path.resolve().parent)
-    name = path.stem
+    name = path.stem.replace(".", "_")
     loaded = sys.modules.get(name)
     if loaded is not None and _is_same_file(loaded, path):
         return loaded

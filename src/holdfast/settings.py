@@ -68,9 +68,9 @@ class RetrySettings:
 
     enabled: bool = setting(True, "Whether failures are retried at all.", flat_name="retry_enabled")
     max_retries: int = setting(
-        3, "Retries after the first attempt of a task.", highest=1_000_000, aliases=("MAX_RETRIES",)
+        3, "Retries after the first attempt of a task.", highest=10_000, aliases=("MAX_RETRIES",)
     )
-    max_losses: int = setting(3, "Retries after lost attempts of a task.", highest=1_000_000)
+    max_losses: int = setting(3, "Retries after lost attempts of a task.", highest=10_000)
     base_backoff_secs: float = setting(
         1.0, "Pause before the first retry.", highest=30 * _DAY_SECONDS, flat_name="retry_base_backoff_secs"
     )

@@ -29,7 +29,7 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
         ) from error
     except RecursionError as error:
         raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from error
-    if len(encoded) > _SMALL_BYTES or b"\\" in encoded or b"null" in encoded:
+    if len(encoded) > min(_SMALL_BYTES, bytes_max) or b"\\" in encoded or b"null" in encoded:
         _check_closely(value, encoded, bytes_max=bytes_max, what=what)
     return encoded
 

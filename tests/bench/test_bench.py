@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,22 +16,12 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.bench.arena import enter
 from holdfast.bench.latency import latency_once
-from holdfast.bench.marks import new_marks
 from holdfast.bench.recovery import recovery_once
 from holdfast.bench.trial import Trial
-from holdfast.settings import Settings
 from holdfast.store.embedded.server import EmbeddedServer, start
 
 SOURCES = Path(holdfast.__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    running = start(tmp_path_factory.mktemp("bench") / "home", settings={"shared_buffers": "32MB"})
-    yield running
-    running.close()
 
 
 @pytest.fixture
@@ -47,23 +36,6 @@ def bench(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment |= {"HOLDFAST_URL": url, "PYTHONPATH": str(SOURCES)}
     command = [sys.executable, "-m", "holdfast.bench", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-
-
-@asynccontextmanager
-async def a_trial(server: EmbeddedServer) -> AsyncIterator[Trial]:
-    with new_marks(100) as marks:
-        async with enter(Settings(url=server.url)) as arena:
-            yield Trial(
-                arena=arena,
-                marks=marks,
-                tasks=20,
-                rounds=1,
-                processes=1,
-                slots=10,
-                is_quick=True,
-                is_full=False,
-                say=lambda _text: None,
-            )
 
 
 def databases(url: str) -> set[str]:
@@ -117,17 +89,15 @@ def test_an_unknown_part_is_refused(server: EmbeddedServer) -> None:
     assert "drain" in done.stderr
 
 
-async def test_a_killed_worker_is_followed_by_one_more_execution(server: EmbeddedServer) -> None:
-    async with a_trial(server) as trial:
-        quick = msgspec.structs.replace(trial.orders(), lease_seconds=1.0, heartbeat_seconds=0.3)
-        found = await recovery_once(trial, 2, quick)
+async def test_a_killed_worker_is_followed_by_one_more_execution(trial: Trial) -> None:
+    quick = msgspec.structs.replace(trial.orders(), lease_seconds=1.0, heartbeat_seconds=0.3)
+    found = await recovery_once(trial, 2, quick)
 
     assert (found["recovered"], found["overlaps"], found["extra_executions"]) == (2, 0, 0)
 
 
-async def test_every_task_of_the_latency_run_starts_once(server: EmbeddedServer) -> None:
-    async with a_trial(server) as trial:
-        found = await latency_once(trial, 1)
+async def test_every_task_of_the_latency_run_starts_once(trial: Trial) -> None:
+    found = await latency_once(trial, 1)
 
     assert (found["tasks"], found["losses"], found["doubles"]) == (20, 0, 0)
     assert 0 < found["p50"] <= found["p99"]

@@ -4,11 +4,11 @@ import random
 from dataclasses import replace
 
 import pytest
-
-from holdfast.settings import Settings
 from tests.faults.fleet import LEASE_SECONDS, Fleet
 from tests.faults.load import Load
 from tests.faults.victim_app import LOG_VARIABLE, app
+
+from holdfast.settings import Settings
 
 
 @pytest.fixture
@@ -29,7 +29,11 @@ def log(tmp_path, monkeypatch):
 def quick_settings(holdfast_url):
     settings = Settings(url=holdfast_url)
     worker = replace(
-        settings.worker, lease_seconds=LEASE_SECONDS, heartbeat_seconds=0.4, poll_seconds=0.1, slots=20,
+        settings.worker,
+        lease_seconds=LEASE_SECONDS,
+        heartbeat_seconds=0.4,
+        poll_seconds=0.1,
+        slots=20,
         shutdown_seconds=3.0,
     )
     return replace(settings, worker=worker, loops=replace(settings.loops, reap_seconds=0.1, reconcile_seconds=0.05))

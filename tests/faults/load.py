@@ -14,12 +14,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.victim_app import blocking, flaky, quick, waiting
+
 from holdfast.client.client import Client
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import AWAY
-from tests.faults.victim_app import blocking, flaky, quick, waiting
 
 REPEAT_SECONDS_MAX = 60.0
 REPEAT_PAUSE_SECONDS = 0.02
@@ -137,7 +138,9 @@ class Load:
         """Each completion was accepted once, and comes from the very process that ran that attempt."""
         lines = Counter(tuple(line.split()) for line in log.read_text().splitlines()) if log.exists() else Counter()
         ran = {(task_id, int(attempt), int(pid)) for task_id, attempt, pid in lines}
-        accepted = await engine.database.fetch("select task_id, attempt, output from holdfast.attempt where state = 'c'")
+        accepted = await engine.database.fetch(
+            "select task_id, attempt, output from holdfast.attempt where state = 'c'"
+        )
         assert len({row["task_id"] for row in accepted}) == len(accepted), "a task completed twice"
         for row in accepted:
             number, pid = json.loads(row["output"])

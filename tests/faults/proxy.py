@@ -62,9 +62,7 @@ class Proxy:
             return
         state = _State()
         try:
-            await asyncio.gather(
-                self._requests(reader, upstream, state), self._answers(upstream_reader, writer, state)
-            )
+            await asyncio.gather(self._requests(reader, upstream, state), self._answers(upstream_reader, writer, state))
         except (OSError, _Cut):
             pass
         finally:

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from tests.faults.load import Load, all_over
+from tests.faults.proxy import Proxy
+from tests.faults.victim_app import app
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.worker.loop import Worker
-from tests.faults.load import Load, all_over
-from tests.faults.proxy import Proxy
-from tests.faults.victim_app import app
 
 pytestmark = pytest.mark.crash
 

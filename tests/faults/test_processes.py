@@ -7,10 +7,10 @@ import os
 import signal
 
 import pytest
-
-from holdfast.store.statements import sql
 from tests.faults.load import all_over
 from tests.faults.victim_app import blocking
+
+from holdfast.store.statements import sql
 
 pytestmark = pytest.mark.crash
 

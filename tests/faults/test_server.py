@@ -8,13 +8,13 @@ import signal
 from dataclasses import replace
 
 import pytest
+from tests.faults.load import Load, all_over
+from tests.faults.test_connections import working
+from tests.faults.victim_app import app
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home
-from tests.faults.load import Load, all_over
-from tests.faults.test_connections import working
-from tests.faults.victim_app import app
 
 pytestmark = pytest.mark.crash
 

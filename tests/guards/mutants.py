@@ -56,7 +56,9 @@ CLAIMING: Sequence[Mutant] = [
         ("t.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_found_again"),
         ("t.lease_token <> all($2::uuid[])", "$2::uuid[] is not null", "a_worker_finds_only_its_own_leases_again"),
     ),
-    _redundant("held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"),
+    _redundant(
+        "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+    ),
     Mutant(
         statement="held_by",
         guard="for no key update of t",
@@ -65,7 +67,11 @@ CLAIMING: Sequence[Mutant] = [
     ),
     *_of(
         "lock_limits",
-        ("select pg_advisory_xact_lock(1752132965, q.queue_id)", "select", "a_limited_queue_starts_no_more_than_its_limit"),
+        (
+            "select pg_advisory_xact_lock(1752132965, q.queue_id)",
+            "select",
+            "a_limited_queue_starts_no_more_than_its_limit",
+        ),
     ),
     *_of(
         "spend_starts",
@@ -133,7 +139,10 @@ SETTLING: Sequence[Mutant] = [
         ("held.cancel_at is not null", "false", "a_requested_cancel_wins_over_a_retry"),
     ),
     _redundant(
-        "settle_otherwise", "held.state in ('r', 'v')", "true", "live_lease: a row without a lease has no token to match"
+        "settle_otherwise",
+        "held.state in ('r', 'v')",
+        "true",
+        "live_lease: a row without a lease has no token to match",
     ),
     *_of(
         "find_settled",
@@ -267,8 +276,11 @@ KEEPING: Sequence[Mutant] = [
     ),
     *_of(
         "forget_workers",
-        ("w.ended_at < holdfast.instant() -", "w.ended_at < holdfast.instant() + interval '9 days' -",
-         "workers_in_use_are_not_forgotten"),
+        (
+            "w.ended_at < holdfast.instant() -",
+            "w.ended_at < holdfast.instant() + interval '9 days' -",
+            "workers_in_use_are_not_forgotten",
+        ),
         (
             "and not exists (select from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id)",
             "",
@@ -276,7 +288,10 @@ KEEPING: Sequence[Mutant] = [
         ),
     ),
     _redundant(
-        "forget_workers", "w.state in ('gone', 'lost')", "true", "only workers that left have an end (verified invariant)"
+        "forget_workers",
+        "w.state in ('gone', 'lost')",
+        "true",
+        "only workers that left have an end (verified invariant)",
     ),
 ]
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import asyncpg
 import pytest
+from tests.guards.checks import CHECKS
+from tests.guards.mutants import CONSTRAINTS, MUTANTS
 
 from holdfast.core import classify, retry
 from holdfast.store.database import Session
 from holdfast.store.statements import sql, statements
-from tests.guards.checks import CHECKS
-from tests.guards.mutants import CONSTRAINTS, MUTANTS
 
 INVALID = (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError)
 READ_ONLY_FILES = {"read.sql", "explain.sql", "invariants.sql", "checkup.sql"}

@@ -49,6 +49,26 @@ class Arena:
         finally:
             await connection.close()
 
+    @asynccontextmanager
+    async def another_database(self) -> AsyncIterator[str]:
+        """An empty database beside this one, for an engine with a schema of its own; dropped afterwards."""
+        name = new_name()
+        async with self.connection() as connection:
+            await connection.execute(f"create database {name}")
+        try:
+            yield in_database(self.url, name)
+        finally:
+            async with self.connection() as connection:
+                await connection.execute(f"drop database if exists {name} with (force)")
+
+    async def analyze(self, url: str) -> None:
+        """Analyze a database, as autovacuum does with one that has been there for a minute."""
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute("analyze")
+        finally:
+            await connection.close()
+
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         async with self.connection() as connection:
             return list(await connection.fetch(statement, *arguments))
@@ -70,7 +90,7 @@ async def enter(settings: Settings) -> AsyncIterator[Arena]:
         try:
             server = {name: str(await admin.fetchval(f"show {name}")) for name in REPORTED}
             refuse_if_not_durable(server)
-            name = f"holdfast_bench_{secrets.token_hex(4)}"
+            name = new_name()
             await _create(admin, name)
             try:
                 yield Arena(url=in_database(place.url, name), database=name, server=server)
@@ -91,6 +111,10 @@ def refuse_if_not_durable(server: Mapping[str, str]) -> None:
             code="server_not_durable",
             advice=f"Switch {', '.join(off)} on, or point HOLDFAST_URL at another server.",
         )
+
+
+def new_name() -> str:
+    return f"holdfast_bench_{secrets.token_hex(4)}"
 
 
 def in_database(url: str, name: str) -> str:

@@ -22,6 +22,7 @@ from holdfast.bench import report
 from holdfast.bench.arena import enter
 from holdfast.bench.bars import charts
 from holdfast.bench.marks import new_marks
+from holdfast.bench.peers.field import Peer, chosen_peers
 from holdfast.bench.running import run
 from holdfast.bench.suite import PARTS, losses_and_doubles, run_suite
 from holdfast.bench.svg import svg
@@ -52,10 +53,11 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.option("--quick", is_flag=True, help="Small and short: a look, not a result.")
 @click.option("--full", is_flag=True, help="More kills in the recovery part.")
 @click.option("--peers", is_flag=True, help="Install other engines beside and drain with them too.")
+@click.option("--peer", "chosen", multiple=True, metavar="NAME", help="Only this one of them; may be repeated.")
 @click.option("--processes", type=click.IntRange(1, 32), default=2, show_default=True, help="Worker processes.")
 @click.option("--slots", type=click.IntRange(1, 10_000), default=300, show_default=True, help="Slots of each.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the rates into this SVG.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "plain"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "plain"]), default="table", help="How to print.")
 def bench(
     tasks: int | None,
     rounds: int | None,
@@ -63,6 +65,7 @@ def bench(
     quick: bool,
     full: bool,
     peers: bool,
+    chosen: tuple[str, ...],
     processes: int,
     slots: int,
     plot: Path | None,
@@ -82,10 +85,13 @@ def bench(
     }
     try:
         with _progress() as say:
-            results = run(_measure(only, options, say, with_peers=peers))
+            results = run(_measure(only, options, say, chosen_peers(chosen) if peers or chosen else ()))
     except HoldfastError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2 if isinstance(error, Invalid) else 1)
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        sys.exit(130)
     _show(results, output)
     if plot is not None:
         plot.write_text(svg(charts(results)), "utf-8")
@@ -95,7 +101,7 @@ def bench(
 
 
 async def _measure(
-    parts: Sequence[str], options: dict[str, Any], say: Callable[[str], None], *, with_peers: bool
+    parts: Sequence[str], options: dict[str, Any], say: Callable[[str], None], peers: Sequence[Peer]
 ) -> dict[str, Any]:
     settings = Settings.load(os.environ)
     if settings.url is None:
@@ -103,7 +109,7 @@ async def _measure(
     say("preparing")
     with new_marks(max(MARKS_CAPACITY, options["tasks"] + 1)) as marks:
         async with enter(settings) as arena:
-            return await run_suite(Trial(arena=arena, marks=marks, say=say, **options), parts)
+            return await run_suite(Trial(arena=arena, marks=marks, say=say, **options), parts, peers)
 
 
 def _show(results: dict[str, Any], output: str) -> None:

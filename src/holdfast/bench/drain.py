@@ -45,8 +45,8 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
     cores: Mapping[str, float]
 
 
-async def measure_drain(trial: Trial) -> dict[str, Any]:
-    """Ours and raw in turn, `rounds` times."""
+async def measure_drain(trial: Trial, *, beside: Callable[[], Awaitable[None]]) -> dict[str, Any]:
+    """Ours, raw and what runs `beside` in turn, `rounds` times."""
     ours: list[Drained] = []
     raw: dict[int, list[float]] = {batch: [] for batch in BATCHES}
     for number in range(1, trial.rounds + 1):
@@ -57,6 +57,7 @@ async def measure_drain(trial: Trial) -> dict[str, Any]:
             raw[batch].append(
                 await raw_drain_per_s(trial.arena.url, trial.tasks, batch=batch, processes=trial.processes)
             )
+        await beside()
     return _summary(trial, ours, raw)
 
 

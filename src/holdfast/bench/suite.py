@@ -13,13 +13,14 @@ from holdfast.bench.drain import measure_drain
 from holdfast.bench.enqueue import measure_enqueue
 from holdfast.bench.idle import measure_idle
 from holdfast.bench.latency import measure_latency
+from holdfast.bench.peers.field import Peer
+from holdfast.bench.peers.run import PeerRuns
 from holdfast.bench.recovery import measure_recovery
 from holdfast.bench.trial import Trial
 
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "size", "memory", "idle")
 
 _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]] = {
-    "drain": ("drain", measure_drain),
     "enqueue": ("enqueue", measure_enqueue),
     "latency": ("latency_ms", measure_latency),
     "recovery": ("recovery_s", measure_recovery),
@@ -28,17 +29,21 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
 }
 
 
-async def run_suite(trial: Trial, parts: Sequence[str]) -> dict[str, Any]:
+async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = ()) -> dict[str, Any]:
     """Measure `parts` one after the other; the shape of the answer is a public contract."""
     results: dict[str, Any] = {}
+    field = PeerRuns(trial, peers)
+    await field.install()
+    if "drain" in parts or peers:
+        results["drain"] = await measure_drain(trial, beside=field.round)
     for part in parts:
         if part in _MEASURES:
             key, measure = _MEASURES[part]
             results[key] = await measure(trial)
-        elif "size" not in results:
+        elif part != "drain" and "size" not in results:
             # Size and memory are two readings of the same long run.
             results |= await measure_churn(trial)
-    results |= {"flow": {}, "peers": {}, "server": dict(trial.arena.server)}
+    results |= {"flow": {}, "peers": field.results(), "server": dict(trial.arena.server)}
     built: dict[str, Any] = msgspec.to_builtins(results)
     return built
 

@@ -29,7 +29,8 @@ def doctor() -> None:
     Exits 1 if something is broken; warnings do not count.
     """
     shell = the_shell()
-    findings = shell.run(_examine(shell))
+    with shell.busy("Looking"):
+        findings = shell.run(_examine(shell))
     is_broken = any(one.level == "failed" for one in findings)
     if shell.is_json:
         emit_json(findings)

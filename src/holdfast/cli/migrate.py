@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def migrate() -> None:
     """Bring the schema up to date. Safe to repeat, and safe beside running workers."""
     shell = the_shell()
-    applied, version = shell.run(_migrate(shell))
+    with shell.busy("Migrating"):
+        applied, version = shell.run(_migrate(shell))
     if shell.is_json:
         emit_json({"applied": [migration.name for migration in applied], "version": version})
         return

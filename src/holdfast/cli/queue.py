@@ -28,7 +28,7 @@ def list_() -> None:
     """List queues with their counts.
 
     queued (with those not yet due), running and retrying are what there is now. completed, failed and canceled look at
-    the newest part of kept history; a plus (in JSON: is_partial) says that there may be more.
+    the newest part of kept history; a plus (in JSON: `partial` names the count) says that there may be more.
     """
     shell = the_shell()
     emit_rows(
@@ -49,7 +49,7 @@ def columns() -> list[Column[QueueView]]:
 
     def count(title: str, name: str) -> Column[QueueView]:
         def text(row: QueueView) -> str:
-            return compact(getattr(row, name), is_partial=row.is_partial and name in _HISTORY)
+            return compact(getattr(row, name), is_partial=name in row.partial)
 
         def colour(row: QueueView) -> str:
             return hue(name) if getattr(row, name) else ""
@@ -73,9 +73,6 @@ def columns() -> list[Column[QueueView]]:
         Column(title="LIMIT", text=_limits),
         Column(title="PAUSED", text=_pause, hue=lambda row: hue("paused") if row.paused else "", stretch=True),
     ]
-
-
-_HISTORY = frozenset({"completed", "failed", "canceled", "queued"})
 
 
 def _limits(row: QueueView) -> str:

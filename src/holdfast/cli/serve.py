@@ -48,13 +48,13 @@ def _work(
     from holdfast.worker.orders import Ending
     from holdfast.worker.parent import run_workers
 
-    named = None if queues is None else [limits.valid_queue(name.strip()) for name in queues.split(",") if name.strip()]
+    named = None if queues is None else [limits.valid_queue(name.strip()) for name in queues.split(",")]
     code = run_workers(
         app_ref,
         settings,
         processes=processes or settings.worker.processes,
         slots=slots or settings.worker.slots,
-        queues=named or None,
+        queues=named,
         loops=loops,
     )
     # An app that cannot be loaded is a wrong argument; its own message is on stderr already.
@@ -123,7 +123,8 @@ def dev(app_ref: str | None, processes: int | None, slots: int | None, queues: s
     if app_ref is not None:
         _require_app(app_ref)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
-    place = find_place(settings)
+    with shell.busy("Starting"):
+        place = find_place(settings)
     try:
         raise SystemExit(_develop(shell, place, replace(settings, url=place.url), app_ref, processes, slots, queues))
     finally:
@@ -142,7 +143,7 @@ def _develop(
     from holdfast.cli.livelog import LiveLog
 
     asyncio.run(_prepare(place.url))
-    _greet(shell, place, app_ref)
+    _greet(shell, place, settings, app_ref)
     log = LiveLog(shell, place.url)
     log.start()
     try:
@@ -172,12 +173,12 @@ def _require_app(app_ref: str) -> None:
     load_app(app_ref)
 
 
-def _greet(shell: Shell, place: Place, app_ref: str | None) -> None:
+def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str | None) -> None:
     from holdfast.store.database import without_password
 
     shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")
     shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
-    asks = "HOLDFAST_ENV=local " if place.is_embedded else ""
+    asks = "HOLDFAST_ENV=local " if place.is_embedded and settings.home is None else ""
     shell.talk(f"Try       {asks}holdfast task list · task submit ACTION --input '{{}}' · top")
     shell.talk("Ctrl-C stops everything.")
 

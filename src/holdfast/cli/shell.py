@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -74,6 +75,17 @@ class Shell:
         """Say something to the person, beside the data."""
         styled = click.style(message, bold=True) if bold and self.has_colour(sys.stderr) else message
         click.echo(styled, err=True, color=self.has_colour(sys.stderr))
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Show on a terminal that something takes its time."""
+        if self.is_json or not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console
+
+        with Console(stderr=True, no_color=not self.has_colour(sys.stderr)).status(what):
+            yield
 
     def tell_error(self, error: HoldfastError) -> int:
         """Report an error on stderr and give its exit code."""

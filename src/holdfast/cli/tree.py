@@ -120,7 +120,7 @@ def _tell(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
 def _refused(error: Exception) -> HoldfastError:
     return Unavailable(
-        f"PostgreSQL refused: {' '.join(str(error).split())}.",
+        f"PostgreSQL refused: {' '.join(str(error).split()).rstrip('.')}.",
         code="database_error",
         advice="See `holdfast doctor`.",
     )

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def verify() -> None:
     """Check the invariants on the live database; exit 1 if one does not hold."""
     shell = the_shell()
-    found = shell.run(_verify(shell))
+    with shell.busy("Checking the invariants"):
+        found = shell.run(_verify(shell))
     if shell.is_json:
         emit_json({"checked": found.checked, "violations": found.violations, "warnings": found.warnings})
     else:

@@ -87,7 +87,7 @@ def compact(number: int | None, *, is_partial: bool = False) -> str:
     """`12.4k`; a count that may be short carries a plus."""
     if number is None:
         return "–"
-    plus = "+" if is_partial and number else ""
+    plus = "+" if is_partial else ""
     if number < 10_000:
         return f"{number}{plus}"
     for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):

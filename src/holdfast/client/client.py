@@ -246,7 +246,7 @@ class Client:
             tenant_id=DEFAULT_TENANT_ID,
             queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
             action=action.name,
-            policy=bound.policy(),
+            policy=bound.policy(self.engine.default_policy),
             priority=action.priority if options.priority is None else limits.valid_priority(options.priority),
             delay_seconds=limits.valid_delay(options.delay_seconds),
             tags=limits.valid_tags(options.tags),

@@ -5,6 +5,7 @@ Names of the input are not checked here, because only the code knows them; the w
 
 from __future__ import annotations
 
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast.action import Action, Isolation, Signature
 from holdfast.core import limits
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.look import list_actions
-from holdfast.errors import NotFound
+from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 
@@ -28,7 +29,7 @@ async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
         name=name,
         function=_elsewhere,
         queue=queue,
-        policy=policy,
+        overrides={field.name: getattr(policy, field.name) for field in fields(policy)},
         isolation=Isolation.THREAD,
         priority=limits.PRIORITY_DEFAULT,
         signature=Signature(_elsewhere),
@@ -36,7 +37,7 @@ async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
 
 
 def _elsewhere(**_given: Any) -> Any:
-    raise NotImplementedError("This action's code is with its workers.")
+    raise Invalid("This action's code is with its workers.", code="action_elsewhere")
 
 
 async def _advice(engine: Engine, name: str) -> str:

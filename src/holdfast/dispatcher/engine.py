@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from holdfast.core.retry import RetryPolicy
 from holdfast.settings import Settings
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Tap
@@ -27,6 +28,7 @@ class Engine:
         self.database = Database(url, sessions_max=sessions_max, tap=tap)
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)
+        self.default_policy = _default_policy(settings)
         self._migrates = migrates
 
     async def __aenter__(self) -> Engine:
@@ -46,3 +48,18 @@ class Engine:
     ) -> None:
         await self.bell.close()
         await self.database.close()
+
+
+def _default_policy(settings: Settings) -> RetryPolicy:
+    """What actions and tasks that say nothing get."""
+    retry = settings.retry
+    return RetryPolicy(
+        max_retries=retry.max_retries,
+        max_losses=retry.max_losses,
+        is_enabled=retry.enabled,
+        base_backoff_secs=retry.base_backoff_secs,
+        max_backoff_secs=retry.max_backoff_secs,
+        backoff_multiplier=retry.backoff_multiplier,
+        jitter_factor=retry.jitter_factor,
+        timeout_seconds=settings.worker.timeout_seconds,
+    ).validated()

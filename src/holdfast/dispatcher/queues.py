@@ -6,9 +6,11 @@ count that may be short says so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from typing import Any
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import Invalid, NotFound
@@ -36,8 +38,9 @@ PER_SECOND_MAX = 1_000_000.0
 class QueueView:
     """One queue as people see it.
 
-    `completed`, `failed` and `canceled` count the newest of kept history; `is_partial` says that there may be more, as
-    does a `queued` at its bound. `blocked` belongs to flows. None where counting history was not asked for.
+    `completed`, `failed` and `canceled` count the newest of kept history over all queues, and `queued` is counted to a
+    bound; `partial` names the counts that may therefore be short. None where counting history was not asked for.
+    `queued` includes the `delayed`; `blocked` belongs to flows.
     """
 
     name: str
@@ -49,7 +52,7 @@ class QueueView:
     completed: int | None
     failed: int | None
     canceled: int | None
-    is_partial: bool
+    partial: tuple[str, ...]
     paused: bool
     paused_by: str | None
     paused_reason: str | None
@@ -64,45 +67,61 @@ async def list_queues(
     database: Database, tenant_id: int, *, name: str | None = None, with_history: bool = True
 ) -> list[QueueView]:
     """Every queue (or one) with its counts."""
-    rows = await database.fetch(_ROWS, tenant_id, name)
-    queued = {row["queue_id"]: row for row in await database.fetch(_QUEUED, tenant_id, LIVE_COUNT_MAX)}
-    held = {row["queue_id"]: row for row in await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX)}
-    completed, ended = {}, {}
+    counts: dict[int, dict[str, int]] = {}
+    partial: set[str] = set()
+    for row in await database.fetch(_QUEUED, tenant_id, LIVE_COUNT_MAX):
+        counts.setdefault(row["queue_id"], {})["queued"] = row["queued"]
+        partial |= {"queued"} if row["is_more"] else set()
+    for row in await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX):
+        counts.setdefault(row["queue_id"], {}).update(_without_id(row))
     if with_history:
-        completed = {row["queue_id"]: row for row in await database.fetch(_COMPLETED, tenant_id, HISTORY_COUNT_MAX)}
-        ended = {row["queue_id"]: row for row in await database.fetch(_ENDED, tenant_id, HISTORY_COUNT_MAX)}
-    is_short = any(row["is_partial"] for row in completed.values())
-    is_short |= sum(row["failed"] for row in ended.values()) >= HISTORY_COUNT_MAX
-    is_short |= sum(row["canceled"] for row in ended.values()) >= HISTORY_COUNT_MAX
-    views = []
-    for row in rows:
-        key = row["queue_id"]
-        waiting, holding, over = queued.get(key), held.get(key), ended.get(key)
-        done = completed.get(key)
-        nothing = 0 if with_history else None
-        views.append(
-            QueueView(
-                name=row["name"],
-                queued=(waiting["queued"] if waiting else 0) + (holding["delayed"] if holding else 0),
-                running=holding["running"] if holding else 0,
-                retrying=holding["retrying"] if holding else 0,
-                blocked=0,
-                delayed=holding["delayed"] if holding else 0,
-                completed=done["completed"] if done else nothing,
-                failed=over["failed"] if over else nothing,
-                canceled=over["canceled"] if over else nothing,
-                is_partial=is_short or bool(waiting and waiting["is_more"]),
-                paused=row["paused_at"] is not None,
-                paused_by=row["paused_by"],
-                paused_reason=row["paused_reason"],
-                paused_at=row["paused_at"],
-                max_running=row["max_running"],
-                starts_per_second=row["starts_per_second"],
-                workers=row["workers"],
-                oldest_seconds=row["oldest_seconds"],
-            )
-        )
-    return views
+        partial |= await _count_history(database, tenant_id, counts)
+    history = dict.fromkeys(("completed", "failed", "canceled"), 0 if with_history else None)
+    return [
+        _view(row, history | counts.get(row["queue_id"], {}), partial)
+        for row in await database.fetch(_ROWS, tenant_id, name)
+    ]
+
+
+async def _count_history(database: Database, tenant_id: int, counts: dict[int, dict[str, int]]) -> set[str]:
+    """Add what ended, looking at the newest only; answers which counts may be short."""
+    partial: set[str] = set()
+    totals = {"failed": 0, "canceled": 0}
+    for row in await database.fetch(_COMPLETED, tenant_id, HISTORY_COUNT_MAX):
+        counts.setdefault(row["queue_id"], {})["completed"] = row["completed"]
+        partial |= {"completed"} if row["is_partial"] else set()
+    for row in await database.fetch(_ENDED, tenant_id, HISTORY_COUNT_MAX):
+        counts.setdefault(row["queue_id"], {}).update(_without_id(row))
+        totals = {name: total + row[name] for name, total in totals.items()}
+    return partial | {name for name, total in totals.items() if total >= HISTORY_COUNT_MAX}
+
+
+def _without_id(row: Any) -> dict[str, int]:
+    return {name: value for name, value in row.items() if name != "queue_id"}
+
+
+def _view(row: Any, counts: Mapping[str, int | None], partial: set[str]) -> QueueView:
+    delayed = counts.get("delayed") or 0
+    return QueueView(
+        name=row["name"],
+        queued=(counts.get("queued") or 0) + delayed,
+        running=counts.get("running") or 0,
+        retrying=counts.get("retrying") or 0,
+        blocked=0,
+        delayed=delayed,
+        completed=counts["completed"],
+        failed=counts["failed"],
+        canceled=counts["canceled"],
+        partial=tuple(sorted(partial)),
+        paused=row["paused_at"] is not None,
+        paused_by=row["paused_by"],
+        paused_reason=row["paused_reason"],
+        paused_at=row["paused_at"],
+        max_running=row["max_running"],
+        starts_per_second=row["starts_per_second"],
+        workers=row["workers"],
+        oldest_seconds=row["oldest_seconds"],
+    )
 
 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:

@@ -1,7 +1,7 @@
 """Bring the schema up to date: numbered files, forward only, one at a time under an advisory lock.
 
-Each file runs in its own transaction with a short lock timeout, so a live worker is never stopped for long. A process
-refuses a schema newer than it knows only when that schema says so (`compatible_from`).
+Each file runs in its own transaction with a short lock timeout, so a live worker is never stopped for long. Code
+refuses a schema older than itself; a newer one is compatible with the code before it, by rule.
 """
 
 from __future__ import annotations

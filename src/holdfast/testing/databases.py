@@ -38,7 +38,9 @@ THROW_AWAY_SETTINGS = {
 }
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 2 * 1024**3
+PREFIX = "holdfast-test-"
 STOP_SECONDS_MAX = 20.0
+LEFT_BEHIND_SECONDS = 3600.0
 _TEMPLATE_LOCK = 0x686F6C6474657374
 
 
@@ -101,9 +103,22 @@ def with_database(url: str, name: str) -> str:
 
 def throw_away_home() -> Path:
     """A new home for an embedded server that all processes of one test run share."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=MEMORY if _has_room(MEMORY) else None))
+    parent = MEMORY if _has_room(MEMORY) else Path(tempfile.gettempdir())
+    _sweep(parent)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     folder.chmod(0o711)  # the account that runs PostgreSQL may have to pass through
     return folder / "home"
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what runs that were killed left behind an hour ago or more; files in memory are not for keeping."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        try:
+            is_old = time.time() - folder.stat().st_mtime > LEFT_BEHIND_SECONDS
+        except OSError:
+            continue
+        if is_old and not locks.is_taken(folder / "home" / "server.lock"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _has_room(folder: Path) -> bool:

@@ -38,6 +38,10 @@ class Body(Protocol):
         """What can be handed back before the process ends; None if it may not end."""
         ...
 
+    def on_heart_stopped(self) -> None:
+        """Nothing renews or guards the leases any more."""
+        ...
+
     def on_end(self) -> None:
         """End the process."""
         ...
@@ -71,6 +75,7 @@ class Heart:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._session: Session | None = None
+        self._is_failing = False
         self._last_beat = time.monotonic()
 
     def start(self) -> None:
@@ -81,10 +86,14 @@ class Heart:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        asyncio.run(self._live())
+        try:
+            asyncio.run(self._live())
+        finally:
+            if not self._stopping.is_set():
+                self._body.on_heart_stopped()
 
     async def _live(self) -> None:
-        tick = min(0.2, self._heartbeat_seconds / 3)
+        tick = min(0.2, self._heartbeat_seconds / 3, self._lease_seconds / 30)
         while not self._stopping.is_set():
             # The thread waits, not its loop: nothing else runs here, and `close` wakes it at once.
             self._stopping.wait(tick)
@@ -116,10 +125,13 @@ class Heart:
                     health=self._health(),
                 )
         except TROUBLE as error:
-            log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
+            if not self._is_failing:
+                log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
+            self._is_failing = True
             await self._drop_session()
             return
         self._last_beat = now
+        self._is_failing = False
         for task_id in beat.renewed:
             due[task_id].renewed_at = now
         self._body.on_beat(beat, due)

@@ -83,7 +83,8 @@ class _Parent:
         with self._hearing_signals() as ear:
             while not self._is_over():
                 self._start_due()
-                select.select([ear], [], [], self._pause_seconds())
+                # A board can change at any time, so the wait is never long; a signal or a death ends it.
+                select.select([ear], [], [], self._tick_seconds)
                 with contextlib.suppress(BlockingIOError):
                     ear.recv(4096)
                 self._enforce()
@@ -104,10 +105,6 @@ class _Parent:
             if seat.process is None and not self._is_stopping and time.monotonic() >= seat.start_at:
                 seat.process = Process(self._orders)
                 log.info("worker process %s started (pid %s)", seat.number, seat.process.pid)
-
-    def _pause_seconds(self) -> float:
-        """Until something may be due. A board can change at any time, so it is never long."""
-        return self._tick_seconds
 
     def _enforce(self) -> None:
         """Kill every child past the moment it named itself, and all of them past the end of a stop."""

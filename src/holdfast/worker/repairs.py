@@ -65,7 +65,16 @@ class Repairs:
     async def _open(self) -> None:
         await self._engine.__aenter__()
         if self._has_loops:
-            self._looping = asyncio.create_task(Loops(self._engine).run(), name="holdfast-loops")
+            self._looping = asyncio.create_task(self._repair(), name="holdfast-loops")
+
+    async def _repair(self) -> None:
+        """Run the loops for ever: without them lost work would stay lost, so not even a bug of ours may end them."""
+        while True:
+            try:
+                await Loops(self._engine).run()
+            except Exception:
+                log.exception("the repair loops failed, starting them again")
+            await asyncio.sleep(REPEAT_SECONDS_MAX)
 
     def _begin_burial(self, worker_id: int) -> None:
         burial = asyncio.create_task(self._bury(worker_id), name=f"holdfast-bury-{worker_id}")

@@ -64,6 +64,14 @@ def test_lost_data_of_a_closed_home_are_not_replaced_by_empty_ones(closed):
 
 
 @as_root
+def test_a_damaged_note_is_not_taken_for_a_new_home(closed):
+    homes.prepare(closed / "home", account.choose({}))
+    (closed / "home/elsewhere.json").write_text("{")
+    with pytest.raises(InvalidSettings, match="damaged"):
+        start(closed / "home")
+
+
+@as_root
 def test_a_home_with_data_that_was_closed_later_does_not_start_empty_elsewhere(closed):
     (closed / "home/pg18").mkdir(parents=True)
     with pytest.raises(InvalidSettings) as caught:

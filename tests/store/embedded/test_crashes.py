@@ -118,7 +118,8 @@ def test_the_process_id_of_a_killed_server_may_be_in_use(home, throw_away, user,
     owner = pid_file.stat().st_uid
     with subprocess.Popen(stranger, user=owner if os.geteuid() == 0 else None) as other:
         wait_until(lambda: stranger == ["sleep", "60"] or not postmaster.is_alive(other.pid))
-        pid_file.write_text("\n".join([str(other.pid), *pid_file.read_text().splitlines()[1:]]) + "\n")
+        for file in (pid_file, next((home / "run").glob(".s.PGSQL.*.lock"))):
+            file.write_text("\n".join([str(other.pid), *file.read_text().splitlines()[1:]]) + "\n")
         start(home, settings=throw_away).close()
         assert postmaster.is_alive(other.pid) == (stranger == ["sleep", "60"])
         other.kill()

@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import InvalidSettings
 from holdfast.store.embedded.server import default_home, start, status
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 
@@ -48,16 +49,23 @@ def test_a_temporary_socket_folder_is_private_and_found_again(long_home, throw_a
     assert urls[0] == urls[1]
 
 
-def test_a_temporary_socket_folder_that_somebody_opened_is_not_used_again(
-    long_home, throw_away, wait_until, is_stopped
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        pytest.param(lambda folder: folder.chmod(0o755), id="opened"),
+        pytest.param(lambda folder: os.chown(folder, 12345, 12345), id="taken", marks=as_root),
+    ],
+)
+def test_a_temporary_socket_folder_that_is_no_longer_private_is_not_used_again(
+    long_home, throw_away, wait_until, is_stopped, meddle
 ):
     folders = []
     for _ in range(2):
         server = start(long_home, settings=throw_away)
         folders.append(socket_folder(server.url))
-        folders[-1].chmod(0o755)
         server.close()
         wait_until(lambda: is_stopped(long_home))
+        meddle(folders[-1])
     assert folders[0] != folders[1]
     folders[0].rmdir()
 

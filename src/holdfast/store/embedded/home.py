@@ -75,13 +75,11 @@ def locate(home: Path) -> Place:
 
 
 def prepare(home: Path, account: Account | None) -> Place:
-    """Make the home if need be and find its place, which this process may write and the account may enter."""
+    """Make the home if need be and find its place, which the account may enter."""
     home = _absolute(home)
     try:
         # Passing through is all the account needs; the folders inside are private to it.
         home.mkdir(parents=True, exist_ok=True, mode=0o700 if account is None else 0o711)
-        if not os.access(home, os.W_OK | os.X_OK):
-            raise unusable(home, "it is not writable")
         root = _elsewhere(home)
         if root is None and account is not None and not can_enter(account, home):
             root = _move_elsewhere(home, account)

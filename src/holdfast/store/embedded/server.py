@@ -97,7 +97,7 @@ def start(home: Path, *, settings: Mapping[str, str] | None = None, start_second
             how, record = _attach_or_launch(place, settings, account, deadline)
         except TimeoutError as error:
             raise _too_slow(place, start_seconds_max) from error
-        except PermissionError as error:
+        except OSError as error:
             raise homes.unusable(place.root, f"{error.strerror}: {error.filename}") from error
         undo.pop_all()
     return EmbeddedServer(

@@ -163,6 +163,7 @@ create table holdfast.attempt (
   attempt int not null,
   tenant_id int not null,
   worker_id int,
+  generation smallint not null default 1,
   state "char" not null check (state in ('c', 'x', 'e')),
   lease_token uuid not null,
   output bytea,
@@ -211,6 +212,7 @@ create table holdfast.failure (
   attempt int not null,
   tenant_id int not null,
   worker_id int,
+  generation smallint not null default 1,
   state "char" not null check (state in ('f', 't', 'l')),
   lease_token uuid not null,
   started_at timestamptz not null,
@@ -306,10 +308,10 @@ join holdfast.tenant n on n.tenant_id = t.tenant_id
 join holdfast.body b on b.task_id = t.task_id
 union all
 select a.task_id::text, n.name, q.name, l.action, 'completed', a.attempt,
-  (select count(*)::smallint from holdfast.failure f where f.task_id = a.task_id and f.state <> 'l'),
+  (select count(*)::smallint from holdfast.failure f where f.task_id = a.task_id and f.generation = a.generation and f.state <> 'l'),
   p.max_retries, p.max_retries + 1,
-  (select count(*)::smallint from holdfast.failure f where f.task_id = a.task_id and f.state = 'l'),
-  p.max_losses, 1, b.priority, b.created_at, a.started_at, a.ended_at, null, null, a.worker_id, null, null, b.key, b.tags,
+  (select count(*)::smallint from holdfast.failure f where f.task_id = a.task_id and f.generation = a.generation and f.state = 'l'),
+  p.max_losses, a.generation, b.priority, b.created_at, a.started_at, a.ended_at, null, null, a.worker_id, null, null, b.key, b.tags,
   b.original_task_id::text,
   (select f.reason from holdfast.failure f where f.task_id = a.task_id order by f.attempt desc limit 1),
   b.input

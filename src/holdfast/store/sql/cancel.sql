@@ -32,8 +32,10 @@ over as (
   cross join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b
 ),
 kept as (
-  insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, worker_id, state, lease_token)
-  select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, 'x', lease_token
+  insert into holdfast.attempt (
+    task_id, started_at, ended_at, attempt, tenant_id, worker_id, generation, state, lease_token
+  )
+  select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, generation, 'x', lease_token
   from gone
   where state = 'v'
 ),

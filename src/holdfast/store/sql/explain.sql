@@ -16,8 +16,8 @@ with stand as (
   from holdfast.ended e
   where e.task_id = $1 and e.tenant_id = $2
   union all
-  select 'completed', b.lane_id, b.policy_id, a.worker_id, b.priority, a.attempt, 0, p.max_retries, 0, p.max_losses, 1,
-    b.created_at, null, a.started_at, a.ended_at, null, null, null, null, coalesce(length(a.output), 0)
+  select 'completed', b.lane_id, b.policy_id, a.worker_id, b.priority, a.attempt, 0, p.max_retries, 0, p.max_losses,
+    a.generation, b.created_at, null, a.started_at, a.ended_at, null, null, null, null, coalesce(length(a.output), 0)
   from holdfast.attempt a
   join holdfast.body b on b.task_id = a.task_id
   join holdfast.policy p on p.policy_id = b.policy_id

@@ -108,8 +108,9 @@ from (
   from holdfast.ended e
   where e.task_id = $1 and e.tenant_id = $2
   union all
-  select 3, a.task_id, 'completed', b.lane_id, b.policy_id, a.attempt, null, null, p.max_retries, p.max_losses, null, b.priority,
-    b.created_at, a.started_at, a.ended_at, null, false, null, null, null, null, b.key, b.tags, b.original_task_id, b.input,
+  select 3, a.task_id, 'completed', b.lane_id, b.policy_id, a.attempt, null, null, p.max_retries, p.max_losses,
+    a.generation, b.priority, b.created_at, a.started_at, a.ended_at, null, false, null, null, null, null, b.key, b.tags,
+    b.original_task_id, b.input,
     a.output
   from holdfast.attempt a
   join holdfast.body b on b.task_id = a.task_id

@@ -33,9 +33,11 @@ gone as (
   returning t.*
 ),
 kept as (
-  insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, worker_id, state, lease_token, output)
-  select gone.task_id, gone.started_at, holdfast.instant(), gone.attempt, gone.tenant_id, gone.worker_id, 'c',
-    gone.lease_token, fenced.output
+  insert into holdfast.attempt (
+    task_id, started_at, ended_at, attempt, tenant_id, worker_id, generation, state, lease_token, output
+  )
+  select gone.task_id, gone.started_at, holdfast.instant(), gone.attempt, gone.tenant_id, gone.worker_id,
+    gone.generation, 'c', gone.lease_token, fenced.output
   from gone
   join fenced on fenced.task_id = gone.task_id
 ),
@@ -59,14 +61,15 @@ with given as materialized (
   ) as g (task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence)
 ),
 held as materialized (
-  select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id
+  select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id,
+    t.generation
   from holdfast.live t
   where t.task_id = any($1::bigint[])
   order by t.task_id
   for update of t
 ),
 fenced as materialized (
-  select given.*, held.tenant_id, held.worker_id, held.started_at, held.lane_id,
+  select given.*, held.tenant_id, held.worker_id, held.started_at, held.lane_id, held.generation,
     case when held.cancel_at is not null then 'x' else given.next end as next_state
   from held
   join given on given.task_id = held.task_id and given.attempt = held.attempt and given.lease_token = held.lease_token
@@ -104,18 +107,21 @@ over as (
 ),
 failures as (
   insert into holdfast.failure (
-    task_id, attempt, tenant_id, worker_id, state, lease_token, started_at, ended_at, code, type, message, traceback,
-    decision, reason, rule, sentence, retry_at
+    task_id, attempt, tenant_id, worker_id, generation, state, lease_token, started_at, ended_at, code, type, message,
+    traceback, decision, reason, rule, sentence, retry_at
   )
-  select task_id, attempt, tenant_id, worker_id, outcome::"char", lease_token, started_at, holdfast.instant(), code, type,
-    message, traceback, case next_state when 'x' then 'cancel' when 'f' then 'stop' else 'retry' end, reason, rule, sentence,
+  select task_id, attempt, tenant_id, worker_id, generation, outcome::"char", lease_token, started_at,
+    holdfast.instant(), code, type, message, traceback,
+    case next_state when 'x' then 'cancel' when 'f' then 'stop' else 'retry' end, reason, rule, sentence,
     case when next_state in ('q', 'w') then holdfast.instant() + make_interval(secs => delay_seconds) end
   from fenced
   where outcome in ('f', 't', 'l')
 ),
 kept as (
-  insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, worker_id, state, lease_token)
-  select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, outcome::"char", lease_token
+  insert into holdfast.attempt (
+    task_id, started_at, ended_at, attempt, tenant_id, worker_id, generation, state, lease_token
+  )
+  select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, generation, outcome::"char", lease_token
   from fenced
   where outcome in ('x', 'e')
 ),

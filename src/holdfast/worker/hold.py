@@ -1,0 +1,186 @@
+"""The hold: everything a worker process has claimed and not yet settled, and how it is run and stopped.
+
+An attempt enters with its lease, runs where its action wants it to, and leaves as a report. The moment at which this
+process must be dead is published whenever it may have changed. Only the event loop's thread changes the hold; the
+heart's thread reads copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast.action import Action, Isolation
+from holdfast.core.outcome import Canceled, Completed, Outcome, Released
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.leases import Claimed, Report, report_of
+from holdfast.errors import Invalid
+from holdfast.worker.attempts import Attempts
+from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
+from holdfast.worker.held import Held, Plan, kill_at
+from holdfast.worker.notes import Notes
+
+BATCH_MAX = 2_000
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Hold:
+    """What one worker holds. `changed` is set whenever an attempt ends."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        actions: Mapping[str, Action[..., Any]],
+        *,
+        slots: int,
+        isolator: Isolator | None,
+        notes: Notes,
+        publish: Callable[[float], None],
+        changed: asyncio.Event,
+    ) -> None:
+        if isolator is None:
+            _refuse_isolated(actions)
+        self.entries: dict[int, Held] = {}
+        self.reports: list[Report] = []
+        self._catalog = engine.catalog
+        self._settings = engine.settings.worker
+        self._actions = actions
+        self._isolator = isolator
+        self._publish = publish
+        self._publishing = threading.Lock()
+        self._changed = changed
+        self._given_up: deque[Any] = deque(maxlen=2 * slots)
+        self._plans: dict[tuple[int, int], Plan] = {}
+        self._threads = ThreadPoolExecutor(slots, "holdfast-action")
+        self._attempts = Attempts(self._run, self._ended)
+        self._runner = Runner(
+            threads=self._threads,
+            isolator=isolator,
+            output_bytes_max=engine.settings.limits.output_bytes_max,
+            note=notes.add,
+        )
+
+    async def start(self, claimed: Sequence[Claimed], sent_at: float, *, is_stopping: bool) -> None:
+        """Take up what a claim sent at `sent_at` brought, and begin to run it."""
+        if not claimed:
+            return
+        is_first = not self.entries
+        # A task whose lost attempt still runs here (a thread that nothing can stop) is left to its lease.
+        mine = claimed if is_first else [one for one in claimed if one.task_id not in self.entries]
+        plans = await self._plans_for(mine)
+        lease_seconds = self._settings.lease_seconds
+        entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
+        if not entries:
+            return
+        self.entries.update({entry.claimed.task_id: entry for entry in entries})
+        if is_first:
+            self.show_kill_at()
+        # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
+        if is_stopping or time.monotonic() >= entries[0].fence_at:
+            self.interrupt(entries, INTERRUPTED)
+        self._attempts.start(entries)
+
+    def show_kill_at(self) -> None:
+        """Publish when this process must be dead. One at a time: an older value must never cover a newer one."""
+        with self._publishing:
+            self._publish(kill_at(self.entries.copy().values()))
+
+    async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], Plan]:
+        """How to run what was claimed: one plan per lane and policy, made when first met."""
+        pairs = {(one.lane_id, one.policy_id) for one in claimed}
+        if fresh := [pair for pair in pairs if pair not in self._plans]:
+            catalog = self._catalog
+            await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
+            for lane_id, policy_id in fresh:
+                lane = catalog.lane(lane_id)
+                self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, catalog.policy(policy_id))
+        return self._plans
+
+    def _run(self, held: Held) -> Awaitable[Outcome]:
+        """Begin one attempt, wherever its code is to run."""
+        held.is_started = True
+        if held.verdict is not None:
+            return _at_once(Canceled() if held.verdict == CANCELED else Released())
+        if (timeout := held.plan.policy.timeout_seconds) is not None:
+            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
+        if held.plan.action.isolation is Isolation.PROCESS:
+            assert self._isolator is not None
+            return self._isolator.run(self._runner.context(held), held)
+        return self._runner.run(held)
+
+    def _ended(self, held: Held, outcome: Outcome) -> None:
+        """Queue the report of one attempt."""
+        self.entries.pop(held.claimed.task_id, None)
+        if held.verdict == FENCED:
+            # It has no right to report: whatever it did, the reaper decides.
+            self._given_up.append(held.claimed.lease_token)
+            self.show_kill_at()
+        else:
+            self.reports.append(report_of(held.claimed, outcome))
+        self._changed.set()
+
+    def interrupt(self, entries: Iterable[Held], verdict: str) -> None:
+        """Tell attempts to stop, and why. The first verdict stands."""
+        for held in list(entries):
+            if held.verdict is None:
+                held.verdict = verdict
+                if held.stop is not None:
+                    held.stop.set()
+                if held.task is not None:
+                    held.task.cancel()
+
+    def known_tokens(self) -> list[Any]:
+        """Leases this worker must not take up again: held, ended but not settled, given up."""
+        held = [entry.claimed.lease_token for entry in self.entries.values()]
+        return [*held, *(report.lease_token for report in self.reports), *self._given_up]
+
+    def hand_back(self) -> list[Report]:
+        """What can be reported before the process ends: ended attempts, and those that never began.
+
+        Called from the heart's thread. An attempt looks at its verdict after it said that it started, and here it is
+        the other way round, so one of the two sees the other.
+        """
+        entries = self.snapshot()
+        for held in entries:
+            held.verdict = held.verdict or INTERRUPTED
+        unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
+        return [*self.reports, *unstarted]
+
+    def snapshot(self) -> list[Held]:
+        """What is held at this moment, for another thread."""
+        return list(self.entries.copy().values())
+
+    def next_batch(self) -> list[Report]:
+        """The first reports, as many as one statement can carry whatever the outputs; there is always one."""
+        bytes_left = BATCH_BYTES_MAX
+        for count, report in enumerate(self.reports[:BATCH_MAX]):
+            if type(report.outcome) is Completed:
+                bytes_left -= len(report.outcome.output)
+                if bytes_left < 0:
+                    return self.reports[: max(1, count)]
+        return self.reports[:BATCH_MAX]
+
+    async def close(self) -> None:
+        self.show_kill_at()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._isolator is not None:
+            await self._isolator.close()
+
+
+def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
+    """A process of its own has to import the app, so somebody must know where from."""
+    if isolated := sorted(name for name, action in actions.items() if action.isolation is Isolation.PROCESS):
+        raise Invalid(
+            f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",
+            code="isolation_needs_app",
+            advice="Start workers with `holdfast work module:app`, or pass `isolator=Isolated(orders)`.",
+        )
+
+
+async def _at_once(outcome: Outcome) -> Outcome:
+    return outcome

@@ -1,0 +1,173 @@
+"""The command as people start it: real processes, signals, terminals and pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.databases import remove_home, throw_away_home
+from holdfast.testing.factories import a_running_task, a_task
+
+
+def wait_until(is_true, *, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_help_is_quick(program):
+    """Measured in processor time beyond a bare interpreter, so that a busy machine changes nothing."""
+
+    def spent(*arguments: str) -> float:
+        before = os.times()
+        subprocess.run([sys.executable, *arguments], env=program.environment(), check=True, capture_output=True)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    bare = min(spent("-c", "pass") for _ in range(3))
+    assert min(spent("-m", "holdfast", "--help") for _ in range(3)) - bare < 0.15
+
+
+def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfast, shop):
+    work = program.start("work", f"{shop}:app", "--slots", "2", "--queues", "math,slow", "--processes", "1")
+    wait_until(lambda: holdfast("worker", "list", "-o", "json").json)
+
+    (worker,) = holdfast("worker", "list", "-o", "json").json
+    assert (worker["slots"], worker["queues"], worker["version"]) == (2, ["math", "slow"], "1.4.2")
+    assert holdfast("task", "submit", "shop.double", "--input", '{"x": 4}', "--wait").out == "8\n"
+    ran = holdfast("task", "submit", "shop.fail", "--wait", "-o", "json")
+    assert (ran.code, ran.json["state"], ran.json["error"]["message"]) == (1, "failed", "no luck")
+
+    task_id = holdfast("task", "submit", "shop.linger").out.strip()
+    watch = program.start("task", "watch", task_id)
+    wait_until(lambda: holdfast("task", "show", task_id, "-o", "json").json["state"] == "running")
+    assert holdfast("task", "cancel", task_id, "--reason", "enough").out == f"{task_id}\tcanceling\n"
+    assert watch.wait(30) == 1
+    assert holdfast("task", "why", task_id).out.endswith("after 1 attempt: enough.\n")
+
+    work.send_signal(signal.SIGTERM)
+    assert work.wait(30) == 0
+    assert holdfast("worker", "list", "-o", "json").json == []
+
+
+@pytest.mark.parametrize(
+    ("ref", "text"), [("nowhere.py:app", "There is no file nowhere.py"), ("json:app", "json has no attribute 'app'")]
+)
+def test_work_with_a_wrong_app_is_a_usage_error(program, ref, text):
+    ran = program.run("work", ref)
+    assert (ran.code, text in ran.err) == (2, True)
+
+
+def test_work_without_any_queue_name_is_refused_rather_than_taken_for_all(bare, shop):
+    ran = bare("work", f"{shop}:app", "--queues", "")
+    assert (ran.code, "invalid_name" in ran.err) == (2, True)
+
+
+def test_the_server_repairs_and_stops_on_a_signal(program, holdfast, seed):
+    async def due(dispatcher):
+        await a_running_task(dispatcher)
+        await dispatcher.engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant()")
+
+    seed(due)
+    server = program.start("server")
+    wait_until(lambda: holdfast("queue", "list", "-o", "json").json[0]["queued"] == 1)
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) == 0
+    assert "Repair loops on postgresql://" in server.stderr.read()
+
+
+def test_the_server_refuses_a_database_it_cannot_use(program):
+    ran = program.run("server", "--url", "postgresql://127.0.0.1:1/x")
+    assert (ran.code, "database_unreachable" in ran.err) == (1, True)
+
+
+@pytest.fixture
+def home():
+    made = throw_away_home()
+    yield made
+    remove_home(made)
+
+
+def test_dev_runs_everything_and_leaves_nothing(program, shop, home):
+    place = {"HOLDFAST_HOME": str(home), "HOLDFAST_URL": ""}
+    dev = program.start("dev", f"{shop}:app", **place)
+
+    def try_submit() -> str:
+        return program.run("task", "submit", "shop.double", "--input", '{"x": 21}', "--wait", **place).out
+
+    wait_until(lambda: program.run("worker", "list", "-o", "json", **place).out.strip() not in ("", "[]"), seconds=45)
+    assert try_submit() == "42\n"
+    dev.send_signal(signal.SIGINT)
+    _, said = dev.communicate(timeout=40)
+    assert dev.returncode == 0
+    assert "(embedded)" in said
+    assert "✓ completed  1  shop.double" in said
+    assert said.rstrip().endswith("Stopped.")
+    assert not processes_naming(str(home))
+
+
+def test_dev_with_a_wrong_app_starts_no_database(program, home):
+    ran = program.run("dev", "nowhere.py:app", HOLDFAST_HOME=str(home), HOLDFAST_URL="")
+    assert (ran.code, "There is no file nowhere.py" in ran.err, "Starting" in ran.err) == (2, True, False)
+
+
+def processes_naming(text: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line)
+    return found
+
+
+def test_a_terminal_gets_a_table_in_colour_and_a_pipe_gets_plain_lines(program, seed):
+    seed(a_running_task)
+    shown = program.on_a_terminal("task", "list")
+    assert "STATE" in shown and "▶ running" in shown and "\x1b[34m" in shown
+    piped = program.run("task", "list").out
+    assert "\x1b" not in piped and piped.split("\t")[:3] == ["1", "running", "shop.charge"]
+
+
+def test_json_on_a_terminal_is_json(program, seed):
+    seed(a_running_task)
+    assert json.loads(program.on_a_terminal("task", "list", "-o", "json"))[0]["state"] == "running"
+
+
+@pytest.mark.parametrize(("options", "given"), [((), {"NO_COLOR": "1"}), (("--no-color",), {})])
+def test_no_color_is_honoured_on_a_terminal(program, seed, options, given):
+    seed(a_running_task)
+    shown = program.on_a_terminal("task", "list", *options, **given)
+    assert "▶ running" in shown and "\x1b[3" not in shown
+
+
+def test_a_closed_pipe_ends_quietly(program, seed):
+    async def many(dispatcher):
+        await dispatcher.enqueue_many(a_task(), [{}] * 2000)
+
+    seed(many)
+    done = subprocess.run(
+        f"{sys.executable} -m holdfast task list --limit 2000 | head -1",
+        shell=True,
+        env=program.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("2000\t")
+    assert "Traceback" not in done.stderr
+
+
+def test_wait_times_out_with_its_own_code(program, seed):
+    seed(a_running_task)
+    assert program.run("task", "wait", "1", "--timeout", "200ms").code == 6

@@ -1,0 +1,322 @@
+"""`holdfast task …` against a real database."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.outcome import Completed
+from holdfast.store.statements import sql
+from holdfast.testing.factories import (
+    a_canceled_task,
+    a_completed_task,
+    a_delayed_task,
+    a_failed_task,
+    a_retrying_task,
+    a_running_task,
+    a_task,
+)
+
+MAKERS = {
+    "running": a_running_task,
+    "retrying": a_retrying_task,
+    "failed": a_failed_task,
+    "canceled": a_canceled_task,
+    "completed": a_completed_task,
+}
+
+
+async def one_of_each(dispatcher):
+    """A task in every state; answers their ids by state."""
+    ids = {"queued": (await dispatcher.enqueue(a_task(queue="mail", tags=("red",)))).task_id}
+    for state, make in MAKERS.items():
+        made = await make(dispatcher, queue="mail")
+        ids[state] = made if isinstance(made, str) else made.task_id
+    return ids
+
+
+async def declare_nothing_but_a_task(dispatcher):
+    return (await dispatcher.enqueue(a_task())).task_id
+
+
+def test_an_empty_list_is_an_empty_array(holdfast):
+    ran = holdfast("task", "list", "-o", "json")
+    assert (ran.code, ran.out, ran.err) == (0, "[]\n", "")
+    ran = holdfast("task", "list")
+    assert (ran.code, ran.out, ran.err) == (0, "", "No tasks yet.\n")
+
+
+def test_an_empty_list_names_its_filters(holdfast):
+    assert (
+        "No tasks match state failed, queue mail."
+        in holdfast("task", "list", "--state", "failed", "--queue", "mail").err
+    )
+
+
+def test_every_state_can_be_listed(holdfast, seed):
+    ids = seed(one_of_each)
+    for state, task_id in ids.items():
+        rows = holdfast("task", "list", "--state", state, "-o", "json").json
+        assert [(row["task_id"], row["state"]) for row in rows] == [(task_id, state)]
+    both = holdfast("task", "list", "--state", "failed,canceled", "-o", "json").json
+    assert {row["state"] for row in both} == {"failed", "canceled"}
+    assert [row["task_id"] for row in holdfast("task", "list", "-o", "json").json] == sorted(ids.values(), reverse=True)
+
+
+def test_lists_are_filtered_and_paged(holdfast, seed):
+    async def prepare(dispatcher):
+        await dispatcher.enqueue_many(a_task(queue="mail", tags=("red",)), [{}] * 3)
+        await dispatcher.enqueue(a_task(queue="other", action="shop.ship"))
+
+    seed(prepare)
+
+    def ids(*options):
+        return [row["task_id"] for row in holdfast("task", "list", "-o", "json", *options).json]
+
+    assert ids("--queue", "mail") == ["3", "2", "1"]
+    assert ids("--action", "shop.ship") == ["4"]
+    assert ids("--tag", "red", "--limit", "2") == ["3", "2"]
+    assert ids("--tag", "red", "--limit", "2", "--before", "2") == ["1"]
+    assert ids("--queue", "nowhere") == []
+
+
+def test_a_row_has_the_fields_of_the_contract(holdfast, seed):
+    seed(one_of_each)
+    (row,) = holdfast("task", "list", "--state", "retrying", "-o", "json").json
+    assert row["next_retry_at"] is not None
+    assert (row["action"], row["queue"], row["attempt"], row["max_attempts"]) == ("shop.charge", "mail", 1, 4)
+    assert row["error"] == "DAG_TASK_EXECUTION_EXCEPTION: connection reset by peer"
+
+
+def test_a_piped_list_is_tab_separated_and_a_table_is_not(holdfast, seed):
+    seed(one_of_each)
+    lines = holdfast("task", "list", "--state", "failed").out.splitlines()
+    assert lines[0].split("\t")[1:4] == ["failed", "shop.charge", "mail"]
+    table = holdfast("task", "list", "-o", "table").out
+    assert table.splitlines()[0].split()[:3] == ["TASK", "STATE", "ACTION"]
+    assert "✕ failed" in table and "\t" not in table and "\x1b" not in table
+
+
+def test_text_of_users_cannot_command_the_terminal(holdfast, seed):
+    async def prepare(dispatcher):
+        lease = await a_running_task(dispatcher, max_retries=0)
+        from holdfast.core.outcome import Failed
+        from holdfast.testing.factories import a_failure
+
+        await dispatcher.settle(lease, Failed(a_failure("\x1b[31m[bold]red[/bold]\ttab\nline")))
+
+    seed(prepare)
+    for form in ("table", "plain"):
+        out = holdfast("task", "list", "-o", form, "--color").out
+        assert "\x1b[31m[bold]" not in out and "[bold]red[/bold] tab line" in out
+    assert "\x1b[31m" not in holdfast("task", "why", "1", "-o", "table").out
+    assert "\x1b[31m" not in holdfast("task", "show", "1", "-o", "table").out
+
+
+def test_a_list_that_cannot_be_is_a_usage_error(holdfast):
+    for options, text in ((("--state", "dead"), "is not a state"), (("--limit", "0"), "must be from 1")):
+        ran = holdfast("task", "list", *options)
+        assert (ran.code, text in ran.err) == (2, True)
+
+
+def test_show_has_input_output_and_attempts(holdfast, seed):
+    task_id = seed(lambda d: a_completed_task(d, input={"n": 9007199254740993}, output=b'{"big":9007199254740993}'))
+    view = holdfast("task", "show", task_id, "-o", "json").json
+    assert (view["state"], view["input"], view["output"]) == ("completed", {"n": 2**53 + 1}, {"big": 2**53 + 1})
+    assert [(one["attempt"], one["state"]) for one in view["attempts"]] == [(1, "completed")]
+    assert "attempt 1 completed" in holdfast("task", "show", task_id, "-o", "table").out
+
+
+def test_show_tells_every_state(holdfast, seed):
+    for state, task_id in seed(one_of_each).items():
+        assert holdfast("task", "show", task_id, "-o", "json").json["state"] == state
+        assert state in holdfast("task", "show", task_id).out
+
+
+def test_why_prints_the_headline_and_in_a_table_what_to_do(holdfast, seed):
+    task_id = seed(declare_nothing_but_a_task)
+    assert holdfast("task", "why", task_id).out.startswith("Waiting for a worker: no live worker runs shop.charge")
+    assert "→ holdfast work APP --queues default" in holdfast("task", "why", task_id, "-o", "table").out
+    found = holdfast("task", "why", task_id, "-o", "json").json
+    assert (found["code"], found["state"], found["checks"][1]["ok"]) == ("no_worker", "queued", True)
+
+
+@pytest.mark.parametrize("task_id", ["999", "nonsense", "99999999999999999999"])
+def test_an_unknown_task_is_not_found(holdfast, task_id):
+    for verb in ("show", "why", "watch", "wait", "logs", "retry", "cancel"):
+        ran = holdfast("task", verb, task_id)
+        assert (ran.code, ran.out) == (3, "")
+        assert "error: There is no task" in ran.err
+
+
+def test_an_error_in_json_is_json_on_stderr(holdfast):
+    import json
+
+    ran = holdfast("task", "show", "999", "-o", "json")
+    assert (ran.code, ran.out, json.loads(ran.err)["error"]["code"]) == (3, "", "task_not_found")
+
+
+def test_submit_needs_a_declared_action_or_an_app(holdfast, shop):
+    ran = holdfast("task", "submit", "shop.double")
+    assert (ran.code, "No worker ever declared the action 'shop.double'" in ran.err) == (3, True)
+    ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", '{"x": 4}')
+    assert (ran.code, ran.out.strip()) == (0, "1")
+    ran = holdfast("task", "submit", "shop.nothing", "--app", f"{shop}:app")
+    assert (ran.code, "This app has no action" in ran.err) == (3, True)
+
+
+def test_submit_uses_what_workers_declared(holdfast, seed):
+    async def declare(dispatcher):
+        from holdfast.core.retry import RetryPolicy
+
+        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1")
+
+    seed(declare)
+    body = holdfast("task", "submit", "shop.mail", "--input", '{"connection": 1}', "-o", "json").json
+    assert body == {"task_id": "1", "action": "shop.mail", "queue": "mail", "state": "queued"}
+    view = holdfast("task", "show", "1", "-o", "json").json
+    assert (view["max_attempts"], view["input"]) == (8, {"connection": 1})
+    assert "Did you mean shop.mail?" in holdfast("task", "submit", "shop.mial").err
+
+
+def test_submit_takes_every_option(holdfast, shop, tmp_path):
+    (tmp_path / "input.json").write_text('{"x": 1}')
+    ran = holdfast(
+        *("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", f"@{tmp_path}/input.json"),
+        *("--queue", "other", "--delay", "1h", "--priority", "2", "--tag", "a", "--tag", "b", "--key", "k"),
+    )
+    view = holdfast("task", "show", ran.out.strip(), "-o", "json").json
+    assert (view["queue"], view["priority"], view["tags"], view["key"]) == ("other", 2, ["a", "b"], "k")
+    assert view["due_at"] is not None
+    assert view["input"] == {"x": 1}
+
+
+def test_a_key_gives_the_same_task_and_refuses_another_input(holdfast, shop):
+    submit = ("task", "submit", "shop.double", "--app", f"{shop}:app", "--key", "k", "--input")
+    assert holdfast(*submit, '{"x": 1}').out == holdfast(*submit, "-", stdin='{"x": 1}').out
+    ran = holdfast(*submit, '{"x": 2}')
+    assert (ran.code, "idempotency_key_reused" in ran.err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [("{", "payload_not_json"), ("[1]", "invalid_input"), ("7", "invalid_input"), ("@nowhere", "invalid_input")],
+)
+def test_a_bad_input_is_a_usage_error(holdfast, shop, given, code):
+    ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", given)
+    assert (ran.code, code in ran.err) == (2, True)
+
+
+BAD = {"--priority": "11", "--delay": "soon", "--queue": "no spaces", "--input": '{"y": 1}', "--key": "", "--tag": ""}
+
+
+def test_a_bad_option_stores_nothing(holdfast, shop):
+    for option in BAD.items():
+        ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", '{"x": 1}', *option)
+        assert ran.code == 2
+    assert holdfast("task", "list", "-o", "json").json == []
+
+
+def test_retry_queues_a_failed_task_again(holdfast, seed):
+    ids = seed(one_of_each)
+    assert holdfast("task", "retry", ids["failed"], "-o", "json").json == {
+        "task_id": ids["failed"],
+        "state": "queued",
+        "attempt": 2,
+    }
+    assert holdfast("task", "retry", ids["retrying"], "--reason", "now").out == f"{ids['retrying']}\tqueued\n"
+
+
+def test_retrying_what_did_not_fail_is_a_conflict(holdfast, seed):
+    ids = seed(one_of_each)
+    for state in ("queued", "running", "completed", "canceled"):
+        ran = holdfast("task", "retry", ids[state])
+        assert (ran.code, "execution_not_retryable" in ran.err) == (5, True)
+
+
+def test_cancel_says_whether_it_is_over(holdfast, seed):
+    ids = seed(one_of_each)
+    assert holdfast("task", "cancel", ids["queued"], "--reason", "wrong", "-o", "json").json["state"] == "canceled"
+    assert holdfast("task", "cancel", ids["running"]).out == f"{ids['running']}\tcanceling\n"
+    assert "Canceled" in holdfast("task", "why", ids["queued"]).out
+    assert "Asked to stop by cli:" in holdfast("task", "why", ids["running"]).out
+
+
+def test_canceling_what_is_over_is_a_conflict(holdfast, seed):
+    ids = seed(one_of_each)
+    for state in ("completed", "failed", "canceled"):
+        ran = holdfast("task", "cancel", ids[state])
+        assert (ran.code, f"is already {state}" in ran.err) == (5, True)
+
+
+def test_canceling_several_needs_yes_without_a_terminal(holdfast, seed):
+    async def prepare(dispatcher):
+        return [task.task_id for task in await dispatcher.enqueue_many(a_task(), [{}] * 3)]
+
+    ids = seed(prepare)
+    ran = holdfast("task", "cancel", *ids)
+    assert (ran.code, "Repeat it with --yes" in ran.err) == (2, True)
+    assert holdfast("task", "list", "--state", "canceled", "-o", "json").json == []
+    assert len(holdfast("task", "cancel", *ids, "--yes", "-o", "json").json) == 3
+
+
+def test_wait_tells_the_outcome_by_its_exit_code(holdfast, seed):
+    ids = seed(one_of_each)
+    assert holdfast("task", "wait", ids["completed"]).code == 0
+    assert holdfast("task", "wait", ids["failed"]).code == 1
+    assert holdfast("task", "wait", ids["canceled"]).code == 1
+    ran = holdfast("task", "wait", ids["queued"], "--timeout", "100ms")
+    assert (ran.code, "has not ended after 0.1 s" in ran.err) == (6, True)
+
+
+def test_wait_for_several_is_zero_only_if_all_completed(holdfast, seed):
+    ids = seed(one_of_each)
+    assert holdfast("task", "wait", ids["completed"], ids["failed"]).code == 1
+    ran = holdfast("task", "wait", ids["completed"], ids["queued"], "--timeout", "2s", "-o", "json")
+    assert (ran.code, [one["state"] for one in ran.json]) == (6, ["completed", "waiting"])
+    assert holdfast("task", "wait", ids["completed"], "999").code == 3
+
+
+def test_wait_and_watch_print_the_output(holdfast, seed):
+    task_id = seed(lambda d: a_completed_task(d, output=b'{"charged":5}'))
+    assert holdfast("task", "wait", task_id).out == '{"charged":5}\n'
+    assert holdfast("task", "watch", task_id).out == '{"charged":5}\n'
+    body = {"task_id": task_id, "state": "completed", "output": {"charged": 5}, "error": None}
+    assert holdfast("task", "wait", task_id, "-o", "json").json == body
+
+
+def test_watch_exits_with_the_outcome(holdfast, seed):
+    ids = seed(one_of_each)
+    ran = holdfast("task", "watch", ids["failed"])
+    assert (ran.code, ran.out, "Failed for good" in ran.err) == (1, "failed\n", True)
+    ran = holdfast("task", "watch", ids["running"], "--timeout", "1s")
+    assert (ran.code, "attempt 1 on first" in ran.err) == (6, True)
+
+
+def test_logs_show_what_attempts_said(holdfast, seed):
+    async def prepare(dispatcher):
+        lease = await a_running_task(dispatcher)
+        notes = ['{"message": "hello", "n": 1}', '{"done": 1, "total": 4, "message": "pages"}']
+        ids = [int(lease.task_id)] * 2
+        await dispatcher.engine.database.fetch(
+            sql("add_notes"), ids, [1, 1], [lease.token] * 2, ["log", "progress"], notes
+        )
+        await dispatcher.settle(lease, Completed(b"1"))
+        return lease.task_id
+
+    task_id = seed(prepare)
+    lines = holdfast("task", "logs", task_id, "--follow").out.splitlines()
+    assert [line.split("\t")[1:] for line in lines] == [["#1", "hello  n=1"], ["#1", "1/4 pages"]]
+    assert [note["kind"] for note in holdfast("task", "logs", task_id, "-o", "json").json] == ["log", "progress"]
+    assert holdfast("task", "logs", task_id, "--attempt", "2").out == ""
+
+
+def test_a_task_without_logs_says_so(holdfast, seed):
+    task_id = seed(a_completed_task)
+    assert (holdfast("task", "logs", task_id).out, holdfast("task", "logs", task_id, "-o", "json").json) == ("", [])
+    assert "logged nothing" in holdfast("task", "logs", task_id).err
+
+
+def test_a_delayed_task_is_shown_as_scheduled(holdfast, seed):
+    seed(lambda d: d.enqueue(a_delayed_task(300)))
+    assert "◷ scheduled" in holdfast("task", "list", "-o", "table").out
+    assert holdfast("task", "list", "--state", "queued", "-o", "json").json[0]["state"] == "queued"

@@ -1,0 +1,152 @@
+"""The one import direction, where SQL and time live, and how large a file may grow.
+
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
+    errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
+
+`wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
+bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(holdfast.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
+
+LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire"}
+BELOW = {
+    "errors": set(),
+    "settings_option": {"errors"},
+    "settings_source": {"errors", "settings_option"},
+    "settings": {"errors", "settings_option", "settings_source"},
+    "core": {"errors"},
+    "wire": {"errors", "core"},
+    "store": {"errors", "core"},
+    "wake": {"store"},
+    "place": {"errors", "settings", "store"},
+    "dispatcher": {"errors", "settings", "core", "store", "wake"},
+    "action": {"errors", "core", "worker.context"},
+    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
+    "app": {"errors", "settings", "core", "action", "client"},
+    "load": {"errors", "app"},
+    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
+    "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
+    "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
+    "cli": LEAVES
+    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load", "bench"},
+    "__init__": LEAVES | {"core", "action", "app", "client", "worker"},
+    "__main__": {"cli"},
+}
+FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}
+CLOCKS = re.compile(
+    r"\b(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday)\(|\bcurrent_(timestamp|date|time)\b"
+)
+CLOCKS_ON_PURPOSE = {
+    "0001_tasks.sql": {"statement_timestamp("},  # makes instant()
+    "migrate.py": {"statement_timestamp("},  # its ledger is older than instant()
+    "invariants.sql": {"statement_timestamp("},  # checks that nobody replaced it
+    "checkup.sql": {"clock_timestamp("},  # compares the machines' own clocks
+}
+SQL = re.compile(r"\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|truncate)\s", re.IGNORECASE)
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def part_of(path: Path) -> str:
+    """The package, or module beside the packages, that a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """What a file imports from Holdfast, without the leading `holdfast.`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "holdfast":
+            names |= {f"holdfast.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    ours = {name.removeprefix("holdfast.") for name in names if name.startswith("holdfast.")}
+    return {name for name in ours if not name.startswith("__")}
+
+
+def strings(path: Path) -> list[str]:
+    """Every string of a file that is not a docstring."""
+    tree = ast.parse(path.read_text())
+    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    skipped = {id(node.value) for node in documented}
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node.value for node in constants if id(node) not in skipped]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_imports_only_what_lies_below_it(path):
+    here, allowed = part_of(path), BELOW[part_of(path)]
+    for name in imported(path):
+        there = name.split(".")[0]
+        assert there == here or there in allowed or name in allowed, f"{here} may not import {name}"
+
+
+def test_nothing_lies_below_itself():
+    # An action names the type of its first parameter; the context it names imports nothing of the worker's.
+    graph = {part: below - {"worker.context"} for part, below in BELOW.items()}
+    TopologicalSorter(graph).prepare()
+    assert not imported(ROOT / "worker" / "context.py")
+
+
+@pytest.mark.parametrize("path", STATEMENTS, ids=name_of)
+def test_sql_asks_only_instant_for_the_time(path):
+    code = "\n".join(line.partition("--")[0] for line in path.read_text().splitlines())
+    assert {match.group() for match in CLOCKS.finditer(code)} == CLOCKS_ON_PURPOSE.get(path.name, set())
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if part_of(path) not in ("bench", "testing")], ids=name_of)
+def test_python_asks_no_other_clock_of_the_database(path):
+    asked = {match.group() for text in strings(path) if SQL.match(text) for match in CLOCKS.finditer(text)}
+    assert asked <= CLOCKS_ON_PURPOSE.get(path.name, set())
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if part_of(path) not in ("store", "testing", "bench")], ids=name_of
+)
+def test_only_the_store_knows_sql(path):
+    found = [text for text in strings(path) if SQL.match(text) and re.search(r"\bholdfast\.", text)]
+    assert not found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_file_is_short_and_named_for_a_concept(path):
+    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
+    assert path.stem not in FORBIDDEN_NAMES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_function_fits_on_a_page(path):
+    functions = [
+        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert not [f.name for f in functions if f.end_lineno - f.lineno >= FUNCTION_LINES_MAX]
+
+
+@pytest.mark.parametrize("path", [path for path in ROOT.rglob("__init__.py") if path.parent != ROOT], ids=name_of)
+def test_the_front_page_of_a_package_is_empty(path):
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.read_text()], ids=name_of)
+def test_a_module_says_what_it_is(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))

@@ -1,0 +1,257 @@
+"""Worker processes to be killed, stopped and starved, and a journal of what their attempts did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import holdfast.errors
+from holdfast.client.client import Client
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.loops import Loops
+from holdfast.load import load_app
+from holdfast.settings import Settings, WorkerSettings
+from holdfast.worker.descendants import kill_session
+from holdfast.worker.loop import Worker
+
+HERE = Path(__file__).parent
+SOURCES = Path(holdfast.errors.__file__).parents[1]
+LEASE_SECONDS = 1.5
+TIMES = {
+    "lease_seconds": LEASE_SECONDS,
+    "heartbeat_seconds": 0.5,
+    "poll_seconds": 0.2,
+    "cancel_grace_seconds": 0.4,
+    "shutdown_seconds": 20.0,
+}
+WAIT_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the journal."""
+
+    word: str
+    task_id: str
+    attempt: int
+    pid: int
+    at: float
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def entries(self, word: str | None = None) -> list[Entry]:
+        text = self.path.read_text() if self.path.exists() else ""
+        rows = [line.split() for line in text.splitlines()]
+        found = [Entry(row[0], row[1], int(row[2]), int(row[3]), float(row[4])) for row in rows]
+        return [entry for entry in found if word in (None, entry.word)]
+
+    async def first(self, word: str, *, attempt: int = 1) -> Entry:
+        """Wait for an attempt to write a word."""
+        found = await eventually(lambda: [entry for entry in self.entries(word) if entry.attempt == attempt])
+        return found[0]
+
+
+class Fleet:
+    """A parent process and its workers."""
+
+    def __init__(self, url: str, folder: Path, app_ref: str, *, processes: int, slots: int, loops: bool) -> None:
+        self.log_path = folder / f"fleet-{time.monotonic_ns()}.log"
+        times = {f"HOLDFAST_{name.upper()}": str(value) for name, value in TIMES.items()}
+        environment = os.environ | times | {"HOLDFAST_URL": url, "FLEET_JOURNAL": str(folder / "journal")}
+        command = [str(HERE / "fleet_main.py"), app_ref, str(processes), str(slots), "loops" if loops else "alone"]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment | {"PYTHONPATH": str(SOURCES)},
+                cwd=folder,
+            )
+        self._seen: set[int] = set()
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def children(self) -> list[int]:
+        found = _children(self.process.pid)
+        self._seen |= set(found)
+        return found
+
+    async def child(self) -> int:
+        """The only child, once it is there."""
+        return (await eventually(self.children))[0]
+
+    def signal(self, which: signal.Signals) -> None:
+        self.process.send_signal(which)
+
+    async def interrupt_twice(self) -> None:
+        """Equal signals that nobody has heard yet count as one, so the second waits for the first."""
+        self.signal(signal.SIGINT)
+        await eventually(lambda: "children finish their work" in self.log)
+        self.signal(signal.SIGINT)
+
+    async def ended(self) -> int:
+        """Wait for the end; the exit code."""
+        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), WAIT_SECONDS_MAX)
+
+    async def is_extinct(self) -> None:
+        """Wait until none of its processes is left."""
+        self.children()
+        await eventually(lambda: self.process.poll() is not None and all(is_over(pid) for pid in self._seen))
+
+    def clear(self) -> None:
+        self.children()
+        self.process.kill()
+        self.process.wait()
+        for pid in self._seen:
+            kill_session(pid)
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process is gone, or only waits for somebody to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(one) for one in listed]
+
+
+async def eventually(condition: Callable[[], Any], *, seconds_max: float = WAIT_SECONDS_MAX) -> Any:
+    """Wait until a condition (or a coroutine function) gives something true, and give it back."""
+    deadline = time.monotonic() + seconds_max
+    while True:
+        found = condition()
+        found = await found if isinstance(found, Awaitable) else found
+        if found:
+            return found
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Awaitable[Any]]:
+    return eventually
+
+
+@pytest.fixture
+def is_gone() -> Callable[[int], bool]:
+    return is_over
+
+
+@pytest.fixture
+def app() -> Any:
+    return load_app(str(HERE / "fleet_app.py"))
+
+
+@pytest.fixture
+def times() -> dict[str, float]:
+    """Short leases, so that the tests are quick."""
+    return dict(TIMES)
+
+
+@pytest.fixture
+def settings(holdfast_url: str) -> Settings:
+    return Settings(url=holdfast_url, worker=WorkerSettings(**TIMES))
+
+
+@pytest.fixture
+def holdfast_settings(settings: Settings) -> Settings:
+    return settings
+
+
+@pytest.fixture
+def app_ref() -> str:
+    return str(HERE / "fleet_app.py")
+
+
+@pytest.fixture
+def running_worker(engine: Engine, app: Any) -> Callable[..., Any]:
+    """Run a worker in this process, with the repair loops, for the length of a block."""
+
+    @asynccontextmanager
+    async def run(*, app: Any = app, **options: Any) -> AsyncIterator[Worker]:
+        worker = Worker(engine, app.actions, **options)
+        working, loops = asyncio.create_task(worker.run()), asyncio.create_task(Loops(engine).run())
+        ready = asyncio.create_task(worker.ready.wait())
+        await asyncio.wait([working, ready], return_when="FIRST_COMPLETED")
+        try:
+            yield worker
+        finally:
+            ready.cancel()
+            worker.stop(within_seconds=0)
+            await working
+            loops.cancel()
+            await asyncio.gather(loops, return_exceptions=True)
+
+    return run
+
+
+@pytest.fixture
+def client_of(settings: Settings) -> Callable[[Any], Client]:
+    return lambda app: Client(settings, app.actions)
+
+
+@pytest_asyncio.fixture
+async def client(app: Any, settings: Settings) -> AsyncIterator[Client]:
+    async with Client(settings, app.actions) as opened:
+        yield opened
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """The journal of this test; at its end, no attempt ever ran beside another of its task."""
+    made = Journal(tmp_path / "journal")
+    yield made
+    assert made.entries("overlap") == []
+
+
+@pytest.fixture
+def fleet(holdfast_url: str, tmp_path: Path, journal: Journal) -> Iterator[Callable[..., Fleet]]:
+    """Start a parent with workers; whatever is left of it at the end is killed."""
+    fleets: list[Fleet] = []
+
+    def begin(
+        *,
+        app_ref: str = str(HERE / "fleet_app.py"),
+        url: str = holdfast_url,
+        processes: int = 1,
+        slots: int = 20,
+        loops: bool = True,
+    ) -> Fleet:
+        fleets.append(Fleet(url, tmp_path, app_ref, processes=processes, slots=slots, loops=loops))
+        return fleets[-1]
+
+    yield begin
+    for one in fleets:
+        one.clear()
+        print(one.log)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """A file that attempts wait for; `touch` it to let them pass."""
+    return tmp_path / "gate"

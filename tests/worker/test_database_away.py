@@ -1,0 +1,150 @@
+"""A database that restarts or vanishes under workers: they come back by themselves; nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.client.client import Client, Task
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.verify import verify
+from holdfast.errors import Unavailable
+from holdfast.settings import Settings, WorkerSettings
+from holdfast.store.embedded import postmaster
+from holdfast.store.embedded.server import start, status
+from holdfast.testing.databases import remove_home, throw_away_home
+
+pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]
+SETTINGS = {"shared_buffers": "32MB"}
+
+
+class OwnServer:
+    """A PostgreSQL of the test's own, durable, that may be stopped without mercy."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._server = start(home, settings=SETTINGS)
+        self.url = self._server.url
+
+    def crash(self) -> None:
+        """What `pg_ctl stop -m immediate` does; returns when it is down."""
+        pid = status(self._home).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)
+        while postmaster.is_alive(pid):
+            pass
+
+    def recover(self) -> None:
+        earlier, self._server = self._server, start(self._home, settings=SETTINGS)
+        earlier.close()
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.fixture
+def server():
+    home = throw_away_home()
+    made = OwnServer(home)
+    yield made
+    made.close()
+    remove_home(home)
+
+
+@pytest.fixture
+def holdfast_url(server):
+    return server.url
+
+
+@pytest_asyncio.fixture
+async def own_client(server, app, times):
+    settings = Settings(url=server.url, worker=WorkerSettings(**times))
+    async with Engine(server.url, settings, migrates=True):
+        pass
+    async with Client(settings, app.actions) as client:
+        yield client
+
+
+async def repeated(step):
+    """Repeat what is safe to repeat until the database takes it."""
+    while True:
+        try:
+            return await step()
+        except Unavailable:
+            await asyncio.sleep(0.02)
+
+
+async def test_work_goes_on_through_immediate_restarts(server, fleet, own_client, eventually):
+    fleet(processes=2, slots=20, url=server.url)
+    async with under_load(own_client) as accepted:
+        for _ in range(3):
+            before = await eventually(lambda: completed_count(own_client))
+            await asyncio.to_thread(server.crash)
+            await asyncio.to_thread(server.recover)
+            await eventually(lambda before=before: more_completed(own_client, than=before + 50))
+    outputs = [await repeated(lambda task=task: task.result(30)) for task in accepted]
+    assert outputs == list(range(len(outputs)))
+    rows = await own_client.engine.database.fetch("select task_id from holdfast.attempt where state = 'c'")
+    assert set(Counter(row["task_id"] for row in rows).values()) == {1}
+    assert not (await verify(own_client.engine.database)).violations
+
+
+@asynccontextmanager
+async def under_load(client: Client):
+    """Hand in task after task, under keys, whatever happens to the database; gives the list of those accepted."""
+    add = client._actions["fleet.add"]
+    accepted: list[Task] = []
+    is_over = asyncio.Event()
+
+    async def produce() -> None:
+        while not is_over.is_set():
+            n = len(accepted)
+            accepted.append(await repeated(lambda n=n: client.enqueue(add.options(key=f"n{n}"), a=n, b=0)))
+
+    producing = asyncio.create_task(produce())
+    yield accepted
+    is_over.set()
+    await producing
+
+
+async def completed_count(client: Client) -> int:
+    count = "select count(*) from holdfast.attempt where state = 'c'"
+    return await repeated(lambda: client.engine.database.fetchval(count))
+
+
+async def more_completed(client: Client, *, than: int) -> bool:
+    return await completed_count(client) > than
+
+
+async def test_a_short_absence_costs_a_running_attempt_nothing(server, fleet, own_client, journal, gate):
+    fleet(url=server.url)
+    task = await own_client.enqueue("fleet.wait_for", path=str(gate))
+    await journal.first("start")
+    await asyncio.to_thread(server.crash)
+    await asyncio.to_thread(server.recover)
+    gate.touch()
+    assert await repeated(lambda: task.result(20)) == "done"
+    assert [entry.attempt for entry in journal.entries("start")] == [1]
+
+
+async def test_work_stops_before_the_lease_ends_when_the_database_stays_away(
+    server, fleet, own_client, journal, eventually
+):
+    one = fleet(url=server.url)
+    task = await own_client.enqueue("fleet.hang_once")
+    first = await journal.first("start")
+    await asyncio.to_thread(server.crash)
+    await eventually(lambda: "heartbeat failed" in one.log)
+    stopped = await journal.first("stop")
+    await asyncio.to_thread(server.recover)
+    assert await repeated(lambda: task.result(20)) == 2
+    assert stopped.pid == first.pid
+    reason = await own_client.engine.database.fetchval("select message from holdfast.failure")
+    assert "expired" in reason and stopped.at < (await journal.first("start", attempt=2)).at

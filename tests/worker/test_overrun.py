@@ -1,0 +1,122 @@
+"""Attempts that will not stop: nothing is reported of them while they run, and their process makes room."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast as hf
+from holdfast.errors import TaskFailed
+
+
+def local_app() -> hf.App:
+    return hf.App("local")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("name", ["refuse_to_stop_once", "overrun_in_thread_once"])
+async def test_an_attempt_past_its_grace_ends_its_process_and_is_tried_again(fleet, client, journal, is_gone, name):
+    one = fleet()
+    task = await client.enqueue(f"fleet.{name}")
+    assert await task.result(20) == 2
+    first, second = journal.entries("start")
+    assert is_gone(first.pid) and second.pid != first.pid
+    assert "an attempt did not stop in time; ending this process" in one.log
+    assert "exit code 70 (overdue)" in one.log
+
+
+@pytest.mark.crash
+async def test_a_blocked_event_loop_keeps_its_lease(fleet, client, journal):
+    fleet()
+    task = await client.enqueue("fleet.block_loop", seconds=4.0)
+    assert await task.result(20) == 1
+    assert [entry.word for entry in journal.entries()] == ["start", "stop"]
+
+
+@pytest.mark.crash
+async def test_the_neighbours_of_an_overrun_are_not_lost(fleet, client, journal, gate):
+    fleet()
+    overrun = await client.enqueue("fleet.overrun_in_thread_once")
+    await journal.first("start")
+    neighbour = await client.enqueue("fleet.wait_for", path=str(gate))
+    assert await overrun.result(20) == 2
+    gate.touch()
+    assert await neighbour.result(20) == "done"
+
+
+async def test_a_thread_that_runs_over_is_timed_out_only_once_it_ended(running_worker, settings, client_of, gate):
+    app = local_app()
+    began = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.action(timeout=0.05, max_retries=0)
+    def overrun() -> None:
+        loop.call_soon_threadsafe(began.set)
+        while not gate.exists():
+            pass
+
+    async with client_of(app) as client, running_worker(app=app):
+        task = await client.enqueue(overrun)
+        await began.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(task.wait())), 1)
+        gate.touch()
+        with pytest.raises(TaskFailed, match="timed out"):
+            await task.result(20)
+
+
+async def test_canceling_during_the_grace_of_a_thread_does_not_end_the_wait_for_it(
+    running_worker, client_of, gate, eventually
+):
+    app = local_app()
+    ended = []
+
+    @app.action(timeout=0.05)
+    def overrun(ctx: hf.Context) -> None:
+        while not gate.exists():
+            pass
+        ended.append(ctx.is_canceled)
+
+    async with client_of(app) as client, running_worker(app=app) as worker:
+        task = await client.enqueue(overrun)
+        held = (await eventually(lambda: list(worker._hold.entries.values())))[0]
+        await eventually(lambda: held.stop is not None and held.stop.is_set())
+        await client.cancel(task.task_id)
+        await eventually(lambda: held.verdict)
+        assert not ended and worker._hold.entries, "the thread still runs, so the attempt is still held"
+        gate.touch()
+        assert await task.wait(20) == "canceled"
+
+
+async def test_an_action_may_time_out_by_itself(running_worker, client_of):
+    app = local_app()
+
+    @app.action(timeout=60, max_retries=0)
+    async def impatient() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+
+    async with client_of(app) as client, running_worker(app=app):
+        task = await client.enqueue(impatient)
+        with pytest.raises(TaskFailed, match="TimeoutError"):
+            await task.result(20)
+        state = await client.engine.database.fetchval("select state::text from holdfast.failure")
+        assert state == "f"
+
+
+async def test_a_cancellation_that_was_swallowed_does_not_reach_the_next_attempt(running_worker, client_of):
+    app = local_app()
+
+    @app.action
+    async def swallow(n: int) -> int:
+        if n % 2:
+            asyncio.current_task().cancel()
+        else:
+            await asyncio.sleep(0)
+        return n
+
+    async with client_of(app) as client:
+        tasks = await client.enqueue_many(swallow, [{"n": n} for n in range(20)])
+        async with running_worker(app=app):
+            assert [await task.result(20) for task in tasks] == list(range(20))

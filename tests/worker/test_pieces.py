@@ -1,0 +1,84 @@
+"""The small parts under a parent: the board, the fuse, orders, restarts, what a dead worker left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.settings import Settings, WorkerSettings
+from holdfast.worker import orders as wire_orders
+from holdfast.worker.board import Board
+from holdfast.worker.descendants import kill_session
+from holdfast.worker.held import FOREVER
+from holdfast.worker.orders import Orders
+from holdfast.worker.restart import LONGEST_SECONDS, Restarts
+
+FUSE = """
+import ctypes, os, signal, sys, time
+from holdfast.worker.fuse import Fuse
+fuse = Fuse()
+fuse.set(time.monotonic() + 60)
+fuse.set({when})
+{then}
+"""
+
+
+def test_a_board_is_shared_with_whoever_opens_its_descriptor():
+    ours = Board.create()
+    theirs = Board(os.dup(ours.descriptor))
+    assert (ours.worker_id, ours.kill_at) == (0, FOREVER)
+    theirs.worker_id, theirs.kill_at = 2**31, 1234.56789
+    assert (ours.worker_id, ours.kill_at) == (2**31, 1234.56789)
+    theirs.close()
+    ours.close()
+
+
+def test_orders_arrive_as_they_were_given():
+    settings = Settings(url="postgresql://u:secret@h/d", home=Path("/tmp/x"), worker=WorkerSettings(lease_seconds=9))
+    orders = Orders(app_ref="shop:app", url="postgresql:///d", settings=settings, slots=3, queues=["a"], name="")
+    assert wire_orders.decode(wire_orders.encode(orders)) == orders
+
+
+def test_restarts_wait_ever_longer_for_those_who_die_young():
+    restarts = Restarts()
+    pauses = [restarts.pause_seconds(lived_seconds=0.5) for _ in range(12)]
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8] and pauses[-1] == LONGEST_SECONDS
+    assert restarts.pause_seconds(lived_seconds=3600) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("when", "then"),
+    [
+        ("time.monotonic() + 0.2", "ctypes.PyDLL(None).sleep(60)"),
+        ("time.monotonic() + 0.2", "os.kill(os.getpid(), signal.SIGSTOP)"),
+        ("time.monotonic() - 1", "time.sleep(60)"),
+    ],
+)
+def test_the_fuse_kills_a_process_that_cannot_do_it_itself(when, then):
+    ended = subprocess.run([sys.executable, "-c", FUSE.format(when=when, then=then)], timeout=20, check=False)
+    assert ended.returncode == -signal.SIGKILL
+
+
+def test_a_fuse_that_is_put_out_kills_nobody():
+    program = FUSE.format(when="time.monotonic() + 0.01", then="fuse.set(float('inf')); time.sleep(0.1)")
+    assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode in (0, -signal.SIGKILL)
+    program = FUSE.format(when="float('inf')", then="time.sleep(0.05)")
+    assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode == 0
+
+
+def test_everything_in_the_session_of_a_dead_worker_is_killed():
+    leader = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], start_new_session=True, stdout=subprocess.PIPE)
+    with leader.stdout as said:
+        left_behind = int(said.readline())
+    leader.kill()
+    leader.wait()
+    deadline = time.monotonic() + 10
+    while not kill_session(leader.pid):
+        assert time.monotonic() < deadline
+    assert not Path(f"/proc/{left_behind}").exists() or "Z" in Path(f"/proc/{left_behind}/stat").read_text()
