@@ -75,7 +75,10 @@ ERRORS = {
     "StopAsyncIteration": (StopAsyncIteration, EXCEPTION),
     "another BaseException": (EndsEverything, EXCEPTION),
     "CancelledError": (asyncio.CancelledError, EXCEPTION),
-    "ExceptionGroup": (lambda: ExceptionGroup("many", [ValueError("a"), ExceptionGroup("b", [KeyError("c")])]), EXCEPTION),
+    "ExceptionGroup": (
+        lambda: ExceptionGroup("many", [ValueError("a"), ExceptionGroup("b", [KeyError("c")])]),
+        EXCEPTION,
+    ),
     "BaseExceptionGroup": (lambda: BaseExceptionGroup("all", [KeyboardInterrupt(), SystemExit(1)]), EXCEPTION),
     "MemoryError": (MemoryError, EXCEPTION),
     "RecursionError": (RecursionError, EXCEPTION),

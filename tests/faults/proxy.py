@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL that loses answers: it passes a request on, hears the answer, and breaks the connection.
+"""A TCP proxy before PostgreSQL that loses answers: it passes a request on, hears the answer, breaks the connection.
 
 What the server did is done; whoever asked sees an error. That is the one fault a client can never tell from "not done".
 """

@@ -11,21 +11,22 @@ import contextlib
 import os
 import random
 import signal
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.faults.fleet import LEASE_SECONDS, Fleet
+from tests.faults.load import Load, all_over
+from tests.faults.proxy import Proxy
+from tests.faults.victim_app import app
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.store.database import AWAY
 from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home
-from tests.faults.fleet import LEASE_SECONDS, Fleet
-from tests.faults.load import Load, all_over
-from tests.faults.proxy import Proxy
-from tests.faults.victim_app import app
 
 pytestmark = pytest.mark.soak
 
@@ -93,10 +94,14 @@ class Nemesis:
         if (pid := status(self.home).pid) is None:
             return
         os.kill(pid, signal.SIGQUIT)
-        while status(self.home).is_running:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(_until_stopped, self.home)
         self.server.close()
         self.server = await asyncio.to_thread(start, self.home, settings=DURABLE)
+
+
+def _until_stopped(home: Path) -> None:
+    while status(home).is_running:
+        threading.Event().wait(0.01)
 
 
 async def feed(load: Load, stop: asyncio.Event) -> None:
