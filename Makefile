@@ -30,6 +30,9 @@ types: setup
 docs: setup  ## write the pages that follow from tables in the code
 	@$(BIN)/python tools/generate_docs.py
 
+soak: setup  ## faults at random for SOAK_SECONDS (600); SOAK_SEED repeats a run
+	@$(BIN)/python -m pytest -m soak tests/faults/test_soak.py -p no:xdist
+
 bench: setup  ## ours beside the raw ceiling, in one run
 	@$(BIN)/holdfast bench
 

@@ -1,4 +1,4 @@
-"""Real worker processes to kill, stop and continue: each is a parent with its children, as `holdfast work` starts them."""
+"""Real worker processes to kill, freeze and continue: parents with their children, as `holdfast work` starts them."""
 
 from __future__ import annotations
 

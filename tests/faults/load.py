@@ -23,8 +23,10 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import AWAY
 
 REPEAT_SECONDS_MAX = 60.0
+REPEAT_PAUSE_SECONDS = 0.02
 _ENDINGS = """
-select t.task_id, t.state, t.attempt, t.next_retry_at, t.worker_id, (convert_from(t.input, 'utf8')::jsonb ->> 'number')::int as number
+select t.task_id, t.state, t.attempt, t.next_retry_at, t.worker_id,
+  (convert_from(t.input, 'utf8')::jsonb ->> 'number')::int as number
 from holdfast.tasks t
 """
 
@@ -76,6 +78,7 @@ class Load:
                 task = await self.client.enqueue(quick.options(key=f"order-{number}"), number=number)
             except AWAY:
                 self.counts["keyed repeated"] += 1
+                await asyncio.sleep(REPEAT_PAUSE_SECONDS)
                 continue
             self.promised[number] = task.task_id
             self.counts["keyed ok"] += 1
@@ -134,7 +137,7 @@ class Load:
 
     async def _judge_executions(self, engine: Engine, log: Path, ids: dict[int, str]) -> None:
         """Each completion was accepted once, and comes from the very process that ran that attempt."""
-        lines = Counter(tuple(line.split()) for line in log.read_text().splitlines()) if log.exists() else Counter()
+        lines = _executions(log)
         ran = {(task_id, int(attempt), int(pid)) for task_id, attempt, pid in lines}
         accepted = await engine.database.fetch(
             "select task_id, attempt, output from holdfast.attempt where state = 'c'"
@@ -148,6 +151,10 @@ class Load:
         assert not repeated, f"one process ran one attempt twice: {repeated}"
         self.counts["executions"] = sum(lines.values())
         self.counts["executions beyond the first"] = sum(lines.values()) - len({task_id for task_id, _, _ in ran})
+
+
+def _executions(log: Path) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(line.split()) for line in log.read_text().splitlines()) if log.exists() else Counter()
 
 
 async def all_over(engine: Engine, *, seconds_max: float = 60.0) -> None:

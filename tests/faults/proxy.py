@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL that loses answers: it passes a request on, hears the answer, and breaks the connection.
+"""A TCP proxy before PostgreSQL that loses answers: it passes a request on, hears the answer, breaks the connection.
 
 What the server did is done; whoever asked sees an error. That is the one fault a client can never tell from "not done".
 """
@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
 READY = b"Z\x00\x00\x00\x05"
+SYNC = b"S\x00\x00\x00\x04"
 
 
 class Proxy:
@@ -71,7 +72,8 @@ class Proxy:
 
     async def _requests(self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter, state: _State) -> None:
         while data := await reader.read(65536):
-            if state.is_started:
+            # Only a request that asks for a closing answer can lose it; others would leave both sides waiting.
+            if state.is_started and (data[:1] == b"Q" or SYNC in data[-5:]):
                 self._choose(data, state)
             upstream.write(data)
             await upstream.drain()

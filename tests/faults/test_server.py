@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 from dataclasses import replace
 
@@ -66,4 +65,4 @@ async def _crash(home) -> None:
         if not status(home).is_running:
             return
         await asyncio.sleep(0.005)
-    raise AssertionError(f"the server did not stop: {random.random()}")
+    raise AssertionError("the server did not stop")

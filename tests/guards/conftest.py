@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.guards.checks import Stage
+from tests.guards.checks.all import Stage
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.guards.checks import CHECKS
+from tests.guards.checks.all import CHECKS
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 import asyncpg
 import pytest
-from tests.guards.checks import CHECKS
+from tests.guards.checks.all import CHECKS
 from tests.guards.mutants import CONSTRAINTS, MUTANTS
+from tests.guards.table import PAGE, page
 
 from holdfast.core import classify, retry
 from holdfast.store.database import Session
@@ -25,7 +26,8 @@ _ASSIGNMENTS = re.compile(r"\bset\b(?! local).*?(?=\bwhere\b|\bfrom\b|\breturnin
 _RETURNED = re.compile(r"\breturning\b[^()]*?(?=\n\)|\Z)", re.DOTALL)
 _INSERTED = re.compile(r"insert into [\w.]+ (?:as \w+ )?\([^)]*\)", re.DOTALL)
 _GUARDS = re.compile(
-    r"\bstate (?:=|<>|in) |\blease_token (?:=|<>) |\battempt = |\blease_expires_at (?:>|<=)|\bcancel_at (?:<=|is not null then)"
+    r"\bstate (?:=|<>|in) |\blease_token (?:=|<>) |\battempt = |\blease_expires_at (?:>|<=)"
+    r"|\bcancel_at (?:<=|is not null then)"
     r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked|\bfor (?:no key )?update"
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
@@ -59,7 +61,7 @@ async def survives(check: str, stage) -> bool:
         await CHECKS[check](stage)
     except INVALID:
         raise
-    except (Exception, pytest.fail.Exception):
+    except (Exception, pytest.fail.Exception):  # noqa: BLE001 - however it fails, it noticed
         return False
     return True
 
@@ -153,3 +155,7 @@ async def test_a_check_fails_without_the_rule(name, stage, monkeypatch):
 
 def _always_retriable():
     return classify.Classification(is_retriable=True, reason="transient_error", rule="mutant")
+
+
+def test_the_table_in_the_docs_is_current():
+    assert PAGE.read_text() == page(), "run `python -m tests.guards.table`"

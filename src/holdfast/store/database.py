@@ -236,7 +236,7 @@ class Database:
     async def _connect(self) -> Any:
         try:
             connection = await asyncpg.connect(self.url, **_OPTIONS)
-        except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+        except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
         _notice_partitions(connection)
         return connection

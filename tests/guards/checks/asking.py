@@ -1,0 +1,210 @@
+"""What guards what people ask for: cancels, retries, keys and tenants."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from tests.guards.checks.stage import (
+    OTHER_TENANT_ID,
+    Stage,
+    another_tenant,
+    check,
+    refuses,
+    reserved,
+)
+
+from holdfast.core.outcome import Canceled
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher import queues
+from holdfast.dispatcher.claim import claim_task
+from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.dispatcher.heartbeat import heartbeat
+from holdfast.dispatcher.reap import lose_workers_once
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.statements import sql
+from holdfast.testing.factories import (
+    a_canceled_task,
+    a_completed_task,
+    a_delayed_task,
+    a_failed_task,
+    a_retrying_task,
+    a_running_task,
+    a_task,
+)
+
+
+@check
+async def another_tenant_cannot_cancel(stage: Stage) -> None:
+    await another_tenant(stage)
+    task = await stage.dispatcher.enqueue(a_task())
+    done = await cancel_verb.cancel(
+        stage.engine.database, OTHER_TENANT_ID, [int(task.task_id)], grace_seconds=1, reason="", actor="x"
+    )
+    assert not done.states and await stage.state(task.task_id) == "queued"
+
+
+@check
+async def a_running_task_is_asked_and_a_queued_one_ends(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    queued = await stage.dispatcher.enqueue(a_task())
+    assert await stage.dispatcher.cancel(lease.task_id) == "canceling"
+    assert await stage.dispatcher.cancel(queued.task_id) == "canceled"
+    assert (await stage.state(lease.task_id), await stage.state(queued.task_id)) == ("running", "canceled")
+    await stage.dispatcher.settle(lease, Canceled())
+
+
+@check
+async def a_cancel_that_waited_sees_who_holds_the_task_now(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task())
+    identity = (await stage.dispatcher._claimer("first")).identity
+    async with stage.engine.database.transaction() as session:
+        await claim_task(session, identity, int(task.task_id))
+        canceling = asyncio.ensure_future(stage.dispatcher.cancel(task.task_id))
+        await stage.waits(canceling)
+    assert await canceling == "canceling"
+
+
+@check
+async def a_reservation_that_is_canceled_leaves_its_attempt(stage: Stage) -> None:
+    reservation, queued = await reserved(stage), await stage.dispatcher.enqueue(a_task())
+    for task_id in (str(reservation.task_id), queued.task_id):
+        assert await stage.dispatcher.cancel(task_id) == "canceled"
+    assert [row.state for row in await stage.dispatcher.attempts(str(reservation.task_id))] == ["canceled"]
+
+
+@check
+async def only_a_failed_task_is_retried(stage: Stage) -> None:
+    delayed = await stage.dispatcher.enqueue(a_delayed_task(60))
+    for task_id in (
+        delayed.task_id,
+        await a_canceled_task(stage.dispatcher),
+        await a_completed_task(stage.dispatcher),
+        (await a_running_task(stage.dispatcher)).task_id,
+    ):
+        before = await stage.state(task_id)
+        with refuses(Conflict):
+            await stage.dispatcher.retry(task_id)
+        assert await stage.state(task_id) == before
+    assert await stage.dispatcher.reconcile_once() == 0
+
+
+@check
+async def another_tenant_cannot_retry(stage: Stage) -> None:
+    await another_tenant(stage)
+    for task_id in (await a_retrying_task(stage.dispatcher), await a_failed_task(stage.dispatcher)):
+        with refuses(NotFound, Conflict):
+            await cancel_verb.retry(stage.engine.database, OTHER_TENANT_ID, int(task_id), actor="x", reason="")
+        assert await stage.state(task_id) == "failed"
+
+
+@check
+async def a_key_stands_for_one_task(stage: Stage) -> None:
+    tasks = [await stage.dispatcher.enqueue(a_task(key="order-1")) for _ in range(2)]
+    assert len({task.task_id for task in tasks}) == 1
+    order = Order(tenant_id=1, queue="default", action="shop.charge", policy=RetryPolicy())
+    accepted = await enqueue(
+        stage.engine.database, stage.engine.catalog, order, [b"{}", b"{}"], keys=["twice", "twice"]
+    )
+    assert len(set(accepted.task_ids)) == 1
+
+
+@check
+async def a_key_belongs_to_its_tenant(stage: Stage) -> None:
+    await another_tenant(stage)
+    task = await stage.dispatcher.enqueue(a_task(key="order-1"))
+    order = Order(tenant_id=OTHER_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
+    accepted = await enqueue(stage.engine.database, stage.engine.catalog, order, [b"{}"], keys=["order-1"])
+    assert [task.task_id] != [str(task_id) for task_id in accepted.task_ids]
+    assert len(accepted.task_ids) == 1
+
+
+@check
+async def names_are_interned_once_by_whoever_comes_second(stage: Stage) -> None:
+    policy = (1, b"digest", 3, 3, None, "{}")
+    for _ in range(2):
+        await stage.engine.database.fetch(sql("ensure_queue"), 1, "twice")
+        await stage.engine.database.fetch(sql("ensure_lane"), 1, "twice", "shop.charge")
+        await stage.engine.database.fetch(sql("ensure_policy"), *policy)
+        policy_id = await stage.value(sql("find_policy"), 1, b"digest")
+        await stage.engine.database.fetch(sql("declare_action"), 1, "shop.charge", "twice", policy_id, "")
+
+
+@check
+async def a_lane_belongs_to_its_tenant(stage: Stage) -> None:
+    await another_tenant(stage)
+    for tenant_id in (1, OTHER_TENANT_ID):
+        await stage.engine.database.fetch(sql("ensure_queue"), tenant_id, "same")
+    await stage.engine.database.fetch(sql("ensure_lane"), 1, "same", "shop.charge")
+    assert await stage.value("select count(*) from holdfast.lane") == 1
+
+
+@check
+async def a_worker_that_left_stays_gone(stage: Stage) -> None:
+    worker_id = await stage.dispatcher.worker_id("first")
+    await stage.dispatcher.retire("first")
+    left_at = await stage.value("select ended_at from holdfast.worker")
+    await stage.clock.advance(seconds=100)
+    await stage.dispatcher.retire("first")
+    await stage.dispatcher.drain("first")
+    async with stage.engine.database.session() as session:
+        assert (await heartbeat(session, worker_id, {}, lease_seconds=10)).worker_state is None
+    assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 0
+    row = await stage.engine.database.fetchrow("select state, ended_at from holdfast.worker")
+    assert tuple(row) == ("gone", left_at)
+
+
+@check
+async def only_silent_workers_are_shown_as_lost(stage: Stage) -> None:
+    await stage.dispatcher.worker_id("first")
+    assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 0
+    await stage.clock.advance(seconds=31)
+    assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 1
+
+
+@check
+async def a_note_needs_the_current_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    reservation = await reserved(stage)
+    own = (lease.claimed.task_id, lease.attempt, lease.token)
+    forgeries = [
+        (own[0], own[1] + 1, own[2]),
+        (own[0], own[1], uuid.uuid4()),
+        (reservation.task_id, reservation.attempt, reservation.lease_token),
+    ]
+    for task_id, attempt, token in (*forgeries, own):
+        await stage.engine.database.fetch(sql("add_notes"), [task_id], [attempt], [token], ["log"], ["{}"])
+    assert await stage.value("select count(*) from holdfast.note") == 1
+
+
+@check
+async def a_second_pause_keeps_the_first(stage: Stage) -> None:
+    await stage.dispatcher.enqueue(a_task())
+    assert await stage.dispatcher.pause(reason="first")
+    assert not await stage.dispatcher.pause(reason="second")
+    assert await stage.value("select paused_reason from holdfast.queue") == "first"
+    assert [await stage.dispatcher.resume() for _ in range(2)] == [True, False]
+
+
+@check
+async def another_tenants_queue_is_left_alone(stage: Stage) -> None:
+    await another_tenant(stage)
+    await stage.dispatcher.enqueue(a_task())
+    await stage.engine.database.fetch(sql("ensure_queue"), OTHER_TENANT_ID, "default")
+    options = {"actor": "x", "reason": ""}
+    await queues.pause(stage.engine, OTHER_TENANT_ID, "default", **options)
+    await queues.limit(stage.engine, OTHER_TENANT_ID, "default", max_running=1, starts_per_second=None, **options)
+    mine = await stage.engine.database.fetchrow("select paused_at, max_running from holdfast.queue where tenant_id = 1")
+    assert tuple(mine) == (None, None)
+    await stage.dispatcher.pause()
+    await queues.resume(stage.engine, OTHER_TENANT_ID, "default", **options)
+    assert await stage.value("select paused_at is not null from holdfast.queue where tenant_id = 1")
+
+
+@check
+async def starts_are_counted_only_where_they_are_limited(stage: Stage) -> None:
+    await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.limit(max_running=5)
+    await stage.dispatcher.claim_one()
+    assert await stage.value("select starts_counted_at from holdfast.queue") is None

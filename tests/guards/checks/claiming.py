@@ -1,0 +1,121 @@
+"""What guards a claim: pauses, limits, drains, and other claimers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.guards.checks.stage import (
+    Stage,
+    check,
+    handed_over,
+    refuses,
+)
+
+from holdfast.core.outcome import Completed
+from holdfast.dispatcher.claim import Claimer, held_by
+from holdfast.errors import Conflict
+from holdfast.testing.factories import (
+    a_running_task,
+    a_task,
+)
+
+
+@check
+async def a_queue_paused_since_the_plan_gives_nothing(stage: Stage) -> None:
+    await stage.dispatcher.enqueue_many(a_task(), [{}, {}])
+    claimer: Claimer = await stage.dispatcher._claimer("first")
+    async with stage.engine.database.session() as session:
+        assert len(await claimer.claim(session, 1, now=0.0)) == 1
+        await stage.dispatcher.pause()
+        assert await claimer._take(session, 1, {}) == []
+
+
+@check
+async def a_worker_that_drains_claims_nothing(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.drain("first")
+    assert await stage.dispatcher.claim(1) == []
+    with refuses(Conflict):
+        await stage.dispatcher.claim_task(task.task_id)
+
+
+@check
+async def queued_tasks_behind_a_running_one_are_claimed(stage: Stage) -> None:
+    tasks = await stage.dispatcher.enqueue_many(a_task(), [{}, {}, {}])
+    await stage.dispatcher.claim_task(tasks[1].task_id, worker="other")
+    leases = await stage.dispatcher.claim(2)
+    assert [lease.task_id for lease in leases] == [tasks[0].task_id, tasks[2].task_id]
+
+
+@check
+async def claimers_do_not_wait_for_one_another(stage: Stage) -> None:
+    await stage.dispatcher.enqueue_many(a_task(), [{}, {}])
+    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
+    async with stage.engine.database.transaction() as held, stage.impatient() as session:
+        taken = await first.claim(held, 1, now=0.0)
+        also = await second.claim(session, 1, now=0.0)
+        assert len({one.task_id for one in (*taken, *also)}) == 2
+
+
+@check
+async def a_running_task_cannot_be_claimed_by_name(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    with refuses(Conflict):
+        await stage.dispatcher.claim_task(lease.task_id, worker="thief")
+    await stage.dispatcher.settle(lease, Completed(b"1"))
+
+
+@check
+async def a_task_of_a_paused_queue_cannot_be_claimed_by_name(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.pause()
+    with refuses(Conflict):
+        await stage.dispatcher.claim_task(task.task_id)
+
+
+async def _found_again(stage: Stage, worker: str, known: list[Any]) -> list[int]:
+    identity = (await stage.dispatcher._claimer(worker)).identity
+    async with stage.engine.database.session() as session:
+        return [one.task_id for one in await held_by(session, identity, known)]
+
+
+@check
+async def a_worker_finds_only_its_own_leases_again(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    assert await _found_again(stage, "other", []) == []
+    assert await _found_again(stage, "first", [lease.token]) == []
+    assert await _found_again(stage, "first", []) == [lease.claimed.task_id]
+
+
+@check
+async def an_expired_lease_is_not_found_again(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    assert await _found_again(stage, "first", []) == []
+
+
+@check
+async def a_worker_that_waited_does_not_find_what_it_lost(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        finding = asyncio.ensure_future(_found_again(stage, "first", []))
+        await stage.waits(finding)
+    assert await finding == []
+
+
+@check
+async def a_limited_queue_starts_no_more_than_its_limit(stage: Stage) -> None:
+    await stage.dispatcher.enqueue_many(a_task(), [{}] * 4)
+    await stage.dispatcher.limit(max_running=2)
+    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
+    async with stage.engine.database.transaction() as session:
+        assert len(await first.claim(session, 2, now=0.0)) == 2
+
+        async def claim_too() -> int:
+            async with stage.engine.database.session() as other:
+                return len(await second.claim(other, 2, now=0.0))
+
+        claiming = asyncio.ensure_future(claim_too())
+        await stage.waits(claiming)
+    assert await claiming == 0

@@ -1,0 +1,171 @@
+"""What guards history, and what the schema itself refuses."""
+
+from __future__ import annotations
+
+import asyncpg
+from tests.guards.checks.stage import (
+    Stage,
+    check,
+    refuses,
+)
+
+from holdfast.core.outcome import Failed, Lost
+from holdfast.dispatcher.retain import retain_once
+from holdfast.store.statements import sql
+from holdfast.testing.factories import (
+    a_completed_task,
+    a_failed_task,
+    a_failure,
+    a_retrying_task,
+    a_running_task,
+    a_task,
+)
+
+
+async def _day_after(stage: Stage, days: float = 3) -> None:
+    await stage.clock.advance(f"{days:g}d")
+    await retain_once(stage.engine.database, days=1)
+
+
+@check
+async def history_in_use_is_kept(stage: Stage) -> None:
+    """A block with live, failed or canceled work stays, however old; one with completed work goes."""
+    live = await stage.dispatcher.enqueue(a_task())
+    for _ in range(3):
+        await _day_after(stage)
+    assert await stage.state(live.task_id) == "queued"
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure("validation: no")))
+    for _ in range(2):
+        await _day_after(stage)
+    assert await stage.value("select count(*) from holdfast.body where task_id = $1", int(live.task_id)) == 1
+
+
+@check
+async def young_history_is_kept(stage: Stage) -> None:
+    task_id = await a_completed_task(stage.dispatcher)
+    events = await stage.value("select count(*) from holdfast.event")
+    await retain_once(stage.engine.database, days=1)
+    await stage.clock.advance("1d")
+    await retain_once(stage.engine.database, days=5)
+    assert await stage.state(task_id) == "completed"
+    assert await stage.value("select count(*) from holdfast.event") == events
+
+
+@check
+async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.worker_id("idle")
+    await stage.dispatcher.worker_id("left")
+    await stage.dispatcher.retire("left")
+    await retain_once(stage.engine.database, days=1)
+    assert await stage.value("select count(*) from holdfast.worker") == 3
+    await stage.dispatcher.retire("first")
+    await _day_after(stage)
+    kept = await stage.engine.database.fetch("select name from holdfast.worker order by 1")
+    assert [row["name"] for row in kept] == ["first", "idle"]
+    assert lease.worker_id
+
+
+@check
+async def ids_never_go_back(stage: Stage) -> None:
+    await stage.dispatcher.enqueue(a_task())
+    await _day_after(stage)
+    tasks = []
+    for _ in range(3):
+        tasks.append(int((await stage.dispatcher.enqueue(a_task())).task_id))
+        await retain_once(stage.engine.database, days=1)
+    assert tasks == sorted(set(tasks))
+
+
+@check
+async def one_process_at_a_time_changes_blocks(stage: Stage) -> None:
+    await stage.clock.advance("2d")
+    async with stage.engine.database.transaction() as held:
+        await held.fetch(sql("lock_blocks"))
+        await retain_once(stage.engine.database, days=1)
+    assert await stage.value("select count(*) from holdfast.block") == 1
+
+
+@check
+async def a_spent_budget_ends_the_task(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher, max_retries=0)
+    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    lost = await a_running_task(stage.dispatcher, max_losses=0)
+    await stage.dispatcher.settle(lost, Lost(a_failure()))
+    assert [await stage.state(one.task_id) for one in (lease, lost)] == ["failed", "failed"]
+    assert await stage.value("select count(*) from holdfast.ended") == 2
+
+
+@check
+async def losses_and_failures_have_budgets_of_their_own(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher, max_retries=0, max_losses=1)
+    await stage.dispatcher.settle(lease, Lost(a_failure()))
+    assert (await stage.dispatcher.task(lease.task_id)).loss_count == 1
+    again = await stage.dispatcher.claim_task(lease.task_id)
+    await stage.dispatcher.settle(again, Failed(a_failure()))
+    assert await stage.value("select count(*) from holdfast.ended") == 1
+
+
+@check
+async def what_cannot_get_better_is_not_retried(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.settle(lease, Failed(a_failure("validation: no such customer")))
+    assert await stage.value("select count(*) from holdfast.ended") == 1
+
+
+@check
+async def a_retry_waits_for_its_backoff(stage: Stage) -> None:
+    await a_retrying_task(stage.dispatcher)
+    assert await stage.dispatcher.claim(1) == []
+    assert await stage.dispatcher.reconcile_once() == 0
+
+
+@check
+async def a_first_loss_is_retried_at_once(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.settle(lease, Lost(a_failure()))
+    assert len(await stage.dispatcher.claim(1)) == 1
+
+
+async def _refused_by_schema(stage: Stage, change: str, where: str = "state = 'q'") -> None:
+    await stage.dispatcher.enqueue(a_task())
+    await a_running_task(stage.dispatcher)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch(f"update holdfast.live set {change} where {where}")
+
+
+@check
+async def the_schema_refuses_unknown_states(stage: Stage) -> None:
+    await _refused_by_schema(stage, "state = 'z'")
+
+
+@check
+async def the_schema_refuses_a_lease_on_idle_work(stage: Stage) -> None:
+    await _refused_by_schema(stage, "lease_token = gen_random_uuid()")
+
+
+@check
+async def the_schema_refuses_running_work_without_a_worker(stage: Stage) -> None:
+    await _refused_by_schema(stage, "worker_id = null", "state = 'r'")
+
+
+@check
+async def the_schema_refuses_waiting_without_an_end(stage: Stage) -> None:
+    await _refused_by_schema(stage, "state = 'w'")
+
+
+@check
+async def the_schema_refuses_an_overdrawn_budget(stage: Stage) -> None:
+    await _refused_by_schema(stage, "retries = max_retries + 1")
+
+
+@check
+async def the_schema_refuses_an_unknown_priority(stage: Stage) -> None:
+    await _refused_by_schema(stage, "priority = 10")
+
+
+@check
+async def the_schema_refuses_a_retry_that_is_no_decision(stage: Stage) -> None:
+    await a_failed_task(stage.dispatcher)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch("update holdfast.failure set retry_at = holdfast.instant()")

@@ -1,0 +1,177 @@
+"""What guards a lease: beats, reservations, reaping, and the time of waiting tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import msgspec
+from tests.guards.checks.stage import (
+    Stage,
+    check,
+    forged,
+    handed_over,
+    refuses,
+    reserved,
+)
+
+from holdfast.core.outcome import Completed
+from holdfast.dispatcher.attach import Reservation
+from holdfast.dispatcher.heartbeat import heartbeat
+from holdfast.errors import Conflict
+from holdfast.store.statements import sql
+from holdfast.testing.factories import (
+    a_delayed_task,
+    a_running_task,
+    a_task,
+)
+
+
+@check
+async def a_stale_token_renews_nothing(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=1)
+    beat = await stage.dispatcher.heartbeat(forged(lease, lease_token=uuid.uuid4()))
+    assert beat.lost == {lease.claimed.task_id}
+
+
+@check
+async def a_reservation_is_not_kept_alive_by_beats(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task())
+    reservation = await stage.dispatcher.reserve(task.task_id, launch_seconds=5)
+    assert reservation is not None
+    async with stage.engine.database.session() as session:
+        tokens = {reservation.task_id: reservation.lease_token}
+        beat = await heartbeat(session, await stage.dispatcher.worker_id(), tokens, lease_seconds=60)
+    assert beat.lost == {reservation.task_id}
+
+
+@check
+async def an_expired_lease_is_never_revived(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    assert (await stage.dispatcher.heartbeat(lease)).lost == {lease.claimed.task_id}
+    assert await stage.dispatcher.reap_once() == 1
+
+
+@check
+async def a_beat_that_waited_does_not_renew_the_next_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        beating = asyncio.ensure_future(stage.dispatcher.heartbeat(lease))
+        await stage.waits(beating)
+    assert (await beating).lost == {lease.claimed.task_id}
+
+
+@check
+async def a_running_task_cannot_be_reserved(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    assert await stage.dispatcher.reserve(lease.task_id) is None
+    await stage.dispatcher.settle(lease, Completed(b"1"))
+
+
+@check
+async def a_task_of_a_paused_queue_cannot_be_reserved(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.pause()
+    assert await stage.dispatcher.reserve(task.task_id) is None
+
+
+@check
+async def only_the_exact_attempt_can_be_attached(stage: Stage) -> None:
+    reservation = await reserved(stage)
+    with refuses(Conflict):
+        await stage.dispatcher.attach(msgspec.structs.replace(reservation, attempt=reservation.attempt + 1))
+    await stage.dispatcher.attach(reservation)
+
+
+@check
+async def only_the_right_token_can_be_attached(stage: Stage) -> None:
+    reservation = await reserved(stage)
+    with refuses(Conflict):
+        await stage.dispatcher.attach(msgspec.structs.replace(reservation, lease_token=uuid.uuid4()))
+
+
+@check
+async def a_running_attempt_cannot_be_attached_again(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    copy = Reservation(lease.claimed.task_id, lease.attempt, lease.token)
+    with refuses(Conflict):
+        await stage.dispatcher.attach(copy, worker="second")
+
+
+@check
+async def a_reservation_past_its_time_cannot_be_attached(stage: Stage) -> None:
+    reservation = await reserved(stage)
+    await stage.clock.advance(seconds=31)
+    with refuses(Conflict):
+        await stage.dispatcher.attach(reservation)
+
+
+@check
+async def a_worker_that_drains_attaches_nothing(stage: Stage) -> None:
+    reservation = await reserved(stage)
+    await stage.dispatcher.drain("first")
+    with refuses(Conflict):
+        await stage.dispatcher.attach(reservation)
+
+
+@check
+async def a_valid_lease_is_not_reaped(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.enqueue(a_task())
+    assert await stage.dispatcher.reap_once() == 0
+    await stage.dispatcher.settle(lease, Completed(b"1"))
+
+
+@check
+async def an_expired_lease_is_reaped_once(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    assert [await stage.dispatcher.reap_once() for _ in range(2)] == [1, 0]
+
+
+@check
+async def a_cancel_past_its_grace_is_forced(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.cancel(lease.task_id, grace_seconds=2)
+    await stage.clock.advance(seconds=3)
+    assert await stage.dispatcher.reap_once() == 1
+    assert await stage.state(lease.task_id) == "canceled"
+
+
+@check
+async def work_of_a_buried_worker_is_reaped_at_once(stage: Stage) -> None:
+    await a_running_task(stage.dispatcher)
+    await a_running_task(stage.dispatcher, worker="other")
+    await stage.dispatcher.retire("first")
+    assert await stage.dispatcher.reap_once() == 1
+
+
+@check
+async def reapers_do_not_wait_for_one_another(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    async with stage.engine.database.transaction() as held, stage.impatient() as session:
+        assert len(await held.fetch(sql("expired"), 10)) == 1
+        async with session.transaction():
+            assert await session.fetch(sql("expired"), 10) == []
+
+
+@check
+async def nothing_is_promoted_before_its_time(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_delayed_task(60))
+    assert await stage.dispatcher.reconcile_once() == 0
+    await stage.clock.advance(seconds=61)
+    assert await stage.dispatcher.reconcile_once() == 1
+    assert (await stage.dispatcher.claim_one()).task_id == task.task_id
+
+
+@check
+async def promoting_does_not_wait_for_a_locked_task(stage: Stage) -> None:
+    tasks = await stage.dispatcher.enqueue_many(a_delayed_task(1), [{}, {}])
+    await stage.clock.advance(seconds=2)
+    async with stage.engine.database.transaction() as held, stage.impatient() as session:
+        await held.fetch(sql("lock_tasks"), [int(tasks[0].task_id)])
+        row = await session.fetchrow(sql("promote"), 10)
+    assert row["promoted"] == 1

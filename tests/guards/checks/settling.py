@@ -1,0 +1,119 @@
+"""What guards a result: attempt, token, state and the lock under them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from tests.guards.checks.stage import (
+    Stage,
+    check,
+    forged,
+    handed_over,
+    refuses,
+    reserved,
+)
+
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.heartbeat import heartbeat
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.settle import settle
+from holdfast.store.statements import sql
+from holdfast.testing.factories import (
+    a_failure,
+    a_running_task,
+)
+
+
+@check
+async def a_report_must_name_the_current_attempt(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    for outcome in (Completed(b"1"), Failed(a_failure())):
+        with refuses():
+            await stage.dispatcher.settle(forged(lease, attempt=lease.attempt + 1), outcome)
+    assert await stage.state(lease.task_id) == "running"
+
+
+@check
+async def a_report_must_carry_the_current_token(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    for outcome in (Completed(b"1"), Failed(a_failure())):
+        with refuses():
+            await stage.dispatcher.settle(forged(lease, lease_token=uuid.uuid4()), outcome)
+    assert await stage.state(lease.task_id) == "running"
+
+
+@check
+async def a_reservation_cannot_be_completed(stage: Stage) -> None:
+    """Code that never attached has no result to give."""
+    lease = await a_running_task(stage.dispatcher)
+    reservation = await reserved(stage)
+    unattached = forged(
+        lease,
+        task_id=reservation.task_id,
+        attempt=reservation.attempt,
+        lease_token=reservation.lease_token,
+    )
+    with refuses():
+        await stage.dispatcher.settle(unattached, Completed(b"1"))
+
+
+@check
+async def a_completion_that_waited_cannot_end_the_next_attempt(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        late = asyncio.ensure_future(stage.dispatcher.settle(lease, Completed(b'"late"')))
+        await stage.waits(late)
+    with refuses():
+        await late
+    assert (await stage.dispatcher.task(lease.task_id)).attempt == 2
+    assert await stage.state(lease.task_id) == "running"
+
+
+@check
+async def a_failure_that_waited_cannot_end_the_next_attempt(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        late = asyncio.ensure_future(stage.dispatcher.settle(lease, Failed(a_failure("validation: late"))))
+        await stage.waits(late)
+    with refuses():
+        await late
+    assert await stage.state(lease.task_id) == "running"
+
+
+@check
+async def a_requested_cancel_wins_over_a_retry(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.cancel(lease.task_id)
+    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    assert await stage.state(lease.task_id) == "canceled"
+
+
+@check
+async def a_repeated_report_answers_as_before_and_only_its_own(stage: Stage) -> None:
+    done, failed = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher, max_retries=0)
+    for lease, outcome in ((done, Completed(b"1")), (failed, Failed(a_failure()))):
+        await stage.dispatcher.settle(lease, outcome)
+        await stage.dispatcher.settle(lease, outcome)
+        for change in ({"lease_token": uuid.uuid4()}, {"attempt": 2}):
+            with refuses():
+                await stage.dispatcher.settle(forged(lease, **change), outcome)
+    with refuses():
+        await stage.dispatcher.settle(done, Failed(a_failure()))
+
+
+@check
+async def a_mixed_batch_and_a_beat_do_not_lock_each_other_out(stage: Stage) -> None:
+    """The beat locks in order of ids; so must the two statements of a batch together."""
+    first, second = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher)
+    ids = [second.claimed.task_id, first.claimed.task_id]
+    async with stage.impatient() as session, stage.impatient() as heart:
+        async with session.transaction():
+            await session.fetch(sql("lock_tasks"), ids)
+            await settle(session, stage.engine.catalog, [report_of(second.claimed, Completed(b"1"))])
+            tokens = {lease.claimed.task_id: lease.token for lease in (first, second)}
+            await heart.execute("set lock_timeout = '5s'")
+            beating = asyncio.ensure_future(heartbeat(heart, first.worker_id, tokens, lease_seconds=10))
+            await stage.waits(beating)
+            await settle(session, stage.engine.catalog, [report_of(first.claimed, Failed(a_failure()))])
+        assert (await beating).lost == set(ids)

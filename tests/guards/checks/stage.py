@@ -1,0 +1,102 @@
+"""Where a check plays: a database of its own, the verbs of the engine, and some hands on locks and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.outcome import Released
+from holdfast.dispatcher.attach import Reservation
+from holdfast.dispatcher.claim import claim_task
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.settle import settle
+from holdfast.errors import LeaseLost
+from holdfast.testing.clock import Clock
+from holdfast.testing.dispatcher import Dispatcher, Lease
+from holdfast.testing.factories import (
+    a_task,
+)
+
+OTHER_TENANT_ID = 2
+IMPATIENT = "set lock_timeout = '200ms'; set deadlock_timeout = '30ms'"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A database of the check's own and hands on its verbs."""
+
+    engine: Engine
+    dispatcher: Dispatcher
+    clock: Clock
+
+    async def value(self, query: str, *arguments: Any) -> Any:
+        return await self.engine.database.fetchval(query, *arguments)
+
+    async def state(self, task_id: str) -> str:
+        return str((await self.dispatcher.task(task_id)).state)
+
+    @asynccontextmanager
+    async def impatient(self) -> Any:
+        """A session of its own that would rather fail than wait for a lock."""
+        session = await self.engine.database.connect()
+        try:
+            await session.execute(IMPATIENT)
+            yield session
+        finally:
+            await session.close()
+
+    async def waits(self, verb: asyncio.Future[Any]) -> None:
+        """Until the verb waits for a lock somebody holds, or is over without."""
+        while not verb.done():
+            if await self.value(
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            ):
+                return
+
+
+Check = Callable[[Stage], Awaitable[None]]
+CHECKS: dict[str, Check] = {}
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+async def another_tenant(stage: Stage) -> None:
+    await stage.engine.database.fetch(
+        "insert into holdfast.tenant (tenant_id, name) values ($1, 'other') on conflict do nothing", OTHER_TENANT_ID
+    )
+
+
+def forged(lease: Lease, **changes: Any) -> Lease:
+    """A lease somebody made up from what they know of a real one."""
+    return msgspec.structs.replace(lease, claimed=msgspec.structs.replace(lease.claimed, **changes))
+
+
+def refuses(*errors: type[Exception]) -> Any:
+    return pytest.raises(errors or LeaseLost)
+
+
+@asynccontextmanager
+async def handed_over(stage: Stage, lease: Lease) -> Any:
+    """Inside a transaction the lease ends and another worker gets the task; it commits when the block is left."""
+    thief = (await stage.dispatcher._claimer("second")).identity
+    async with stage.engine.database.transaction() as session:
+        await settle(session, stage.engine.catalog, [report_of(lease.claimed, Released())])
+        await claim_task(session, thief, lease.claimed.task_id)
+        yield
+
+
+async def reserved(stage: Stage) -> Reservation:
+    task = await stage.dispatcher.enqueue(a_task())
+    reservation = await stage.dispatcher.reserve(task.task_id, launch_seconds=30)
+    assert reservation is not None
+    return reservation
