@@ -1,7 +1,8 @@
 """What a re-drive resets: the roots and everything downstream of them, also what completed.
 
-Roots are the nodes that failed for good and those blocked by a failure, or the one node somebody named. What is still
-under way (queued, running, retrying) is left alone, and so is what was canceled: neither can go back to blocked.
+Roots are the nodes that failed for good, and those blocked by a failure that is no longer there, or the one node
+somebody named. What is still under way (queued, running, retrying) is left alone, and so is what was canceled and what
+waits behind it: neither can go back to blocked.
 A node's counters start anew: upstreams inside the set are pending again, those outside count as they ended. What may
 go at once follows from the counters by the ordinary rule, so a re-drive starts nothing by a path of its own.
 """
@@ -11,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast.core.graph import FlowDefinition, Graph
-from holdfast.core.nodes import Node
+from holdfast.core.graph import FlowDefinition
 from holdfast.core.release import Release, UpstreamCounts, release
 from holdfast.core.states import REDRIVE_TRANSITIONS, TaskState
 from holdfast.errors import Conflict, NotFound
@@ -47,69 +47,80 @@ def redrive(
     `retrying` names the failed nodes whose retry still waits. `only` retries one node and what is downstream of it:
     `NotFound` if there is none such, `Conflict` unless it is over, not canceled, and its upstreams let it run.
     """
-    graph = definition.graph()
-    roots = _failed(graph, states, retrying) if only is None else (_named(graph, states, retrying, only),)
-    found = _resettable_from(roots, graph, states, retrying)
-    nodes = {node.name: node for node in definition.nodes}
-    resets = tuple(_reset(nodes[name], graph, states, retrying, found) for name in graph.order if name in found)
-    if only is not None:
-        _refuse_unreleasable(only, resets)
-    return Redrive(roots=roots, resets=resets)
+    plan = _Plan(definition, states, retrying)
+    if only is None:
+        plan.take_failed()
+    else:
+        plan.take_named(only)
+    return plan.finished()
 
 
-def _failed(graph: Graph, states: Mapping[str, TaskState], retrying: Collection[str]) -> tuple[str, ...]:
-    by_failure = (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
-    return tuple(name for name in graph.order if states.get(name) in by_failure and name not in retrying)
+class _Plan:
+    """The set under construction."""
 
+    __slots__ = ("_found", "_graph", "_nodes", "_retrying", "_roots", "_states")
 
-def _named(graph: Graph, states: Mapping[str, TaskState], retrying: Collection[str], name: str) -> str:
-    if name not in graph.number or name not in states:
-        raise NotFound(f"The run has no node {name}.", code="DAG_VALIDATION_NODE_NOT_FOUND", node=name)
-    state = states[name]
-    if state not in REDRIVE_TRANSITIONS or name in retrying:
-        raise _not_retryable(name, f"it is {'retrying' if name in retrying else state}")
-    return name
+    def __init__(self, definition: FlowDefinition, states: Mapping[str, TaskState], retrying: Collection[str]) -> None:
+        self._graph = definition.graph()
+        self._nodes = {node.name: node for node in definition.nodes}
+        self._states = states
+        self._retrying = frozenset(retrying)
+        self._roots: list[str] = []
+        self._found: set[str] = set()
 
+    def take_failed(self) -> None:
+        ended = {name: state for name, state in self._states.items() if name not in self._retrying}
+        for name in self._graph.order:
+            if ended.get(name) is TaskState.FAILED:
+                self._take(name)
+        for name in self._graph.order:
+            is_stranded = ended.get(name) is TaskState.UPSTREAM_FAILED and name not in self._found
+            if is_stranded and self._reset(name).release is not Release.UPSTREAM_FAILED:
+                self._take(name)
 
-def _resettable_from(
-    roots: Collection[str], graph: Graph, states: Mapping[str, TaskState], retrying: Collection[str]
-) -> frozenset[str]:
-    """Walk downstream through what can be reset; nothing lies behind a node that keeps its end or its attempt."""
-    found = set(roots)
-    pending = list(roots)
-    while pending:
-        for name in graph.downstream[pending.pop()]:
-            if name not in found and _can_reset(name, states, retrying):
-                found.add(name)
-                pending.append(name)
-    return frozenset(found)
+    def take_named(self, name: str) -> None:
+        state = self._states.get(name)
+        if name not in self._nodes or state is None:
+            raise NotFound(f"The run has no node {name}.", code="DAG_VALIDATION_NODE_NOT_FOUND", node=name)
+        if state not in REDRIVE_TRANSITIONS or name in self._retrying:
+            raise _not_retryable(name, f"it is {'retrying' if name in self._retrying else state}")
+        decided = self._reset(name).release
+        if decided is not Release.RUN:
+            raise _not_retryable(name, f"its upstreams say {decided}")
+        self._take(name)
 
+    def finished(self) -> Redrive:
+        resets = tuple(self._reset(name) for name in self._graph.order if name in self._found)
+        return Redrive(roots=tuple(self._roots), resets=resets)
 
-def _can_reset(name: str, states: Mapping[str, TaskState], retrying: Collection[str]) -> bool:
-    state = states.get(name)
-    is_idle = state is TaskState.BLOCKED or state in REDRIVE_TRANSITIONS
-    return is_idle and name not in retrying
+    def _take(self, root: str) -> None:
+        """Add a root and walk downstream; nothing lies behind a node that keeps its end or its attempt."""
+        self._roots.append(root)
+        self._found.add(root)
+        pending = [root]
+        while pending:
+            for name in self._graph.downstream[pending.pop()]:
+                if name not in self._found and self._can_reset(name):
+                    self._found.add(name)
+                    pending.append(name)
 
+    def _can_reset(self, name: str) -> bool:
+        state = self._states.get(name)
+        is_idle = state is TaskState.BLOCKED or state in REDRIVE_TRANSITIONS
+        return is_idle and name not in self._retrying
 
-def _reset(
-    node: Node, graph: Graph, states: Mapping[str, TaskState], retrying: Collection[str], found: Collection[str]
-) -> Reset:
-    counts = UpstreamCounts.of(
-        None if one in found or one in retrying else states.get(one) for one in graph.upstream[node.name]
-    )
-    return Reset(node=node.name, counts=counts, release=release(node.trigger_rule, counts))
-
-
-def _refuse_unreleasable(name: str, resets: tuple[Reset, ...]) -> None:
-    mine = next(reset for reset in resets if reset.node == name)
-    if mine.release is not Release.RUN:
-        raise _not_retryable(name, f"its upstreams say {mine.release}: retry what failed before it")
+    def _reset(self, name: str) -> Reset:
+        counts = UpstreamCounts.of(
+            None if one in self._found or one in self._retrying else self._states.get(one)
+            for one in self._graph.upstream[name]
+        )
+        return Reset(node=name, counts=counts, release=release(self._nodes[name].trigger_rule, counts))
 
 
 def _not_retryable(name: str, why: str) -> Conflict:
     return Conflict(
-        f"Node {name} cannot be retried: {why}.",
+        f"Node {name} cannot be retried by itself: {why}.",
         code="DAG_STATE_TRANSITION_NODE_NOT_RETRYABLE",
-        advice="Wait until it is over, or retry the whole run.",
+        advice="Wait until it is over, or retry what failed before it.",
         node=name,
     )
