@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _NORTH, _EAST, _SOUTH, _WEST = 1, 2, 4, 8
 _LINES = {
@@ -28,7 +28,7 @@ Cell = tuple[int, int]
 
 
 class Canvas:
-    """What was drawn so far. Lines have an owner: two owners that only cross are not joined."""
+    """What was drawn so far. Lines have owners: lines that cross and have none in common are not joined."""
 
     def __init__(self) -> None:
         self._bits: dict[Cell, int] = {}
@@ -36,26 +36,26 @@ class Canvas:
         self._down: dict[Cell, set[int]] = {}
         self._texts: dict[Cell, str] = {}
 
-    def horizontal(self, row: int, left: int, right: int, owner: int) -> None:
+    def horizontal(self, row: int, left: int, right: int, owners: Iterable[int]) -> None:
         """Draw a line along a row, both ends included."""
         for column in range(left, right + 1):
             bits = (_WEST if column > left else 0) | (_EAST if column < right else 0)
             self._add((row, column), bits)
-            self._across.setdefault((row, column), set()).add(owner)
+            self._across.setdefault((row, column), set()).update(owners)
 
-    def vertical(self, column: int, top: int, bottom: int, owner: int) -> None:
+    def vertical(self, column: int, top: int, bottom: int, owners: Iterable[int]) -> None:
         """Draw a line along a column, both ends included."""
         for row in range(top, bottom + 1):
             bits = (_NORTH if row > top else 0) | (_SOUTH if row < bottom else 0)
             self._add((row, column), bits)
-            self._down.setdefault((row, column), set()).add(owner)
+            self._down.setdefault((row, column), set()).update(owners)
 
     def join(self, row: int, column: int) -> None:
         """Lead a line on to the east."""
         self._add((row, column), _EAST)
 
     def box(self, top: int, left: int, right: int, lines: Sequence[str]) -> None:
-        """Draw a frame around lines of text; it has no owner, so every line that reaches it is joined."""
+        """Draw a frame around lines of text; it has no owners, so every line that reaches it is joined."""
         bottom = top + len(lines) + 1
         for column in range(left, right):
             for row in (top, bottom):

@@ -1,30 +1,41 @@
 """The lines between two layers of a text drawing: which column each vertical takes, so that no two lines seem one.
 
-Every source has one vertical. A source's line and another source's way to a target may share a row; then the first
-must turn off before the second joins, which orders their columns. Where that order is a circle, one source leaves its
-box a row lower, where nothing arrives.
+Sources with the same targets share one wire and one vertical. A wire's own row and another wire's way to a target may
+fall on one row; then the first must turn off before the second joins, which orders their columns. Where that order is
+a circle, one source leaves its box a row lower, where nothing arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Wire:
-    """One source's lines: from row `start` to a vertical in `column`, then to `ends`. Straight ones have no column."""
+    """The lines of some sources: from their rows to a vertical in `column`, then to the rows `ends`.
 
-    item: int
-    start: int
+    `starts` gives each source's row. A wire that only goes straight on has no column.
+    """
+
+    starts: dict[int, int]
     ends: tuple[int, ...]
-    column: int | None
-    is_lowered: bool
+    column: int | None = None
+    lowered: set[int] = field(default_factory=set)
 
     @property
     def span(self) -> tuple[int, int]:
-        rows = (self.start, *self.ends)
+        rows = (*self.starts.values(), *self.ends)
         return min(rows), max(rows)
+
+    @property
+    def is_straight(self) -> bool:
+        return set(self.starts.values()) == set(self.ends) and len(self.starts) == 1
+
+    def lower(self, row: int) -> None:
+        item = next(item for item, start in self.starts.items() if start == row)
+        self.starts[item] = row + 1
+        self.lowered.add(item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,51 +48,44 @@ class Channel:
 
 def routed(sources: Sequence[tuple[int, int, tuple[int, ...]]]) -> Channel:
     """Route (item, row, rows of its targets); rows of sources differ, and so do rows of targets."""
-    wires = [Wire(item=item, start=start, ends=ends, column=None, is_lowered=False) for item, start, ends in sources]
-    straight = [wire for wire in wires if set(wire.ends) == {wire.start}]
-    turning = {wire.start: wire for wire in wires if set(wire.ends) != {wire.start}}
-    order, lowered = _ordered(turning)
+    wires: dict[frozenset[int], Wire] = {}
+    for item, start, ends in sources:
+        wires.setdefault(frozenset(ends), Wire(starts={}, ends=tuple(sorted(ends)))).starts[item] = start
+    turning = [wire for wire in wires.values() if not wire.is_straight]
     taken: list[list[tuple[int, int]]] = []
-    column_of: dict[int, int] = {}
-    done: list[Wire] = []
-    for start in order:
-        wire = turning[start]
-        if start in lowered:
-            wire = Wire(item=wire.item, start=start + 1, ends=wire.ends, column=None, is_lowered=True)
-        firsts = [column_of[end] for end in wire.ends if end != start and end in column_of and end not in lowered]
-        column = _free_column(taken, wire.span, after=max(firsts, default=-1))
-        column_of[start] = column
-        done.append(Wire(item=wire.item, start=wire.start, ends=wire.ends, column=column, is_lowered=wire.is_lowered))
-    return Channel(wires=(*straight, *done), columns=len(taken))
+    for wire, firsts in _ordered(turning):
+        after = max((first.column for first in firsts if first.column is not None), default=-1)
+        wire.column = _free_column(taken, wire.span, after=after)
+    return Channel(wires=tuple(wires.values()), columns=len(taken))
 
 
-def _ordered(turning: Mapping[int, Wire]) -> tuple[list[int], set[int]]:
-    """Order sources, named by their row, so that each comes after those whose row it arrives on."""
-    left = {start: {end for end in wire.ends if end != start and end in turning} for start, wire in turning.items()}
+def _ordered(wires: Sequence[Wire]) -> list[tuple[Wire, list[Wire]]]:
+    """Order the wires so that each comes after those whose rows it arrives on; give it with those."""
+    at_row = {row: index for index, wire in enumerate(wires) for row in wire.starts.values()}
+    waits = {index: {row for row in wire.ends if at_row.get(row, index) != index} for index, wire in enumerate(wires)}
+    left = {index: set(rows) for index, rows in waits.items()}
     order: list[int] = []
-    lowered: set[int] = set()
     while left:
-        free = sorted(start for start, firsts in left.items() if not firsts)
+        free = [index for index, rows in left.items() if not rows]
         if not free:
-            # A circle: the topmost source on it leaves a row lower, so nobody needs to come after it.
-            lowest = min(row for firsts in left.values() for row in firsts)
-            lowered.add(lowest)
-            for firsts in left.values():
-                firsts.discard(lowest)
+            # A circle: one source on it leaves a row lower, so nobody needs to come after it.
+            row = min(row for rows in left.values() for row in rows)
+            wires[at_row[row]].lower(row)
+            for rows in (*left.values(), *waits.values()):
+                rows.discard(row)
             continue
-        for start in free:
-            del left[start]
-            order.append(start)
-        for firsts in left.values():
-            firsts.difference_update(free)
-    return order, lowered
+        order += free
+        passed = {row for index in free for row in at_row if at_row[row] == index}
+        left = {index: rows - passed for index, rows in left.items() if rows}
+    return [(wires[index], [wires[at_row[row]] for row in waits[index]]) for index in order]
 
 
 def _free_column(taken: list[list[tuple[int, int]]], span: tuple[int, int], *, after: int) -> int:
-    for column in range(after + 1, len(taken)):
-        if all(span[1] < low or span[0] > high for low, high in taken[column]):
-            taken[column].append(span)
-            return column
-    taken.extend([] for _ in range(max(0, after + 2 - len(taken) - 1)))
-    taken.append([span])
-    return len(taken) - 1
+    """Take the first column behind `after` where nothing else runs along these rows."""
+    column = after + 1
+    while column < len(taken) and any(span[0] <= high and low <= span[1] for low, high in taken[column]):
+        column += 1
+    if column == len(taken):
+        taken.append([])
+    taken[column].append(span)
+    return column

@@ -41,7 +41,7 @@ class _Sketch:
         self.text_width = text_width
         self.has_labels = any(labels.get(box.node) for box in drawing.boxes)
         self._arrange(is_tall=self.has_labels)
-        if not self.has_labels and any(wire.is_lowered for channel in self.channels for wire in channel.wires):
+        if not self.has_labels and any(wire.lowered for channel in self.channels for wire in channel.wires):
             self._arrange(is_tall=True)
 
     def _arrange(self, *, is_tall: bool) -> None:
@@ -69,7 +69,7 @@ class _Sketch:
                 if not self.layers.is_dummy(item):
                     self._draw_box(canvas, item, left, right)
                 else:
-                    canvas.horizontal(self.row[item], left, right, item)
+                    canvas.horizontal(self.row[item], left, right, [item])
         for index, channel in enumerate(self.channels):
             self._draw_channel(canvas, channel, index)
         return canvas.text()
@@ -98,16 +98,16 @@ class _Sketch:
         begin = self.left[index] + self.widths[index]
         end = self.left[index + 1] - 1
         for wire in channel.wires:
-            if wire.is_lowered and self.layers.is_dummy(wire.item):
-                canvas.vertical(begin - 1, wire.start - 1, wire.start, wire.item)
             turn = end if wire.column is None else begin + 1 + 2 * wire.column
-            # The line starts inside the border or the dummy, so that it joins what it leaves.
-            canvas.horizontal(wire.start, begin - 1, turn, wire.item)
+            for item, row in wire.starts.items():
+                if item in wire.lowered and self.layers.is_dummy(item):
+                    canvas.vertical(begin - 1, row - 1, row, wire.starts)
+                # The line starts inside the border or the dummy, so that it joins what it leaves.
+                canvas.horizontal(row, begin - 1, turn, wire.starts)
             if wire.column is not None:
-                canvas.vertical(turn, *wire.span, wire.item)
-                for row in wire.ends:
-                    canvas.horizontal(row, turn, end, wire.item)
+                canvas.vertical(turn, *wire.span, wire.starts)
             for row in wire.ends:
+                canvas.horizontal(row, turn, end, wire.starts)
                 canvas.join(row, end)
         for item in self.layers.items[index + 1]:
             if self.layers.before[item] and not self.layers.is_dummy(item):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from holdfast.core import limits
+from holdfast.core.limits import NAME_CHARACTERS_MAX, PRIORITY_MAX, PRIORITY_MIN, valid_action
 from holdfast.core.nodes import Node, NodeKind, TriggerRule
 from holdfast.core.plain import is_plain
 from holdfast.core.policy import BUDGET_MAX, SECONDS_MAX
@@ -28,7 +28,7 @@ def check_node(node: Node) -> None:
         "map_over": not is_key(node.map_over) if is_map else node.map_over is not None,
         "concurrency": node.concurrency is not None and not (is_map and is_whole(node.concurrency, 1, LIST_ITEMS_MAX)),
         "queue": node.queue is not None and not _is_name(node.queue),
-        "priority": node.priority is not None and not is_whole(node.priority, limits.PRIORITY_MIN, limits.PRIORITY_MAX),
+        "priority": node.priority is not None and not is_whole(node.priority, PRIORITY_MIN, PRIORITY_MAX),
         "timeout_seconds": node.timeout_seconds is not None and not _is_seconds(node.timeout_seconds),
         "max_retries": node.max_retries is not None and not is_whole(node.max_retries, 0, BUDGET_MAX),
     }
@@ -70,13 +70,13 @@ def check_name(what: str, name: object) -> None:
         raise refusal(
             "DAG_VALIDATION_NAME_INVALID",
             f"{shown(name)} cannot name the {what}.",
-            f"Use 1 to {limits.NAME_CHARACTERS_MAX} letters, digits or _ . : -, beginning with a letter, digit or _.",
+            f"Use 1 to {NAME_CHARACTERS_MAX} letters, digits or _ . : -, beginning with a letter, digit or _.",
         )
 
 
 def _is_name(name: object) -> bool:
     try:
-        limits.valid_action(name)
+        valid_action(name)
     except Invalid:
         return False
     return True
