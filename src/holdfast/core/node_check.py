@@ -1,0 +1,98 @@
+"""What makes one node invalid by itself: its names, options, static config and declared ports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from holdfast.core.limits import NAME_CHARACTERS_MAX, PRIORITY_MAX, PRIORITY_MIN, valid_action
+from holdfast.core.nodes import Node, NodeKind, TriggerRule
+from holdfast.core.plain import is_plain
+from holdfast.core.policy import BUDGET_MAX, SECONDS_MAX
+from holdfast.core.ports import LIST_ITEMS_MAX, Port, is_key, slot_of
+from holdfast.core.refusal import refusal, shown
+from holdfast.errors import Invalid
+
+PORTS_MAX = 256
+SECONDS_MIN = 0.001
+
+
+def check_node(node: Node) -> None:
+    """Raise `Invalid` for the first fault of a node."""
+    check_name("node", node.name)
+    check_name(f"action of node {node.name}", node.action)
+    is_map = node.kind is NodeKind.MAP
+    faults = {
+        "kind": not isinstance(node.kind, NodeKind),
+        "trigger_rule": not isinstance(node.trigger_rule, TriggerRule),
+        "map_over": not is_key(node.map_over) if is_map else node.map_over is not None,
+        "concurrency": node.concurrency is not None and not (is_map and is_whole(node.concurrency, 1, LIST_ITEMS_MAX)),
+        "queue": node.queue is not None and not _is_name(node.queue),
+        "priority": node.priority is not None and not is_whole(node.priority, PRIORITY_MIN, PRIORITY_MAX),
+        "timeout_seconds": node.timeout_seconds is not None and not _is_seconds(node.timeout_seconds),
+        "max_retries": node.max_retries is not None and not is_whole(node.max_retries, 0, BUDGET_MAX),
+    }
+    for option, is_wrong in faults.items():
+        if is_wrong:
+            raise refusal(
+                "DAG_VALIDATION_NODE_INVALID",
+                f"Node {node.name} ({node.kind}) cannot have {option} = {shown(getattr(node, option))}.",
+                node=node.name,
+                field=option,
+            )
+    if not isinstance(node.config, dict) or not is_plain(node.config):
+        raise refusal(
+            "DAG_VALIDATION_CONFIG_INVALID",
+            f"The config of node {node.name} is no object of plain JSON values.",
+            "Use texts, finite numbers, true, false, null, lists and objects.",
+            node=node.name,
+        )
+    _check_ports(node)
+
+
+def _check_ports(node: Node) -> None:
+    inputs = node.inputs or ()
+    outputs = node.outputs or ()
+    keys: Sequence[object] = [port.key if isinstance(port, Port) else None for port in inputs]
+    is_sound = all(_is_port_key(key) for key in keys) and all(map(is_key, outputs))
+    if is_sound and len(set(keys)) == len(keys) and len(keys) <= PORTS_MAX and len(outputs) <= PORTS_MAX:
+        return
+    raise refusal(
+        "DAG_VALIDATION_PORT_INVALID",
+        f"Node {node.name} declares a port that is no key, or one of them twice, or more than {PORTS_MAX}.",
+        node=node.name,
+    )
+
+
+def check_name(what: str, name: object) -> None:
+    """Refuse what cannot name a flow, a node or an action."""
+    if not _is_name(name):
+        raise refusal(
+            "DAG_VALIDATION_NAME_INVALID",
+            f"{shown(name)} cannot name the {what}.",
+            f"Use 1 to {NAME_CHARACTERS_MAX} letters, digits or _ . : -, beginning with a letter, digit or _.",
+        )
+
+
+def _is_name(name: object) -> bool:
+    try:
+        valid_action(name)
+    except Invalid:
+        return False
+    return True
+
+
+def _is_port_key(key: object) -> bool:
+    slot = slot_of(key)
+    return slot is not None and slot.index is None
+
+
+def is_whole(value: object, lowest: int, highest: int) -> bool:
+    """Tell whether this is a whole number within bounds; true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
+
+
+def _is_seconds(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) and SECONDS_MIN <= value <= SECONDS_MAX

@@ -1,0 +1,42 @@
+"""Where a value enters a node: an input key is `day`, or `images[0]` for one place of a list port."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+KEY_CHARACTERS_MAX = 128
+LIST_ITEMS_MAX = 100_000
+
+_SLOT = re.compile(r"([^\[\]]+)(?:\[(0|[1-9][0-9]{0,9})\])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """An input that a node declares."""
+
+    key: str
+    is_list: bool = False
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place of an input: a key, or one index of a list port."""
+
+    key: str
+    index: int | None = None
+
+
+def slot_of(input_key: object) -> Slot | None:
+    """Read an input key, or None when it is none: `day`, `images[0]`."""
+    found = _SLOT.fullmatch(input_key) if isinstance(input_key, str) else None
+    if found is None or not is_key(found[1]):
+        return None
+    index = None if found[2] is None else int(found[2])
+    return None if index is not None and index >= LIST_ITEMS_MAX else Slot(found[1], index)
+
+
+def is_key(key: object) -> bool:
+    """Tell whether this can name an input or a field of an output: 1 to 128 printable characters, not blank."""
+    return isinstance(key, str) and bool(key.strip()) and key.isprintable() and len(key) <= KEY_CHARACTERS_MAX

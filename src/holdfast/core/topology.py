@@ -1,0 +1,44 @@
+"""Order and reach of a directed graph, in linear time and always the same way for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+Neighbours = Mapping[str, Sequence[str]]
+
+
+def topological(names: Sequence[str], upstream: Neighbours, downstream: Neighbours) -> tuple[str, ...]:
+    """Put every node after its upstreams, ties in the order of `names`; what lies on or behind a cycle is left out."""
+    pending = {name: len(upstream[name]) for name in names}
+    order = [name for name in names if not pending[name]]
+    for name in order:
+        for follower in downstream[name]:
+            pending[follower] -= 1
+            if not pending[follower]:
+                order.append(follower)
+    return tuple(order)
+
+
+def cycle_among(names: Sequence[str], upstream: Neighbours) -> tuple[str, ...]:
+    """Name one cycle, in the direction of its edges; `names` are nodes that no topological order reached."""
+    left = set(names)
+    seen: dict[str, int] = {}
+    walk: list[str] = []
+    name = names[0]
+    while name not in seen:
+        seen[name] = len(walk)
+        walk.append(name)
+        name = next(one for one in upstream[name] if one in left)
+    return tuple(reversed(walk[seen[name] :]))
+
+
+def reachable(roots: Iterable[str], downstream: Neighbours) -> set[str]:
+    """Collect the roots and everything downstream of them."""
+    found = set(roots)
+    pending = list(found)
+    while pending:
+        for follower in downstream[pending.pop()]:
+            if follower not in found:
+                found.add(follower)
+                pending.append(follower)
+    return found

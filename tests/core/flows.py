@@ -1,0 +1,70 @@
+"""Flows for tests, written as short as they are read: `a_flow("a>b b>c")`."""
+
+from __future__ import annotations
+
+import sys
+
+from hypothesis import strategies as st
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Binding, Edge, Node, TriggerRule
+
+
+def a_node(name="a", action="shop.work", **fields):
+    return Node(name=name, action=action, **fields)
+
+
+def an_edge(ends, *bindings, **fields):
+    """`an_edge("a>b", "rows>orders", ">all")`: an empty side is the whole output."""
+    upstream, downstream = ends.split(">")
+    pairs = (binding.split(">") for binding in bindings)
+    bound = tuple(Binding(output_key=key, input_key=target) for key, target in pairs)
+    return Edge(upstream=upstream, downstream=downstream, bindings=bound, **fields)
+
+
+def an_order_edge(ends):
+    return an_edge(ends, is_order_only=True)
+
+
+def a_flow(edges="", *, alone=(), **rules):
+    """Order-only edges between nodes named in order of appearance; `rules` gives trigger rules by node."""
+    ends = edges.split()
+    names = dict.fromkeys(name for pair in ends for name in pair.split(">"))
+    nodes = [a_node(name, trigger_rule=rules.get(name, TriggerRule.ALL_SUCCESS)) for name in [*names, *alone] or ["a"]]
+    return FlowDefinition(name="shop.nightly", nodes=tuple(nodes), edges=tuple(map(an_order_edge, ends))).validated()
+
+
+def a_diamond():
+    return a_flow("start>left start>right left>end right>end")
+
+
+@st.composite
+def flows(draw, *, nodes_max=12):
+    """Any small flow: nodes in shuffled order, any acyclic edges, any rules."""
+    count = draw(st.integers(1, nodes_max))
+    names = draw(st.permutations([f"n{number}" for number in range(count)]))
+    pairs = [(names[low], names[high]) for high in range(count) for low in range(high)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=3 * count)) if pairs else []
+    rules = draw(st.lists(st.sampled_from(TriggerRule), min_size=count, max_size=count))
+    nodes = tuple(a_node(name, trigger_rule=rule) for name, rule in zip(sorted(names), rules, strict=True))
+    return FlowDefinition(
+        name="any", nodes=nodes, edges=tuple(an_order_edge(f"{low}>{high}") for low, high in edges)
+    ).validated()
+
+
+def lines_run(work):
+    """Count the lines of Python that some work executes: time without a clock."""
+    count = 0
+
+    def tracer(frame, event, _):
+        nonlocal count
+        count += event == "line"
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
