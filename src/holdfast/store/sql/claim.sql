@@ -32,8 +32,8 @@ join holdfast.queue q on q.queue_id = head.queue_id;
 
 -- name: claim
 -- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
--- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold are skipped; a queue
--- paused since the plan was made gives nothing. It does not prove that the worker will run them.
+-- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold
+-- are skipped; a queue paused since the plan was made gives nothing. It does not prove that the worker will run them.
 with asked as materialized (
   select a.lane_id, a.priority, a.floor, a.count
   from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
