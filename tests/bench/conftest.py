@@ -11,13 +11,16 @@ from holdfast.bench.marks import new_marks
 from holdfast.bench.trial import Trial
 from holdfast.settings import Settings
 from holdfast.store.embedded.server import EmbeddedServer, start
+from holdfast.testing.databases import remove_home, throw_away_home
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    running = start(tmp_path_factory.mktemp("bench") / "home", settings={"shared_buffers": "32MB"})
+def server() -> Iterator[EmbeddedServer]:
+    home = throw_away_home()
+    running = start(home, settings={"shared_buffers": "32MB"})
     yield running
     running.close()
+    remove_home(home)
 
 
 @pytest.fixture

@@ -20,15 +20,18 @@ from holdfast.bench.latency import latency_once
 from holdfast.bench.recovery import recovery_once
 from holdfast.bench.trial import Trial
 from holdfast.store.embedded.server import EmbeddedServer, start
+from holdfast.testing.databases import remove_home, throw_away_home
 
 SOURCES = Path(holdfast.__file__).parents[1]
 
 
 @pytest.fixture
-def careless_server(tmp_path: Path) -> Iterator[EmbeddedServer]:
-    running = start(tmp_path / "home", settings={"fsync": "off", "shared_buffers": "16MB"})
+def careless_server() -> Iterator[EmbeddedServer]:
+    home = throw_away_home()
+    running = start(home, settings={"fsync": "off", "shared_buffers": "16MB"})
     yield running
     running.close()
+    remove_home(home)
 
 
 def bench(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
