@@ -106,6 +106,27 @@ def test_branches_that_need_not_cross_do_not():
     assert (y["a"] < y["b"]) == (y["d"] < y["c"]) == (y["y"] < y["x"])
 
 
+def crossings(layers, items):
+    """Count crossing lines pair by pair."""
+    total = 0
+    for left, right in pairwise(items):
+        place = {item: index for index, item in enumerate(right)}
+        lines = [(index, place[one]) for index, item in enumerate(left) for one in layers.after[item]]
+        total += sum(a < c and b > d for a, b in lines for c, d in lines)
+    return total
+
+
+@given(flows())
+def test_ordering_never_adds_crossings(definition):
+    layers = layout(definition).layers
+    assert crossings(layers, layers.items) <= crossings(layers, [sorted(layer) for layer in layers.items])
+
+
+def test_ordering_removes_most_crossings():
+    layers = layout(a_random_flow(60, edges_per_node=1)).layers
+    assert 3 * crossings(layers, layers.items) < crossings(layers, [sorted(layer) for layer in layers.items])
+
+
 def test_edges_of_one_upstream_share_their_way():
     drawing = layout(a_flow("a>b b>c c>d a>c a>d"))
     assert len(drawing.layers.names) == 4 + 2
