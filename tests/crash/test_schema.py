@@ -30,7 +30,7 @@ async def strike(act, mode, k, url, given, victims):
 
 
 @pytest.mark.parametrize("mode", Mode)
-async def test_a_migration_is_there_or_not_there(mode, engine, victims):
+async def test_a_migration_is_there_or_not_there(mode, engine, victims, record_property):
     for k in count(1):
         async with engine.database.session() as session:
             await session.execute("drop schema if exists holdfast cascade")
@@ -42,11 +42,12 @@ async def test_a_migration_is_there_or_not_there(mode, engine, victims):
         assert not await migrate(engine.database)
         if not fired:
             break
+    record_property("strikes", k - 1)
     assert k > 5 * len(known())
 
 
 @pytest.mark.parametrize("mode", Mode)
-async def test_work_is_accepted_whatever_happened_to_retention(mode, engine, clock, victims):
+async def test_work_is_accepted_whatever_happened_to_retention(mode, engine, clock, victims, record_property):
     """Right after the crash, before any other pass: an id handed out must have a place to be stored in."""
     order = Order(tenant_id=DEFAULT_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
     for k in count(1):
@@ -60,5 +61,6 @@ async def test_work_is_accepted_whatever_happened_to_retention(mode, engine, clo
         await drain(engine, clock)
         if not fired:
             break
+    record_property("strikes", k - 1)
     assert k > 7
     assert await engine.database.fetchval("select count(*) from holdfast.block") > 1

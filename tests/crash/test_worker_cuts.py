@@ -31,7 +31,7 @@ def holdfast_settings(holdfast_url):
 
 
 @pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
-async def test_a_cut_connection_costs_no_second_execution(mode, engine, holdfast_settings):
+async def test_a_cut_connection_costs_no_second_execution(mode, engine, holdfast_settings, record_property):
     executions: Counter[int] = Counter()
     app = App("shop", settings=holdfast_settings)
 
@@ -57,4 +57,5 @@ async def test_a_cut_connection_costs_no_second_execution(mode, engine, holdfast
                 break
         worker.stop()
         await running
+    record_property("strikes", k - 1)
     assert k > 10
