@@ -7,7 +7,7 @@ before anything is stored; running decodes and checks types, so bad input fails 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
@@ -134,8 +134,14 @@ class Signature:
         self.required = frozenset(p.name for p in named if p.default is p.empty)
         self.decode = _decoder({p.name: hints.get(p.name, Any) for p in named}, takes_any=self.takes_any)
 
-    def check(self, action: str, given: Mapping[str, Any]) -> None:
-        """Refuse an input with missing or unknown names."""
+    def check(self, action: str, inputs: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse inputs with missing or unknown names."""
+        allowed = self.allowed
+        for given in inputs:
+            if given.keys() != allowed:
+                self._check_closely(action, given)
+
+    def _check_closely(self, action: str, given: Mapping[str, Any]) -> None:
         names = given.keys()
         if self.required <= names and (self.takes_any or names <= self.allowed):
             return

@@ -19,6 +19,19 @@ _encoder = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical"
 decode = msgspec.json.Decoder().decode
 
 
+def encode_many(values: list[Any], *, bytes_max: int, what: str) -> list[bytes]:
+    """Encode a batch. Small values without a suspicious byte between them pass at the cost of one look at all."""
+    try:
+        encoded = [_encoder.encode(value) for value in values]
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return [encode(value, bytes_max=bytes_max, what=what) for value in values]
+    together = b"".join(encoded)
+    is_plain = b"\\" not in together and b"null" not in together
+    if is_plain and max(map(len, encoded), default=0) <= min(_SMALL_BYTES, bytes_max):
+        return encoded
+    return [encode(value, bytes_max=bytes_max, what=what) for value in values]
+
+
 def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
     """Encode a value as JSON, or say which limit it breaks. `what` names it in the message."""
     try:

@@ -17,7 +17,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches
+from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.dispatcher.reap import reap_once
@@ -75,9 +75,10 @@ async def enqueue_delayed(stage: Stage) -> None:
 async def enqueue_bulk(stage: Stage) -> None:
     batches = [[an_input(stage, 10 * batch + n) for n in range(3)] for batch in range(2)]
     async with opened(stage) as engine:
+        interned = await intern(engine.catalog, an_order(stage))
         async with engine.database.transaction() as session:
-            accepted = await enqueue_batches(engine.catalog, an_order(stage), batches, session)
-        stage.say(accepted.task_ids)
+            numbers = await accept_batches(session, interned, batches)
+        stage.say(numbers)
 
 
 async def enqueue_keyed(stage: Stage) -> None:

@@ -303,7 +303,6 @@ CONSTRAINTS = {
     "live.live_owner": "the_schema_refuses_running_work_without_a_worker",
     "live.live_waiting": "the_schema_refuses_waiting_without_an_end",
     "live.live_budget": "the_schema_refuses_an_overdrawn_budget",
-    "live.live_priority": "the_schema_refuses_an_unknown_priority",
     "failure.failure_check": "the_schema_refuses_a_retry_that_is_no_decision",
 }
 """CHECK constraints of the hot path, and the check that fails without each."""

@@ -23,7 +23,6 @@ RUNNING = "update holdfast.live set {} where state = 'r'"
         ("state = 'w'", "live_waiting"),
         ("due_at = now()", "live_waiting"),
         ("is_retrying = true", "live_waiting"),
-        ("priority = 10", "live_priority"),
     ],
 )
 async def test_a_queued_task_cannot_become(dispatcher, change, constraint):

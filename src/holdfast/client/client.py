@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue, enqueue_batches, intern
+from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
@@ -34,11 +34,15 @@ R = TypeVar("R")
 class Task:
     """A handle on one task."""
 
-    __slots__ = ("_client", "task_id")
+    __slots__ = ("_client", "_number")
 
-    def __init__(self, client: Client, task_id: str) -> None:
+    def __init__(self, client: Client, number: int) -> None:
         self._client = client
-        self.task_id = task_id
+        self._number = number
+
+    @property
+    def task_id(self) -> str:
+        return str(self._number)
 
     def __repr__(self) -> str:
         return f"Task({self.task_id!r})"
@@ -69,7 +73,7 @@ class Client:
         self._place: Place | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
-        self._orders: dict[Action[..., Any], Order] = {}
+        self._interned: dict[Action[..., Any], Interned] = {}
 
     async def __aenter__(self) -> Client:
         self._place = await asyncio.to_thread(find_place, self._settings, self._url)
@@ -107,17 +111,20 @@ class Client:
         self, action: Action[P, R] | Bound[P, R] | str, given: Mapping[str, Any], /, *, connection: Any = None
     ) -> Task:
         """Hand in one task with its input as a mapping, whatever its names are."""
-        bound = self._bound(action)
-        encoded = self._encode(bound, given)
-        keys = None if bound.options.key is None else [limits.valid_key(bound.options.key)]
-        order = self._order(bound)
-        engine = self.engine
-        accepted = await enqueue(
-            engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
-        )
-        if connection is None and not order.delay_seconds:
-            engine.bell.ring(lanes=(accepted.lane_id,))
-        return Task(self, str(accepted.task_ids[0]))
+        bound, engine = self._bound(action), self.engine
+        [encoded] = self._encode(bound, [given])
+        if (key := bound.options.key) is None:
+            interned = await self._intern(bound)
+            number = await accept_one(_session(connection) or engine.database, interned, encoded)
+        else:
+            order, keys = self._order(bound), [limits.valid_key(key)]
+            interned = await intern(engine.catalog, order)
+            accepted = await enqueue(
+                engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
+            )
+            [number] = accepted.task_ids
+        self._announce(interned, connection)
+        return Task(self, number)
 
     async def enqueue_many(
         self,
@@ -133,21 +140,25 @@ class Client:
             raise Invalid(
                 "One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one."
             )
-        order, engine = self._order(bound), self.engine
-        batches = ([self._encode(bound, given) for given in batch] for batch in _batches(inputs))
-        if connection is None:
-            await intern(engine.catalog, order)
-            async with engine.database.transaction() as session:
-                accepted = await enqueue_batches(engine.catalog, order, batches, session)
-            if not order.delay_seconds:
-                engine.bell.ring(lanes=(accepted.lane_id,))
+        interned, engine = await self._intern(bound), self.engine
+        batches = _batches(inputs)
+        first, second = next(batches, []), next(batches, [])
+        if not second:
+            encoded = self._encode(bound, first)
+            numbers = await accept(_session(connection) or engine.database, interned, encoded) if encoded else []
         else:
-            accepted = await enqueue_batches(engine.catalog, order, batches, _session(connection))
-        return [Task(self, str(task_id)) for task_id in accepted.task_ids]
+            rest = (self._encode(bound, batch) for batch in chain([first, second], batches))
+            if connection is None:
+                async with engine.database.transaction() as session:
+                    numbers = await accept_batches(session, interned, rest)
+            else:
+                numbers = await accept_batches(_session(connection), interned, rest)
+        self._announce(interned, connection)
+        return [Task(self, number) for number in numbers]
 
     def task(self, task_id: str) -> Task:
         """A handle on a task known by its id."""
-        return Task(self, str(task_number(task_id)))
+        return Task(self, task_number(task_id))
 
     async def wake(self) -> None:
         """Announce work that was enqueued inside the caller's own transaction."""
@@ -234,15 +245,25 @@ class Client:
             action = self.action(action)
         return action if isinstance(action, Bound) else Bound(action=action, options=_PLAIN)
 
-    def _encode(self, bound: Bound[Any, Any], given: Mapping[str, Any]) -> bytes:
-        bound.action.signature.check(bound.action.name, given)
-        return wire.encode(given, bytes_max=self._settings.limits.input_bytes_max, what="input")
+    def _encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
+        bound.action.signature.check(bound.action.name, batch)
+        return wire.encode_many(batch, bytes_max=self._settings.limits.input_bytes_max, what="input")
+
+    async def _intern(self, bound: Bound[Any, Any]) -> Interned:
+        if bound.options is not _PLAIN:
+            return await intern(self.engine.catalog, self._order(bound))
+        if (known := self._interned.get(bound.action)) is None:
+            known = self._interned[bound.action] = await intern(self.engine.catalog, self._order(bound))
+        return known
+
+    def _announce(self, interned: Interned, connection: Any) -> None:
+        """Wake workers, unless the work is for later or not committed yet."""
+        if connection is None and not interned.order.delay_seconds:
+            self.engine.bell.ring(lanes=(interned.lane_id,))
 
     def _order(self, bound: Bound[Any, Any]) -> Order:
-        if bound.options is _PLAIN and (known := self._orders.get(bound.action)) is not None:
-            return known
         action, options = bound.action, bound.options
-        order = Order(
+        return Order(
             tenant_id=DEFAULT_TENANT_ID,
             queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
             action=action.name,
@@ -251,9 +272,6 @@ class Client:
             delay_seconds=limits.valid_delay(options.delay_seconds),
             tags=limits.valid_tags(options.tags),
         )
-        if options is _PLAIN:
-            self._orders[action] = order
-        return order
 
 
 _PLAIN = TaskOptions()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Conflict, Unavailable
@@ -18,6 +17,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _ENQUEUE = sql("enqueue")
+_ENQUEUE_ONE = sql("enqueue_one")
 _ENQUEUE_KEYED = sql("enqueue_keyed")
 _FIND_KEYS = sql("find_keys")
 
@@ -38,12 +38,44 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interned:
+    """An order whose names have their ids: the first seven parameters of every enqueue, and its tags."""
+
+    order: Order
+    lane_id: int
+    columns: tuple[object, ...]
+    tags: list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
     """Ids in the order of the inputs, and the lane to wake."""
 
     task_ids: list[int]
     lane_id: int
     is_new: bool = True
+
+
+async def intern(catalog: Catalog, order: Order) -> Interned:
+    """Give an order's names their ids. Before a transaction is begun: it needs a session of its own."""
+    policy = order.policy
+    lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
+    policy_id = await catalog.policy_id(order.tenant_id, policy)
+    named = (order.tenant_id, lane_id, policy_id)
+    rules = (policy.max_retries, policy.max_losses, order.priority, order.delay_seconds)
+    return Interned(order=order, lane_id=lane_id, columns=(*named, *rules), tags=list(order.tags) or None)
+
+
+async def accept(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> list[int]:
+    """Accept `inputs` in one statement and give their ids: in its own transaction, or in that of a session."""
+    rows = await place.fetch(_ENQUEUE, *interned.columns, inputs, interned.tags)
+    return rows[0][0] or []
+
+
+async def accept_one(place: Database | Session, interned: Interned, encoded: bytes) -> int:
+    """Accept one task and give its id."""
+    rows = await place.fetch_prepared(_ENQUEUE_ONE, *interned.columns, encoded, interned.tags)
+    return int(rows[0][0])
 
 
 async def enqueue(
@@ -55,55 +87,30 @@ async def enqueue(
     keys: Sequence[str] | None = None,
     session: Session | None = None,
 ) -> Accepted:
-    """Accept `inputs`; with `session`, inside the transaction open on it."""
-    lane_id, columns = await _columns(catalog, order)
-    tags = list(order.tags) or None
-    if keys is not None:
-        task_ids, is_new = await _keyed(database, session, columns, order, inputs, tags, keys)
-        return Accepted(task_ids=task_ids, lane_id=lane_id, is_new=is_new)
-    rows = await (session or database).fetch(_ENQUEUE, *columns, inputs, tags)
-    return Accepted(task_ids=[row[0] for row in rows], lane_id=lane_id)
+    """Accept `inputs`, perhaps under keys; with `session`, inside the transaction open on it."""
+    interned = await intern(catalog, order)
+    if keys is None:
+        task_ids = await accept(session or database, interned, inputs)
+        return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
+    task_ids, is_new = await _keyed(database, session, interned.columns, order, inputs, interned.tags, keys)
+    return Accepted(task_ids=task_ids, lane_id=interned.lane_id, is_new=is_new)
 
 
-async def enqueue_batches(catalog: Catalog, order: Order, batches: Iterable[list[bytes]], session: Session) -> Accepted:
+async def accept_batches(session: Session, interned: Interned, batches: Iterable[list[bytes]]) -> list[int]:
     """Accept batch after batch in the transaction open on `session`: the next is made while the last is stored."""
-    lane_id, columns = await _columns(catalog, order)
-    tags = list(order.tags) or None
     task_ids: list[int] = []
-    storing: asyncio.Task[list[Any]] | None = None
+    storing: asyncio.Task[list[int]] | None = None
     try:
         for batch in batches:
             if storing is not None:
-                task_ids += [row[0] for row in await storing]
-            storing = asyncio.ensure_future(session.fetch(_ENQUEUE, *columns, batch, tags))
+                task_ids += await storing
+            storing = asyncio.ensure_future(accept(session, interned, batch))
             # One turn of the loop sends the statement; then the server works on it while we encode the next.
             await asyncio.sleep(0)
     finally:
         if storing is not None:
             await asyncio.wait([storing])
-    if storing is not None:
-        task_ids += [row[0] for row in storing.result()]
-    return Accepted(task_ids=task_ids, lane_id=lane_id)
-
-
-async def intern(catalog: Catalog, order: Order) -> None:
-    """Learn the ids of an order's names. Before a transaction of our own: inside, it would want a second connection."""
-    await _columns(catalog, order)
-
-
-async def _columns(catalog: Catalog, order: Order) -> tuple[int, tuple[object, ...]]:
-    lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
-    policy_id = await catalog.policy_id(order.tenant_id, order.policy)
-    policy = order.policy
-    return lane_id, (
-        order.tenant_id,
-        lane_id,
-        policy_id,
-        policy.max_retries,
-        policy.max_losses,
-        order.priority,
-        order.delay_seconds,
-    )
+    return task_ids if storing is None else task_ids + storing.result()
 
 
 async def _keyed(

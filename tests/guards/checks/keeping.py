@@ -160,11 +160,6 @@ async def the_schema_refuses_an_overdrawn_budget(stage: Stage) -> None:
 
 
 @check
-async def the_schema_refuses_an_unknown_priority(stage: Stage) -> None:
-    await _refused_by_schema(stage, "priority = 10")
-
-
-@check
 async def the_schema_refuses_a_retry_that_is_no_decision(stage: Stage) -> None:
     await a_failed_task(stage.dispatcher)
     with refuses(asyncpg.CheckViolationError):

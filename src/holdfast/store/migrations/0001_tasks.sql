@@ -102,7 +102,8 @@ create index worker_present on holdfast.worker (worker_id) where state in ('acti
 create sequence holdfast.task_id as bigint;
 
 -- The hot table: only work that is not over. q queued, v reserved for a launcher, r running, w waiting until due_at.
--- The live row is the open attempt. Columns that a heartbeat changes are in no index.
+-- The live row is the open attempt. Columns that a heartbeat changes are in no index. Its checks are few and small: the
+-- server parses them anew for every statement, which a single enqueue feels.
 create table holdfast.live (
   task_id bigint primary key,
   due_at timestamptz,
@@ -130,8 +131,7 @@ create table holdfast.live (
   constraint live_lease check ((state in ('r', 'v')) = (lease_token is not null)),
   constraint live_owner check ((state = 'r') = (worker_id is not null)),
   constraint live_waiting check ((state = 'w') = (due_at is not null) and (state = 'w' or not is_retrying)),
-  constraint live_budget check (retries <= max_retries and losses <= max_losses),
-  constraint live_priority check (priority between 0 and 9)
+  constraint live_budget check (retries <= max_retries and losses <= max_losses)
 ) with (
   fillfactor = 75,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,

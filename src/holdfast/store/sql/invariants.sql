@@ -357,7 +357,7 @@ from pg_constraint c
 where c.connamespace = 'holdfast'::regnamespace and not c.convalidated
 union all
 select expected.name
-from unnest(array['live_state', 'live_lease', 'live_owner', 'live_waiting', 'live_budget', 'live_priority']) as expected (name)
+from unnest(array['live_state', 'live_lease', 'live_owner', 'live_waiting', 'live_budget']) as expected (name)
 left join pg_constraint c on c.conname = expected.name and c.conrelid = 'holdfast.live'::regclass
 where c.conname is null;
 
