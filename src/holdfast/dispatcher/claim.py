@@ -193,3 +193,8 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[An
     """
     rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds, HELD_MAX)
     return [Claimed(*row) for row in rows]
+
+
+async def warm_claim(session: Session) -> None:
+    """Claim nothing."""
+    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0)

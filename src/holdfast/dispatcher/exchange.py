@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.dispatcher.claim import Claimer
+from holdfast.dispatcher.claim import Claimer, warm_claim
 from holdfast.dispatcher.leases import Claimed, Refusal, Report, Settled
-from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, Session
 
@@ -26,6 +26,12 @@ _NOTHING_SETTLED = Settled(0, [], [], [])
 class Exchanged:
     settled: Settled
     claimed: list[Claimed]
+
+
+async def warm(session: Session) -> None:
+    """Have the server plan a worker's statements before the first task needs them, by running them on nothing."""
+    await warm_claim(session)
+    await warm_settle(session)
 
 
 async def exchange(

@@ -21,6 +21,8 @@ class Beat:
     lost: frozenset[int]
     canceled: frozenset[int]
     worker_state: str | None
+    crew: int = 1
+    """How many workers are active."""
 
 
 async def heartbeat(
@@ -30,11 +32,12 @@ async def heartbeat(
     rows = []
     if leases:
         rows = await session.fetch(_HEARTBEAT, list(leases.keys()), list(leases.values()), lease_seconds)
-    state = await session.fetchval(_BEAT_WORKER, worker_id, health)
+    worker = await session.fetchrow(_BEAT_WORKER, worker_id, health)
     renewed = frozenset(row["task_id"] for row in rows)
     return Beat(
         renewed=renewed,
         lost=frozenset(leases) - renewed,
         canceled=frozenset(row["task_id"] for row in rows if row["cancel_requested"]),
-        worker_state=state,
+        worker_state=None if worker is None else worker["state"],
+        crew=1 if worker is None else worker["crew"],
     )

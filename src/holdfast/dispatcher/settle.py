@@ -148,3 +148,8 @@ def _winner_text(row: Any) -> str:
     state, attempt, worker_id, _ = row
     by = f" by worker {worker_id}" if worker_id is not None else ""
     return f"attempt {attempt} is {_WINNERS[state]}{by}"
+
+
+async def warm_settle(session: Session) -> None:
+    """Settle nothing."""
+    await session.fetch(_SETTLE_COMPLETED, [], [], [], [])

@@ -112,8 +112,9 @@ class Catalog:
 
     async def declare(self, tenant_id: int, action: str, queue: str, policy: RetryPolicy, version: str) -> None:
         """Tell the database what this process knows about an action."""
-        await self.lane_id(tenant_id, queue, action)
+        lane_id = await self.lane_id(tenant_id, queue, action)
         policy_id = await self.policy_id(tenant_id, policy)
+        await self.learn([lane_id], [policy_id])
         await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version)
 
     async def declared(self, tenant_id: int, action: str) -> tuple[str, RetryPolicy] | None:

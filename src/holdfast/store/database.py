@@ -57,14 +57,13 @@ REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityCons
 TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
 """Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
-_OPTIONS: dict[str, Any] = {
-    "timeout": CONNECT_SECONDS_MAX,
-    "server_settings": {
-        "application_name": "holdfast",
-        "idle_in_transaction_session_timeout": "60s",
-        "statement_timeout": f"{COMMAND_SECONDS_MAX}s",
-    },
+_SERVER_SETTINGS = {
+    "application_name": "holdfast",
+    "idle_in_transaction_session_timeout": "60s",
+    "statement_timeout": f"{COMMAND_SECONDS_MAX}s",
 }
+_SAME_PLAN = {"plan_cache_mode": "force_generic_plan"}
+"""For sessions that say the same few statements for ever: planned once, not anew for each of the first five times."""
 
 
 class Tap(Protocol):
@@ -187,7 +186,8 @@ class Database:
 
     async def connect(self) -> Session:
         """A session of its own, outside the pool: for a worker's exchange, heartbeats and LISTEN."""
-        return Session(await self._connect(command_timeout=COMMAND_SECONDS_MAX), self.tap)
+        settings = _SERVER_SETTINGS | _SAME_PLAN
+        return Session(await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings), self.tap)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
@@ -264,8 +264,9 @@ class Database:
             ) from error
 
     async def _connect(self, **options: Any) -> Any:
+        options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": _SERVER_SETTINGS} | options
         try:
-            connection = await asyncpg.connect(self.url, **_OPTIONS, **options)
+            connection = await asyncpg.connect(self.url, **options)
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
         _notice_partitions(connection)

@@ -62,7 +62,7 @@ async def _apply(session: Session, migration: Migration) -> bool:
         await session.execute(_LEDGER)
         if await session.fetchval("select true from holdfast.migration where number = $1", migration.number):
             return False
-        await session.execute("set local lock_timeout = '5s'")
+        await session.execute("set local lock_timeout = '5s'; set local statement_timeout = 0")
         await session.execute(migration.script)
         await session.fetch(
             "insert into holdfast.migration (number, name) values ($1, $2)", migration.number, migration.name

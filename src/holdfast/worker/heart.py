@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,8 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._session: Session | None = None
         self._is_failing = False
-        self._last_beat = time.monotonic()
+        # Workers started together would beat together, and whoever starts a task then waits for all of them.
+        self._last_beat = time.monotonic() - random.random() * heartbeat_seconds
 
     def start(self) -> None:
         self._thread.start()

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.exchange import exchange
+from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Report
 from holdfast.errors import HoldfastError
@@ -42,6 +42,8 @@ log = logging.getLogger("holdfast.worker")
 RECONNECT_SECONDS_FIRST = 0.05
 RECONNECT_SECONDS_MAX = 5.0
 INTERRUPT_SECONDS_MAX = 5.0
+RUNNERS = 4
+SECOND_WAVE_SECONDS = 0.005
 
 
 class Worker:
@@ -86,6 +88,7 @@ class Worker:
         self._is_stopping = False
         self._finish_by = FOREVER
         self._is_draining = False
+        self._crew = 1
         self._session: Session | None = None
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         self.ready = asyncio.Event()
@@ -183,6 +186,7 @@ class Worker:
         try:
             if self._session is None:
                 self._session = await self.engine.database.connect()
+                await warm(self._session)
                 recovered = await held_by(self._session, self._claimer.identity, self._hold.known_tokens())
                 await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
                 want = self._want()
@@ -214,6 +218,16 @@ class Worker:
         self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)
 
     def _on_ring(self, _lanes: Sequence[int]) -> None:
+        """Look for work: at once, or a moment later if enough others look at once.
+
+        Everybody hears the bell. A crowd that runs for one task keeps the one that gets it from starting.
+        """
+        if random.random() * self._crew < RUNNERS:
+            self._look()
+        else:
+            self._loop.call_later(SECOND_WAVE_SECONDS, self._look)
+
+    def _look(self) -> None:
         self._claimer.forget()
         self._may_have_work = True
         self._signal.set()
@@ -231,6 +245,7 @@ class Worker:
             (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
         )
         self._is_draining = beat.worker_state != "active"
+        self._crew = beat.crew
         self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:
             log.error("this worker is no longer known to the database; leaving")

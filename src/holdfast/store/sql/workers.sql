@@ -5,13 +5,13 @@ values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb)
 returning worker_id, incarnation;
 
 -- name: beat_worker
--- A worker says it is alive and how it feels; the answer says whether it should drain. One shown as lost, by a long
--- outage or a clock that jumped, is back: its leases were decided without it.
+-- A worker says it is alive and how it feels; the answer says whether it should drain, and how many there are. One shown
+-- as lost, by a long outage or a clock that jumped, is back: its leases were decided without it.
 update holdfast.worker
 set beat_at = holdfast.instant(), health = $2::jsonb, state = case state when 'lost' then 'active' else state end,
   ended_at = null
 where worker_id = $1 and state in ('active', 'draining', 'lost')
-returning state;
+returning state, (select count(*)::int from holdfast.worker w where w.state = 'active') as crew;
 
 -- name: retire_worker
 -- A worker left (or its parent saw it die): nothing it held can still run.
