@@ -22,7 +22,7 @@ class Beat:
     canceled: frozenset[int]
     worker_state: str | None
     crew: int = 1
-    """How many workers are active."""
+    """How many workers are present."""
 
 
 async def heartbeat(

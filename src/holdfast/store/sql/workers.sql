@@ -11,7 +11,7 @@ update holdfast.worker
 set beat_at = holdfast.instant(), health = $2::jsonb, state = case state when 'lost' then 'active' else state end,
   ended_at = null
 where worker_id = $1 and state in ('active', 'draining', 'lost')
-returning state, (select count(*)::int from holdfast.worker w where w.state = 'active') as crew;
+returning state, (select count(*)::int from holdfast.worker w where w.ended_at is null) as crew;
 
 -- name: retire_worker
 -- A worker left (or its parent saw it die): nothing it held can still run.
