@@ -73,6 +73,7 @@ class Client:
         self._place: Place | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
+        self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
 
     async def __aenter__(self) -> Client:
@@ -243,7 +244,11 @@ class Client:
     def _bound(self, action: Action[..., Any] | Bound[..., Any] | str) -> Bound[Any, Any]:
         if isinstance(action, str):
             action = self.action(action)
-        return action if isinstance(action, Bound) else Bound(action=action, options=_PLAIN)
+        if isinstance(action, Bound):
+            return action
+        if (plain := self._plain.get(action)) is None:
+            plain = self._plain[action] = Bound(action=action, options=_PLAIN)
+        return plain
 
     def _encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
         bound.action.signature.check(bound.action.name, batch)

@@ -23,8 +23,9 @@ from holdfast.store.pool import Pool
 MINIMUM_VERSION = 150000
 CONNECT_SECONDS_MAX = 10.0
 COMMAND_SECONDS_MAX = 60
-"""The server ends a longer statement. Where a call may hang on a silent network, the driver watches the clock as well;
-its timer costs a single enqueue a twelfth of its time, so pooled connections go without."""
+"""How long a worker waits for an answer. The driver's timer costs a single enqueue a twelfth of its time, so pooled
+connections leave it to the server to end a statement that takes for ever."""
+STATEMENT_SECONDS_MAX = 600
 
 BROKEN: tuple[type[Exception], ...] = (
     OSError,
@@ -60,7 +61,7 @@ TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
 _SERVER_SETTINGS = {
     "application_name": "holdfast",
     "idle_in_transaction_session_timeout": "60s",
-    "statement_timeout": f"{COMMAND_SECONDS_MAX}s",
+    "statement_timeout": f"{STATEMENT_SECONDS_MAX}s",
 }
 _SAME_PLAN = {"plan_cache_mode": "force_generic_plan"}
 """For sessions that say the same few statements for ever: planned once, not anew for each of the first five times."""
@@ -235,7 +236,7 @@ class Database:
         self, use: Callable[..., Awaitable[list[Any]]], statement: str, arguments: tuple[Any, ...]
     ) -> list[Any]:
         # Spelled out rather than built on `session`: enqueues come this way.
-        connection = await self._acquire()
+        connection = self._pool.take() or await self._acquire()
         try:
             return await use(Session(connection, self.tap), statement, *arguments)
         except BROKEN as error:

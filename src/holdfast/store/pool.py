@@ -25,11 +25,8 @@ class Pool:
 
     async def acquire(self, *, seconds_max: float) -> Any:
         """A connection, the most recently used one first. Waits at most `seconds_max` for one to come free."""
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():
-                return connection
-            self._count -= 1
+        if (idle := self.take()) is not None:
+            return idle
         if self._count < self._size:
             return await self._make()
         turn = asyncio.get_running_loop().create_future()
@@ -44,6 +41,15 @@ class Pool:
                 self._next()
             raise
         return await self.acquire(seconds_max=seconds_max)
+
+    def take(self) -> Any:
+        """An idle connection, if there is one: the usual case, without a turn of the event loop."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            self._count -= 1
+        return None
 
     async def _make(self) -> Any:
         self._count += 1
