@@ -133,7 +133,7 @@ create table holdfast.live (
   constraint live_waiting check ((state = 'w') = (due_at is not null) and (state = 'w' or not is_retrying)),
   constraint live_budget check (retries <= max_retries and losses <= max_losses)
 ) with (
-  fillfactor = 75,
+  fillfactor = 90,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
   vacuum_truncate = off
