@@ -41,6 +41,7 @@ def svg(charts: Sequence[Chart]) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
             f'height="{height}" role="img" aria-label="{_aria(charts)}">',
+            "<title>Rates of Holdfast beside the raw ceiling</title>",
             f"<style>{_STYLE}</style>",
             f'<rect class="ground" width="{WIDTH}" height="{height}" rx="8"/>',
             *parts,
