@@ -200,6 +200,9 @@ begin
   where b.block = which and i.task_id between b.first_id and b.last_id;
   delete from holdfast.note n using holdfast.block b
   where b.block = which and n.task_id between b.first_id and b.last_id;
+  -- Nothing of this block is live, failed or canceled any more, so these are the stumbles of tasks that completed.
+  delete from holdfast.failure f using holdfast.block b
+  where b.block = which and f.task_id between b.first_id and b.last_id;
   execute format('drop table if exists holdfast.body_%s, holdfast.attempt_%s', which, which);
   delete from holdfast.block b where b.block = which;
 end $$;
