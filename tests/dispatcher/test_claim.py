@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import AttemptState, TaskState
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.errors import Conflict, NotFound
 from holdfast.testing import factories as a
 
@@ -151,3 +152,31 @@ async def test_a_retried_task_keeps_its_place_before_younger_ones(dispatcher):
     await dispatcher.enqueue(a.a_task())
     await dispatcher.settle(lease, Failed(a.a_failure()))
     assert (await dispatcher.claim_one()).task_id == lease.task_id
+
+
+async def expecting(dispatcher, *priorities: int) -> tuple[Claimer, list[list[int]]]:
+    """A claimer that saw one task of priority 5, and what it claims after a wake-up for tasks of these priorities."""
+    claimer = Claimer(
+        WorkerIdentity(
+            worker_id=await dispatcher.worker_id(), actions=[a.a_task().action], queues=None, lease_seconds=10.0
+        )
+    )
+    await dispatcher.enqueue(a.a_task(priority=5))
+    async with dispatcher.engine.database.transaction() as session:
+        (seen,) = await claimer.claim(session, 10, now=0.0)
+        ids = [int((await dispatcher.enqueue(a.a_task(priority=one))).task_id) for one in priorities]
+        claimer.expect([seen.lane_id], now=0.0)
+        taken = []
+        while claims := await claimer.claim(session, 10, now=0.0):
+            taken.append([ids.index(one.task_id) for one in claims])
+    return claimer, taken
+
+
+async def test_a_lane_named_by_a_wake_up_is_tried_unseen_and_the_rest_found_after(dispatcher):
+    claimer, taken = await expecting(dispatcher, 5, 2)
+    assert taken == [[0], [1]] and not claimer.may_have_more
+
+
+async def test_a_wake_up_with_another_priority_than_usual_only_costs_the_look(dispatcher):
+    _, taken = await expecting(dispatcher, 2)
+    assert taken == [[0]]

@@ -9,8 +9,10 @@ import pytest
 
 from holdfast.core.outcome import Completed
 from holdfast.core.states import TaskState
+from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.dispatcher.reap import lose_workers_once
 from holdfast.errors import LeaseLost
+from holdfast.store.statements import sql
 from holdfast.testing.factories import a_running_task
 
 
@@ -105,3 +107,13 @@ async def test_a_worker_shown_as_lost_is_back_with_its_next_beat(dispatcher, clo
     with pytest.raises(LeaseLost):
         await dispatcher.reap_once()
         await dispatcher.settle(lease, Completed(b"1"))
+
+
+async def test_the_answer_ranks_a_worker_among_its_kind(dispatcher):
+    ids = []
+    for actions in (["shop.mail"], ["shop.other"], ["shop.mail"]):
+        row = await dispatcher.engine.database.fetchrow(sql("register_worker"), "w", "", None, actions, 1, "{}")
+        ids.append(row["worker_id"])
+    async with dispatcher.engine.database.transaction() as session:
+        beats = [await heartbeat(session, worker_id, {}, lease_seconds=10.0) for worker_id in ids]
+    assert [(beat.crew, beat.rank) for beat in beats] == [(2, 0), (1, 0), (2, 1)]

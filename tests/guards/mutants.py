@@ -213,7 +213,7 @@ ASKING: Sequence[Mutant] = [
 KEEPING: Sequence[Mutant] = [
     *_of(
         "beat_worker",
-        ("state in ('active', 'draining', 'lost')", "true", "a_worker_that_left_stays_gone"),
+        ("me.state in ('active', 'draining', 'lost')", "true", "a_worker_that_left_stays_gone"),
     ),
     *_of("retire_worker", ("and state in ('active', 'draining', 'lost')", "", "a_worker_that_left_stays_gone")),
     *_of("drain_worker", ("and state = 'active'", "", "a_worker_that_left_stays_gone")),

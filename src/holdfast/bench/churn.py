@@ -31,10 +31,12 @@ order by pg_total_relation_size(c.oid) desc
 """
 _LIVE = "select pg_total_relation_size('holdfast.live')::bigint"
 
+TURN_TASKS_MAX = 100_000
+
 
 async def measure_churn(trial: Trial) -> dict[str, Any]:
     """Fill and drain in turns, without a pause of the queue: workers run while the next tasks come in."""
-    turns = TURNS_QUICK if trial.is_quick else TURNS
+    turns, count = TURNS_QUICK if trial.is_quick else TURNS, min(trial.tasks, TURN_TASKS_MAX)
     await trial.arena.fresh()
     before = await trial.arena.fetchval(_KEPT)
     memory: list[list[int]] = []
@@ -44,13 +46,13 @@ async def measure_churn(trial: Trial) -> dict[str, Any]:
         for turn in range(1, turns + 1):
             trial.say(f"churn, turn {turn} of {turns}")
             trial.marks.clear()
-            await fill(client, trial.tasks)
-            await all_settled(trial, trial.tasks)
+            await fill(client, count)
+            await all_settled(trial, count)
             memory.append([held for pid in pids if (held := resident_bytes(pid)) is not None])
             live.append(int(await trial.arena.fetchval(_LIVE)))
         await asyncio.sleep(0 if trial.is_quick else VACUUM_SECONDS)
         live.append(int(await trial.arena.fetchval(_LIVE)))
-    tasks = turns * trial.tasks
+    tasks = turns * count
     kept = await trial.arena.fetchval(_KEPT) - before
     return {
         "bytes_per_task": round(kept / tasks, 1),

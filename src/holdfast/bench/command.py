@@ -31,7 +31,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.settings import Settings
 from holdfast.settings_option import LOCAL
 
-TASKS, TASKS_QUICK = 100_000, 5_000
+TASKS, TASKS_QUICK = 400_000, 5_000
 ROUNDS, ROUNDS_QUICK = 5, 1
 MARKS_CAPACITY = 1_100_000
 
@@ -55,7 +55,7 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.option("--peers", is_flag=True, help="Install other engines beside and drain with them too.")
 @click.option("--peer", "chosen", multiple=True, metavar="NAME", help="Only this one of them; may be repeated.")
 @click.option("--processes", type=click.IntRange(1, 32), default=2, show_default=True, help="Worker processes.")
-@click.option("--slots", type=click.IntRange(1, 10_000), default=300, show_default=True, help="Slots of each.")
+@click.option("--slots", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Slots of each.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the rates into this SVG.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "plain"]), default="table", help="How to print.")
 def bench(

@@ -12,13 +12,16 @@ from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
 
 SINGLE_TASKS = 3_000
-BULK_TASKS_MIN = 10 * CHUNK
+BULK_TASKS_MIN, BULK_TASKS_MAX = 10 * CHUNK, 100 * CHUNK
 """Fewer calls would measure the first one, which is slower than all that follow."""
 
 
 async def measure_enqueue(trial: Trial) -> dict[str, Any]:
     """Ours and raw in turn, `rounds` times."""
-    bulk, single = max(BULK_TASKS_MIN, trial.tasks // CHUNK * CHUNK), min(SINGLE_TASKS, trial.tasks)
+    bulk, single = (
+        max(BULK_TASKS_MIN, min(trial.tasks, BULK_TASKS_MAX) // CHUNK * CHUNK),
+        min(SINGLE_TASKS, trial.tasks),
+    )
     rates: dict[str, list[float]] = {"bulk": [], "raw_bulk": [], "single": [], "raw_single": []}
     url = trial.arena.url
     for number in range(1, trial.rounds + 1):

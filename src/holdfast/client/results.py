@@ -76,7 +76,7 @@ class Results:
         if self._listener is not None:
             await self._listener.close()
 
-    def _on_ring(self, task_ids: Sequence[int]) -> None:
+    def _on_ring(self, _turn: int, task_ids: Sequence[int]) -> None:
         if not task_ids or any(task_id in self._waiting for task_id in task_ids):
             self._look.set()
 

@@ -46,7 +46,9 @@ class Claimer:
 
     def __init__(self, identity: WorkerIdentity) -> None:
         self.identity = identity
+        self.may_have_more = True
         self._heads: list[Head] = []
+        self._usual: dict[int, int] = {}
         self._limited: dict[int, int] = {}
         self._seen_at = float("-inf")
         self._turn = 0
@@ -55,26 +57,45 @@ class Claimer:
         """A wake-up came: look again at the next claim."""
         self._seen_at = float("-inf")
 
+    def expect(self, lanes: Sequence[int], *, now: float) -> None:
+        """A wake-up named lanes: try them unseen, at the priority they had last, before looking at all of them.
+
+        Wrong in any way, it finds nothing and the look follows; right, it saves an idle worker a round trip.
+        """
+        self.forget()
+        expected = [Head(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
+        if expected and not self._limited:
+            self._heads, self._seen_at = expected, now
+
     async def claim(self, session: Session, want: int, *, now: float) -> list[Claimed]:
-        """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads."""
-        claimed: list[Claimed] = []
+        """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads.
+
+        What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
+        """
+        self.may_have_more = True
         if not self._limited and now - self._seen_at <= HEADS_SECONDS_MAX:
             claimed = await self._take(session, want, {})
-            if len(claimed) == want:
+            if claimed:
                 return claimed
         await self._look(session, now)
-        want -= len(claimed)
+        claimed = await self._take_looked(session, want)
+        self.may_have_more = len(claimed) == want
+        return claimed
+
+    async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
         if not self._limited:
-            return claimed + await self._take(session, want, {})
+            return await self._take(session, want, {})
         if session.is_in_transaction():
-            return claimed + await self._take_limited(session, want)
+            return await self._take_limited(session, want)
         async with session.transaction():
-            return claimed + await self._take_limited(session, want)
+            return await self._take_limited(session, want)
 
     async def _look(self, session: Session, now: float) -> None:
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues)
         self._heads = [Head(lane_id=row[0], priority=row[1], task_id=row[2]) for row in rows]
         self._limited = {row[0]: row[3] for row in rows if row[4]}
+        for head in sorted(self._heads, key=lambda head: head.priority, reverse=True):
+            self._usual[head.lane_id] = head.priority
         self._seen_at = now
 
     async def _take(self, session: Session, want: int, rooms: dict[int, int]) -> list[Claimed]:

@@ -22,7 +22,9 @@ class Beat:
     canceled: frozenset[int]
     worker_state: str | None
     crew: int = 1
-    """How many workers are present."""
+    """How many workers of the same kind are present."""
+    rank: int = 0
+    """How many of them came before this one."""
 
 
 async def heartbeat(
@@ -40,4 +42,5 @@ async def heartbeat(
         canceled=frozenset(row["task_id"] for row in rows if row["cancel_requested"]),
         worker_state=None if worker is None else worker["state"],
         crew=1 if worker is None else worker["crew"],
+        rank=0 if worker is None else worker["rank"],
     )

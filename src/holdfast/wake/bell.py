@@ -7,6 +7,7 @@ of its own, so no writing transaction ever holds PostgreSQL's NOTIFY lock. Rings
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable
 
 from holdfast.store.database import AWAY, Database, Session
@@ -15,7 +16,12 @@ WAKE_CHANNEL = "holdfast_wake"
 DONE_CHANNEL = "holdfast_done"
 GATHER_SECONDS = 0.01
 _IDS_MAX = 400
-_NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) as payload"
+_TURNS = 1_000_000
+# A ring is a hint: its commit need not wait for the disk. Said for this one transaction, so that a pooling proxy hands
+# the setting to nobody else.
+_NOTIFY = (
+    "select set_config('synchronous_commit', 'off', true), pg_notify($1, payload) from unnest($2::text[]) as payload"
+)
 
 
 class Bell:
@@ -27,6 +33,7 @@ class Bell:
         self._lanes: set[int] = set()
         self._done: set[int] = set()
         self._ringing: asyncio.Task[None] | None = None
+        self._turn = random.randrange(_TURNS)
 
     def ring(self, *, lanes: Iterable[int] = (), done: Iterable[int] = ()) -> None:
         """Announce, without waiting."""
@@ -61,11 +68,12 @@ class Bell:
     async def _send(self, lanes: set[int], done: set[int]) -> None:
         if self._session is None or self._session.is_closed():
             self._session = await self._database.connect()
+        self._turn = (self._turn + 1) % _TURNS
         for channel, ids in ((WAKE_CHANNEL, lanes), (DONE_CHANNEL, done)):
             if ids:
-                await self._session.connection.fetch(_NOTIFY, channel, _payloads(sorted(ids)))
+                await self._session.connection.fetch(_NOTIFY, channel, _payloads(self._turn, sorted(ids)))
 
 
-def _payloads(ids: list[int]) -> list[str]:
-    """Comma-separated ids, each payload well below NOTIFY's 8000 bytes."""
-    return [",".join(map(str, ids[start : start + _IDS_MAX])) for start in range(0, len(ids), _IDS_MAX)]
+def _payloads(turn: int, ids: list[int]) -> list[str]:
+    """`turn:id,id,…`: every listener sees the same turn, and ids well below NOTIFY's 8000 bytes."""
+    return [f"{turn}:" + ",".join(map(str, ids[start : start + _IDS_MAX])) for start in range(0, len(ids), _IDS_MAX)]

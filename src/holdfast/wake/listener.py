@@ -13,9 +13,12 @@ RECONNECT_SECONDS_MAX = 5.0
 
 
 class Listener:
-    """Calls `heard(ids)` for each ring on a channel. A reconnect counts as a ring of nothing: look yourself."""
+    """Calls `heard(turn, ids)` for each ring on a channel; all who hear it hear the same turn.
 
-    def __init__(self, database: Database, channel: str, heard: Callable[[Sequence[int]], None]) -> None:
+    A reconnect counts as a ring of nothing: look yourself.
+    """
+
+    def __init__(self, database: Database, channel: str, heard: Callable[[int, Sequence[int]], None]) -> None:
         self._database = database
         self._channel = channel
         self._heard = heard
@@ -42,7 +45,8 @@ class Listener:
 
     def _on_ring(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         # Anybody who can connect may forge a ring; it is a hint, so a malformed one only means "look".
-        self._heard([int(part) for part in payload.split(",") if part.isdigit()])
+        turn, _, ids = payload.rpartition(":")
+        self._heard(int(turn) if turn.isdigit() else 0, [int(part) for part in ids.split(",") if part.isdigit()])
 
     async def _stay(self, session: Session) -> None:
         pause = 0.05
@@ -57,7 +61,7 @@ class Listener:
                         pause = min(pause * 2, RECONNECT_SECONDS_MAX)
                         continue
                     pause = 0.05
-                    self._heard([])
+                    self._heard(0, [])
                     break
         finally:
             await session.close()

@@ -42,7 +42,7 @@ log = logging.getLogger("holdfast.worker")
 RECONNECT_SECONDS_FIRST = 0.05
 RECONNECT_SECONDS_MAX = 5.0
 INTERRUPT_SECONDS_MAX = 5.0
-RUNNERS = 4
+RUNNERS = 2
 SECOND_WAVE_SECONDS = 0.005
 
 
@@ -88,7 +88,7 @@ class Worker:
         self._is_stopping = False
         self._finish_by = FOREVER
         self._is_draining = False
-        self._crew = 1
+        self._crew, self._rank = 1, 0
         self._session: Session | None = None
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         self.ready = asyncio.Event()
@@ -204,7 +204,7 @@ class Worker:
         self.completed_count += done.settled.accepted
         self.engine.bell.ring(lanes=done.settled.lanes, done=done.settled.awaited)
         if want:
-            self._may_have_work = len(done.claimed) == want
+            self._may_have_work = self._claimer.may_have_more
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
 
@@ -217,18 +217,19 @@ class Worker:
         longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)
         self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)
 
-    def _on_ring(self, _lanes: Sequence[int]) -> None:
-        """Look for work: at once, or a moment later if enough others look at once.
+    def _on_ring(self, turn: int, lanes: Sequence[int]) -> None:
+        """Look for work: at once when it is this worker's turn, a moment later otherwise.
 
-        Everybody hears the bell. A crowd that runs for one task keeps the one that gets it from starting.
+        Everybody hears the bell. A crowd that runs for one task keeps the one that gets it from starting; the turn that
+        the bell calls out lets the same two run first, whoever of them is free.
         """
-        if random.random() * self._crew < RUNNERS:
-            self._look()
+        if (self._rank - turn) % self._crew < RUNNERS:
+            self._look(lanes)
         else:
-            self._loop.call_later(SECOND_WAVE_SECONDS, self._look)
+            self._loop.call_later(SECOND_WAVE_SECONDS, self._look, lanes)
 
-    def _look(self) -> None:
-        self._claimer.forget()
+    def _look(self, lanes: Sequence[int]) -> None:
+        self._claimer.expect(lanes, now=time.monotonic())
         self._may_have_work = True
         self._signal.set()
 
@@ -245,7 +246,7 @@ class Worker:
             (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
         )
         self._is_draining = beat.worker_state != "active"
-        self._crew = beat.crew
+        self._crew, self._rank = max(1, beat.crew), beat.rank
         self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:
             log.error("this worker is no longer known to the database; leaving")

@@ -51,7 +51,7 @@ PEERS = (
         name="pgqueuer",
         module="pgqueuer_peer",
         requires=("pgqueuer[asyncpg]==1.6.0", "asyncpg==0.32.0", "uvloop"),
-        tasks_max=40_000,
+        tasks_max=150_000,
     ),
     Peer(
         name="procrastinate",

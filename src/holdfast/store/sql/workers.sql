@@ -5,13 +5,20 @@ values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb)
 returning worker_id, incarnation;
 
 -- name: beat_worker
--- A worker says it is alive and how it feels; the answer says whether it should drain, and how many there are. One shown
--- as lost, by a long outage or a clock that jumped, is back: its leases were decided without it.
-update holdfast.worker
-set beat_at = holdfast.instant(), health = $2::jsonb, state = case state when 'lost' then 'active' else state end,
+-- A worker says it is alive and how it feels; the answer says whether it should drain, how many of its kind there are
+-- (same actions, same queues) and how many of those came before it. One shown as lost, by a long outage or a clock that
+-- jumped, is back: its leases were decided without it.
+update holdfast.worker as me
+set beat_at = holdfast.instant(), health = $2::jsonb, state = case me.state when 'lost' then 'active' else me.state end,
   ended_at = null
-where worker_id = $1 and state in ('active', 'draining', 'lost')
-returning state, (select count(*)::int from holdfast.worker w where w.ended_at is null) as crew;
+from (
+  select count(*)::int as crew, count(*) filter (where w.worker_id < $1)::int as rank
+  from holdfast.worker w
+  join holdfast.worker mine on mine.worker_id = $1
+  where w.ended_at is null and w.actions = mine.actions and w.queues is not distinct from mine.queues
+) crew
+where me.worker_id = $1 and me.state in ('active', 'draining', 'lost')
+returning me.state, crew.crew, crew.rank;
 
 -- name: retire_worker
 -- A worker left (or its parent saw it die): nothing it held can still run.
