@@ -15,17 +15,22 @@ from typing import Any, ParamSpec, TypeVar
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.results import Ending, Results
+from holdfast.client.runs import Run
 from holdfast.core import limits
+from holdfast.core.bindings import accept_run_input
 from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
+from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
+from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
+from holdfast.store.flows import Snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +78,7 @@ class Client:
         self._place: Place | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
+        self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
         self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
 
@@ -157,6 +163,41 @@ class Client:
         self._announce(interned, connection)
         return [Task(self, number) for number in numbers]
 
+    async def start(self, flow: FlowDefinition, /, **given: Any) -> Run:
+        """Start one run of a flow. Keyword arguments are its input."""
+        return (await self.start_many(flow, [given]))[0]
+
+    async def start_many(
+        self, flow: FlowDefinition, inputs: Iterable[Mapping[str, Any]], /, options: RunOptions | None = None
+    ) -> list[Run]:
+        """Start one run per input: all of them, or none if one is refused."""
+        accepted = [accept_run_input(flow.inputs, given) for given in inputs]
+        encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        engine = self.engine
+        snapshot = await self._snapshot(flow)
+        async with engine.database.transaction() as session:
+            run_ids, released = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
+        engine.bell.ring(lanes=released.lanes, done=released.awaited)
+        return [Run(self, run_id) for run_id in run_ids]
+
+    async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
+        """The flow as it would run now; once per flow and client."""
+        if (known := self._snapshots.get(id(flow))) is None:
+            rules = {node.action: self._rules(node.action) for node in flow.nodes}
+            snapshot = await snapshot_of(self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules)
+            # The flow is kept with it: an id belongs to its object only while the object lives.
+            known = self._snapshots[id(flow)] = (flow, snapshot)
+        return known[1]
+
+    def _rules(self, name: str) -> ActionRules:
+        action = self.action(name)
+        policy = action.policy(self.engine.default_policy)
+        return ActionRules(queue=action.queue, priority=action.priority, policy=policy)
+
+    def run(self, run_id: str) -> Run:
+        """A handle on a run known by its id."""
+        return Run(self, task_number(run_id))
+
     def task(self, task_id: str) -> Task:
         """A handle on a task known by its id."""
         return Task(self, task_number(task_id))
@@ -196,13 +237,14 @@ class Client:
         number = task_number(task_id)
         done = await cancel_verb.cancel(
             self.engine.database,
+            self.engine.catalog,
             DEFAULT_TENANT_ID,
             [number],
             grace_seconds=self._settings.worker.cancel_grace_seconds,
             reason=reason,
             actor=actor,
         )
-        self.engine.bell.ring(done=done.awaited)
+        self.engine.bell.ring(lanes=done.lanes, done=done.awaited)
         if number not in done.states:
             raise await self._over(number)
         return done.states[number]

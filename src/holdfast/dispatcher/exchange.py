@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
+from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, Refusal, Report, Settled
 from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.store.catalog import Catalog
@@ -42,12 +43,15 @@ async def exchange(
         return Exchanged(settled=_NOTHING_SETTLED, claimed=[])
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
-        return Exchanged(settled=_NOTHING_SETTLED, claimed=await claimer.claim(session, want, now=now))
+        claimed = await claimer.claim(session, want, now=now)
+        return Exchanged(settled=_NOTHING_SETTLED, claimed=await with_inputs(session, catalog, claimed))
     try:
         async with session.transaction():
             settled = await settle(session, catalog, reports)
+            if settled.lanes:
+                claimer.forget()
             claimed = await claimer.claim(session, want, now=now) if want > 0 else []
-        return Exchanged(settled=settled, claimed=claimed)
+        return Exchanged(settled=settled, claimed=await with_inputs(session, catalog, claimed))
     except REFUSED:
         log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))
     return Exchanged(settled=await _settle_apart(session, catalog, reports), claimed=[])

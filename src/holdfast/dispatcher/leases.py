@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
 
 
@@ -20,8 +21,12 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     retries: int
     losses: int
     tenant_id: int
+    run_id: int | None
+    node_no: int | None
     input: bytes
     tags: list[str] | None
+    fault: Failure | None = None
+    """Why a node cannot have its input: its attempt fails with this instead of running."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):

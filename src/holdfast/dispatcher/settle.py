@@ -7,14 +7,15 @@ nothing is looked up: the identical report repeated answers as before, any other
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
-from holdfast.core.failure import Failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
 from holdfast.core.retry import RetryAt, decide
-from holdfast.core.states import ATTEMPT_CODES
+from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.leases import Refusal, Report, Settled
+from holdfast.dispatcher.release import NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -34,7 +35,7 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
-_NOTHING = Failure(code="", message="")
+_ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
 async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
@@ -66,6 +67,7 @@ def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report
 
 async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
+    ends: list[NodeEnd] = []
     others = [report for report in reports if type(report.outcome) is not Completed]
     accepted = 0
     awaited: list[int] = []
@@ -76,13 +78,27 @@ async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report])
         row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
+        ends += _node_ends(row, repeat("c"))
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
+        ends += _node_ends(row, row["node_states"] or ())
+    if ends:
+        released = await end_nodes(session, catalog, ends)
+        lanes += released.lanes
+        awaited += released.awaited
     refused = [] if accepted == len(reports) else await _refusals(session, reports)
     return Settled(len(reports) - len(refused), refused, awaited, lanes)
+
+
+def _node_ends(row: Any, states: Iterable[str]) -> list[NodeEnd]:
+    """The tasks of runs that a settling statement ended."""
+    if not row["node_tasks"]:
+        return []
+    columns = zip(row["node_tasks"], row["node_runs"], row["node_numbers"], states, strict=False)
+    return [NodeEnd(task_id, run_id, node_no, _ENDS[state]) for task_id, run_id, node_no, state in columns]
 
 
 def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:

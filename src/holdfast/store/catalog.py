@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.store.database import Database, Session
+from holdfast.store.flows import Flows
 from holdfast.store.statements import sql
 
 _ENSURE_QUEUE = sql("ensure_queue")
@@ -43,6 +44,7 @@ class Catalog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.flows = Flows(database)
         self._lane_ids: dict[tuple[int, str, str], int] = {}
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}

@@ -186,6 +186,7 @@ class Dispatcher:
         """Cancel a task: `canceled`, `canceling`, or `over` if it had ended before."""
         done = await cancel_verb.cancel(
             self.engine.database,
+            self.engine.catalog,
             DEFAULT_TENANT_ID,
             [int(task_id)],
             grace_seconds=grace_seconds,

@@ -110,6 +110,7 @@ class Runner:
         return Context(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
+            run_id=None if claimed.run_id is None else str(claimed.run_id),
             tenant=lane.tenant,
             action=lane.action,
             queue=lane.queue,

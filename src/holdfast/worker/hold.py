@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.action import Action, Isolation
-from holdfast.core.outcome import Canceled, Completed, Outcome, Released
+from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Claimed, Report, report_of
 from holdfast.errors import Invalid
@@ -106,6 +106,8 @@ class Hold:
         held.is_started = True
         if held.verdict is not None:
             return _at_once(Canceled() if held.verdict == CANCELED else Released())
+        if held.claimed.fault is not None:
+            return _at_once(Failed(held.claimed.fault))
         if (timeout := held.plan.policy.timeout_seconds) is not None:
             held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
         if held.plan.action.isolation is Isolation.PROCESS:

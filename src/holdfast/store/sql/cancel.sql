@@ -23,13 +23,13 @@ gone as (
 over as (
   insert into holdfast.ended (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
-    state, created_at, ended_at, reason, actor, input, tags, key
+    state, created_at, ended_at, reason, actor, input, tags, key, run_id, node_no
   )
   select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
-    gone.max_losses, gone.retries, gone.losses, gone.generation, 'x', b.created_at, holdfast.instant(), $4, $5, b.input,
-    b.tags, b.key
+    gone.max_losses, gone.retries, gone.losses, gone.generation, 'x', coalesce(b.created_at, holdfast.instant()),
+    holdfast.instant(), $4, $5, b.input, b.tags, b.key, gone.run_id, gone.node_no
   from gone
-  cross join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b
+  left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
 ),
 kept as (
   insert into holdfast.attempt (
@@ -45,10 +45,10 @@ told as (
   from gone
   group by tenant_id
 )
-select task_id, 'canceled' as state, is_awaited
+select task_id, 'canceled' as state, is_awaited, run_id, node_no
 from gone
 union all
-select task_id, 'canceling', false
+select task_id, 'canceling', false, null, null
 from asked;
 
 -- name: retry_now

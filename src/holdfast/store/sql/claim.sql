@@ -58,7 +58,8 @@ taken as (
   set state = 'r', attempt = t.attempt + 1, worker_id = $5, lease_token = (select gen_random_uuid()),
     started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $6)
   where t.task_id = any(array(select task_id from pick))
-  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
+    t.run_id, t.node_no
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -68,12 +69,12 @@ told as (
 )
 select taken.*, b.input, b.tags
 from taken
-cross join lateral (
+left join lateral (
   select b.input, b.tags
   from holdfast.body b
   where b.task_id = taken.task_id
   limit 1
-) b;
+) b on true;
 
 -- name: claim_task
 -- Take one named queued task for a registered worker, under the same rules as a batch.
@@ -88,7 +89,8 @@ with taken as (
       join holdfast.queue q on q.queue_id = l.queue_id
       where l.lane_id = t.lane_id and q.paused_at is not null
     )
-  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
+    t.run_id, t.node_no
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -97,7 +99,7 @@ told as (
 )
 select taken.*, b.input, b.tags
 from taken
-join holdfast.body b on b.task_id = taken.task_id;
+left join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: why_not_claimable
 -- What stands in the way of claiming one task, read after a claim found nothing to take.
@@ -126,16 +128,17 @@ found as (
   update holdfast.live t
   set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
   where t.task_id = any(array(select task_id from mine))
-  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
+    t.run_id, t.node_no
 )
 select found.*, b.input, b.tags
 from found
-cross join lateral (
+left join lateral (
   select b.input, b.tags
   from holdfast.body b
   where b.task_id = found.task_id
   limit 1
-) b;
+) b on true;
 
 -- name: lock_limits
 -- Serialise claims on limited queues until this transaction ends. Locked in the order given, by everyone the same.

@@ -79,7 +79,8 @@ with taken as (
   where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
     and t.lease_expires_at > holdfast.instant()
     and exists (select from holdfast.worker w where w.worker_id = $4 and w.state = 'active')
-  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
+    t.run_id, t.node_no
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -88,7 +89,7 @@ told as (
 )
 select taken.*, b.input, b.tags
 from taken
-join holdfast.body b on b.task_id = taken.task_id;
+left join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: promote
 -- Delayed and retrying tasks whose time has come become claimable.

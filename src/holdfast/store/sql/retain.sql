@@ -16,9 +16,9 @@ select holdfast.begin_block();
 -- name: enter_block
 -- Let coming ids fall into the newest block, once its partitions are committed: a sequence does not roll back, and an id
 -- without a partition cannot be stored. Ids handed out before still fall into the previous block, which stays writable.
-select setval('holdfast.task_id', b.first_id)
+select setval('holdfast.task_id', b.first_id), setval('holdfast.span', (b.first_id + b.last_id) / 2 + 1)
 from holdfast.task_id s
-cross join (select first_id from holdfast.block order by block desc limit 1) b
+cross join (select first_id, last_id from holdfast.block order by block desc limit 1) b
 where s.last_value < b.first_id;
 
 -- name: wait_briefly
@@ -26,7 +26,7 @@ where s.last_value < b.first_id;
 set local lock_timeout = '1s';
 
 -- name: old_blocks
--- Blocks that ended longer ago than promised and hold nothing live, nothing failed or canceled.
+-- Blocks that ended longer ago than promised and hold nothing live, nothing failed or canceled, no run that needs them.
 select b.block
 from holdfast.block b
 cross join lateral (
@@ -38,7 +38,15 @@ cross join lateral (
 ) n
 where n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
   and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)
-  and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id);
+  and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id)
+  -- A run that is not over, or may be run again, may have items in any block that began before it ended.
+  and not exists (
+    select from holdfast.run r
+    where r.state = 'o' and r.run_id <= b.last_id
+    union all
+    select from holdfast.run r
+    where r.state in ('f', 'x') and r.run_id <= b.last_id and r.ended_at >= b.began_at
+  );
 
 -- name: drop_block
 -- Drop one block of finished history.

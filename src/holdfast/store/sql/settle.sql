@@ -47,7 +47,10 @@ told as (
   from gone
   group by tenant_id
 )
-select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awaited
+select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awaited,
+  array_agg(task_id) filter (where run_id is not null) as node_tasks,
+  array_agg(run_id) filter (where run_id is not null) as node_runs,
+  array_agg(node_no) filter (where run_id is not null) as node_numbers
 from gone;
 
 -- name: settle_otherwise
@@ -95,15 +98,15 @@ gone as (
 over as (
   insert into holdfast.ended (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
-    state, created_at, ended_at, reason, actor, input, tags, key
+    state, created_at, ended_at, reason, actor, input, tags, key, run_id, node_no
   )
   select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
-    gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char", b.created_at,
-    holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
-    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key
+    gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char",
+    coalesce(b.created_at, fenced.started_at), holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
+    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no
   from gone
   join fenced on fenced.task_id = gone.task_id
-  cross join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b
+  left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
 ),
 failures as (
   insert into holdfast.failure (
@@ -143,7 +146,15 @@ told as (
 select
   (select count(*) from fenced) as accepted,
   (select array_agg(task_id) from gone where is_awaited) as awaited,
-  (select array_agg(distinct lane_id) from moved where state = 'q') as lanes;
+  nodes.tasks as node_tasks, nodes.runs as node_runs, nodes.numbers as node_numbers, nodes.states as node_states,
+  (select array_agg(distinct lane_id) from moved where state = 'q') as lanes
+from (
+  select array_agg(gone.task_id) as tasks, array_agg(gone.run_id) as runs, array_agg(gone.node_no) as numbers,
+    array_agg(fenced.next_state) as states
+  from gone
+  join fenced on fenced.task_id = gone.task_id
+  where gone.run_id is not null
+) nodes;
 
 -- name: find_settled
 -- How these attempts were settled before, if by this very lease: the same report repeated answers as before.

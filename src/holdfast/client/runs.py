@@ -1,0 +1,137 @@
+"""Runs from the client's side: start them, wait for them, look at them, steer them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.bindings import resolve_output
+from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT
+from holdfast.dispatcher import runs as verbs
+from holdfast.dispatcher.outputs import read_values
+from holdfast.dispatcher.redrive import redrive_run
+from holdfast.errors import NotFound, TaskFailed
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.statements import sql
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+_RUN_SNAPSHOTS = sql("run_snapshots")
+_NODE_STATES = sql("node_states")
+
+
+class RunTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of a run and where its task stands."""
+
+    node: str
+    task_id: str
+    state: str
+    attempt: int
+
+
+class Run:
+    """A handle on one run."""
+
+    __slots__ = ("_client", "_number")
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    @property
+    def run_id(self) -> str:
+        return str(self._number)
+
+    def __repr__(self) -> str:
+        return f"Run({self.run_id!r})"
+
+    async def wait(self, timeout: str | float | None = None) -> str:
+        """Wait for the end and say which: `completed`, `failed` or `canceled`."""
+        return (await self._client.ending(self.run_id, timeout=timeout)).state
+
+    async def result(self, timeout: str | float | None = None) -> Any:
+        """Wait for what the flow returns. Raises `TaskFailed` unless the run completed."""
+        state = await self.wait(timeout)
+        if state != "completed":
+            raise TaskFailed(
+                f"Run {self.run_id} {'failed' if state == 'failed' else 'was canceled'}.",
+                code="run_failed" if state == "failed" else "run_canceled",
+                advice=f"See `holdfast run show {self.run_id}`.",
+                state=state,
+            )
+        return await self.output()
+
+    async def output(self) -> Any:
+        """What the flow returns of what is there now; None for what did not complete."""
+        engine = self._client.engine
+        async with engine.database.session() as session:
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
+            if row is None:
+                raise _no_run(self.run_id)
+            await engine.catalog.flows.learn([row["snapshot_id"]], session)
+            plan = engine.catalog.flows.snapshot(row["snapshot_id"]).plan
+            edges = plan.incoming[RUN_OUTPUT]
+            asked = {(self._number, plan.number[edge.upstream]) for edge in edges if edge.upstream != RUN_INPUT}
+            values = (await read_values(session, {self._number: plan}, asked))[self._number]
+        return resolve_output(edges, run_input=values.input, outputs=values.outputs, absent=values.absent)
+
+    async def tasks(self) -> list[RunTask]:
+        """Every node of the run, in the order of the flow, and where its task stands."""
+        engine = self._client.engine
+        async with engine.database.session() as session:
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
+            if row is None:
+                raise _no_run(self.run_id)
+            await engine.catalog.flows.learn([row["snapshot_id"]], session)
+            nodes = engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
+            rows = await session.fetch(_NODE_STATES, self._number, DEFAULT_TENANT_ID)
+        return [
+            RunTask(
+                node=nodes[row["node_no"]].name,
+                task_id=str(self._number + 1 + row["node_no"]),
+                state=row["state"],
+                attempt=row["attempt"],
+            )
+            for row in rows
+        ]
+
+    async def cancel(self, reason: str = "", *, actor: str = "client") -> None:
+        """End the run: nothing more starts, what waits ends, what runs is asked to stop."""
+        engine = self._client.engine
+        grace = engine.settings.worker.cancel_grace_seconds
+        who = {"actor": actor, "reason": reason, "grace_seconds": grace}
+        done = await verbs.cancel_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, **who)  # type: ignore[arg-type]
+        engine.bell.ring(done=done.awaited)
+
+    async def pause(self, reason: str = "", *, actor: str = "client") -> None:
+        """Release nothing more until `resume`."""
+        engine = self._client.engine
+        await verbs.pause_run(engine.database, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason)
+
+    async def resume(self) -> None:
+        """Let a paused run go on."""
+        engine = self._client.engine
+        done = await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
+        engine.bell.ring(lanes=done.lanes, done=done.awaited)
+
+    async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
+        """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""
+        engine = self._client.engine
+        async with engine.database.transaction() as session:
+            done = await redrive_run(
+                session,
+                engine.catalog,
+                DEFAULT_TENANT_ID,
+                self._number,
+                actor=actor,
+                reason=reason,
+                only=only,
+            )
+        engine.bell.ring(lanes=done.released.lanes, done=done.released.awaited)
+        return done.reset
+
+
+def _no_run(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")

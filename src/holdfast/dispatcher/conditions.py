@@ -1,0 +1,25 @@
+"""Conditions: nodes that may go but need not; decided once, on the outputs that are there when they are let go."""
+
+from __future__ import annotations
+
+from holdfast.core.bindings import condition_holds
+from holdfast.dispatcher.locked import LockedRun
+from holdfast.dispatcher.outputs import read_values
+from holdfast.errors import Invalid
+from holdfast.store.database import Session
+
+
+async def fails_condition(session: Session, run: LockedRun, node_no: int) -> bool:
+    """Tell whether a node that may go has a condition that does not hold."""
+    plan, run_id = run.snapshot.plan, run.row.run_id
+    node = plan.nodes[node_no]
+    if node.condition is None:
+        return False
+    looked_at = plan.number.get(node.condition.upstream)
+    asked = [] if looked_at is None else [(run_id, looked_at)]
+    values = (await read_values(session, {run_id: plan}, asked))[run_id]
+    try:
+        return not condition_holds(node, run_input=values.input, outputs=values.outputs, absent=values.absent)
+    except Invalid:
+        # Values that cannot be compared are the node's failure: it goes, and its attempt says so.
+        return False

@@ -1,0 +1,68 @@
+"""A run whose lock this transaction holds: what it is, how far it comes, and what is to be written down about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.progress import HELD, End, Progress
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.flows import Snapshot
+from holdfast.store.statements import sql
+
+_LOCK_RUNS = sql("lock_runs")
+
+
+class RunRow(msgspec.Struct, frozen=True, gc=False):
+    """A locked run. Fields in the order of `lock_runs`."""
+
+    run_id: int
+    snapshot_id: int
+    tenant_id: int
+    generation: int
+    pending: int
+    active: int
+    failed: int
+    nodes: int
+    max_active: int | None
+    priority: int | None
+    is_paused: bool
+    is_canceled: bool
+
+
+class LockedRun:
+    """One run in the hands of this transaction."""
+
+    __slots__ = ("activated", "ends", "left", "progress", "row", "snapshot", "tasks")
+
+    def __init__(self, row: RunRow, snapshot: Snapshot) -> None:
+        self.row = row
+        self.snapshot = snapshot
+        self.progress = Progress(snapshot.plan, generation=row.generation)
+        self.ends: list[End] = []
+        """Ended and not counted yet."""
+        self.left = 0
+        """How many nodes were active and are over."""
+        self.activated = 0
+        """How many nodes became active."""
+        self.tasks: list[int] = []
+        """Of these, the ones that become a task."""
+
+    def admit(self, node_no: int) -> bool:
+        """Let a node start, or hold it back while the run is paused or full."""
+        limit = self.row.max_active
+        is_full = limit is not None and self.row.active - self.left + self.activated >= limit
+        if self.row.is_paused or is_full:
+            self.progress.mark(node_no, HELD)
+            return False
+        self.activated += 1
+        return True
+
+
+async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> list[LockedRun]:
+    """Lock open runs, in the one order."""
+    rows = [RunRow(*row) for row in await session.fetch(_LOCK_RUNS, list(run_ids))]
+    await catalog.flows.learn({row.snapshot_id for row in rows}, session)
+    return [LockedRun(row, catalog.flows.snapshot(row.snapshot_id)) for row in rows]

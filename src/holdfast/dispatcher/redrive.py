@@ -1,0 +1,125 @@
+"""Re-drive: run again what failed in a run, and everything downstream of it, as a new generation.
+
+The one reset that retry, retry of one node and dead letters share. Planned by `core.redrive` under the run's lock, on
+states read under it; what is under way is left alone. What goes, goes by the ordinary release.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.progress import BLOCKED, NodeRow
+from holdfast.core.redrive import Redrive, Reset, redrive
+from holdfast.core.release import Release
+from holdfast.core.states import TaskState
+from holdfast.dispatcher.locked import LockedRun, RunRow
+from holdfast.dispatcher.release import Released, advance
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_NODE_STATES = sql("node_states")
+_LAST_ATTEMPTS = sql("last_attempts")
+_REOPEN_RUN = sql("reopen_run")
+
+_RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What was reset, by node name, and what to announce after the commit."""
+
+    generation: int
+    roots: list[str]
+    reset: list[str]
+    released: Released
+
+
+async def redrive_run(
+    session: Session,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    actor: str,
+    reason: str,
+    only: str | None = None,
+) -> Redriven:
+    """Reset what failed (or `only` one node) with its descendants and let it go again, in the caller's transaction.
+
+    `NotFound` without such a run or node; `Conflict` if the run was canceled or has nothing to run again.
+    """
+    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    if found is None:
+        raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+    if found["is_canceled"]:
+        raise _not_retryable(run_id, "it was canceled")
+    await catalog.flows.learn([found["snapshot_id"]], session)
+    snapshot = catalog.flows.snapshot(found["snapshot_id"])
+    rows = await session.fetch(_NODE_STATES, run_id, tenant_id)
+    names = [node.name for node in snapshot.plan.nodes]
+    plan = redrive(
+        snapshot.plan.definition,
+        {names[row["node_no"]]: _state(row["state"]) for row in rows},
+        retrying={names[row["node_no"]] for row in rows if row["state"] == "retrying"},
+        only=only,
+    )
+    if not plan.roots:
+        raise _not_retryable(run_id, f"it is {_RUN_WORDS[found['state']]} and none of its nodes failed")
+    run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
+    released = await advance(session, catalog, [run])
+    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], released)
+
+
+async def _reopen(
+    session: Session, catalog: Catalog, found: Any, plan: Redrive, rows: list[Any], *, actor: str, reason: str
+) -> LockedRun:
+    snapshot = catalog.flows.snapshot(found["snapshot_id"])
+    number = snapshot.plan.number
+    numbers = [number[reset.node] for reset in plan.resets]
+    attempts = {row[0]: row[1] for row in await session.fetch(_LAST_ATTEMPTS, found["run_id"], numbers)}
+    states = {row["node_no"]: row["state"] for row in rows}
+    over = [one for one in numbers if states[one] != "blocked"]
+    failed = [one for one in numbers if states[one] == "failed"]
+    row = await session.fetchrow(
+        _REOPEN_RUN, found["run_id"], numbers, len(over), len(failed), actor, reason, found["generation"]
+    )
+    run = LockedRun(RunRow(*row), snapshot)
+    for reset in plan.resets:
+        _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
+    return run
+
+
+def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:
+    """Put one node back, and do what its counters say."""
+    counts = reset.counts
+    row = NodeRow(
+        node_no,
+        BLOCKED,
+        counts.pending,
+        counts.succeeded,
+        counts.skipped,
+        counts.failed,
+        attempt,
+        run.progress.generation,
+    )
+    run.progress.rows[node_no] = row
+    run.progress.changed.add(node_no)
+    if reset.release is not Release.WAIT:
+        run.ends += run.progress.decide(node_no)
+
+
+def _state(word: str) -> TaskState:
+    return TaskState.FAILED if word == "retrying" else TaskState(word)
+
+
+def _not_retryable(run_id: int, why: str) -> Conflict:
+    return Conflict(
+        f"Run {run_id} cannot be retried: {why}.",
+        code="DAG_STATE_TRANSITION_RUN_NOT_RETRYABLE",
+        advice=f"See `holdfast run show {run_id}`.",
+        run_id=str(run_id),
+    )

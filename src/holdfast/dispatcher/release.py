@@ -1,0 +1,135 @@
+"""Release: what follows from nodes that ended, in the transaction that ended them.
+
+Under the locks of their runs: counters of downstream nodes, the tasks that may go now, and the end of the run with its
+last node. The order of locks is task, run, node; one run's graph is changed by one transaction at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.progress import End, NodeRow
+from holdfast.core.states import TaskState
+from holdfast.dispatcher.conditions import fails_condition
+from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_READ_NODES = sql("read_nodes")
+_ADVANCE_RUNS = sql("advance_runs")
+
+
+class NodeEnd(msgspec.Struct, frozen=True, gc=False):
+    """A task of a run that is over."""
+
+    task_id: int
+    run_id: int
+    node_no: int
+    state: TaskState
+
+
+class Released(msgspec.Struct, frozen=True):
+    """What to announce after the commit: lanes with new work, runs that ended and are awaited, or answer a node."""
+
+    lanes: set[int]
+    awaited: list[int]
+    children: list[int]
+
+
+async def end_nodes(session: Session, catalog: Catalog, ends: Iterable[NodeEnd]) -> Released:
+    """Count nodes that are over, let go what waited for them, and end runs that have nothing left."""
+    by_run: dict[int, list[End]] = {}
+    for end in ends:
+        by_run.setdefault(end.run_id, []).append((end.node_no, end.state))
+    runs = await lock_runs(session, catalog, by_run)
+    for run in runs:
+        run.ends = by_run[run.row.run_id]
+        run.left = len(run.ends)
+    return await advance(session, catalog, runs)
+
+
+async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Released:
+    """Follow the ends of locked runs wave by wave, then write everything in one statement."""
+    moving = [run for run in runs if run.ends or run.progress.ready]
+    while moving:
+        await _read_rows(session, moving)
+        for run in moving:
+            ends, run.ends = run.ends, []
+            if run.row.is_canceled:
+                run.progress.close(ends)
+            else:
+                run.ends = run.progress.count(ends)
+                await _start_ready(session, run)
+        moving = [run for run in moving if run.ends]
+    return await _write(session, catalog, runs)
+
+
+async def _start_ready(session: Session, run: LockedRun) -> None:
+    """Start the nodes let go, unless a condition skips them or the run holds them back."""
+    ready, run.progress.ready = run.progress.ready, []
+    plan = run.snapshot.plan
+    for node_no in ready:
+        if plan.is_simple[node_no]:
+            if run.admit(node_no):
+                run.tasks.append(node_no)
+        elif await fails_condition(session, run, node_no):
+            run.ends.append(run.progress.skip(node_no))
+        elif run.admit(node_no):
+            run.tasks.append(node_no)
+
+
+async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
+    """Read what is remembered of the nodes that the ends concern."""
+    asked = [(run, unknown) for run in runs if (unknown := run.progress.unknown(run.ends))]
+    if not asked:
+        return
+    pairs = [(run.row.run_id, node_no) for run, unknown in asked for node_no in unknown]
+    found: dict[int, dict[int, NodeRow]] = {}
+    for row in await session.fetch(_READ_NODES, [run_id for run_id, _ in pairs], [node_no for _, node_no in pairs]):
+        run_id, *columns = row
+        found.setdefault(run_id, {})[columns[0]] = NodeRow(*columns)
+    for run, unknown in asked:
+        run.progress.know(unknown, found.get(run.row.run_id, {}))
+
+
+async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Released:
+    nodes = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
+    tasks = [(run, node_no) for run in runs for node_no in run.tasks]
+    await catalog.learn((), {run.snapshot.policy_ids[node_no] for run, node_no in tasks}, session=session)
+    row = await session.fetchrow(
+        _ADVANCE_RUNS,
+        *_columns(10, (_node_columns(run, row) for run, row in nodes)),
+        *_columns(10, (_task_columns(catalog, run, node_no) for run, node_no in tasks)),
+        *_columns(5, (_run_columns(run) for run in runs)),
+    )
+    lanes = {run.snapshot.lane_ids[node_no] for run, node_no in tasks}
+    return Released(lanes, row["awaited"] or [], row["children"] or [])
+
+
+def _columns(width: int, rows: Iterable[tuple[Any, ...]]) -> Sequence[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def _node_columns(run: LockedRun, row: NodeRow) -> tuple[Any, ...]:
+    counts = (row.pending, row.succeeded, row.skipped, row.failed)
+    return (run.row.run_id, row.node_no, run.row.tenant_id, row.state, *counts, row.attempt, row.generation)
+
+
+def _task_columns(catalog: Catalog, run: LockedRun, node_no: int) -> tuple[Any, ...]:
+    snapshot, row = run.snapshot, run.row
+    policy_id = snapshot.policy_ids[node_no]
+    policy = catalog.policy(policy_id)
+    priority = snapshot.priorities[node_no] if row.priority is None else row.priority
+    remembered = run.progress.rows.get(node_no)
+    attempt, generation = (0, 1) if remembered is None else (remembered.attempt, remembered.generation)
+    where = (row.run_id, node_no, row.tenant_id, snapshot.lane_ids[node_no], policy_id)
+    return (*where, priority, policy.max_retries, policy.max_losses, attempt, generation)
+
+
+def _run_columns(run: LockedRun) -> tuple[int, int, int, int, int]:
+    progress = run.progress
+    return (run.row.run_id, progress.ended, run.left, run.activated, progress.failed)

@@ -1,0 +1,119 @@
+"""Pause, resume and cancel runs.
+
+All three take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
+of its own, and a pass finds what a crash left unasked.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.progress import NodeRow
+from holdfast.dispatcher.cancel import cancel_in
+from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.release import Released, advance
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_PAUSE_RUN = sql("pause_run")
+_RESUME_RUN = sql("resume_run")
+_HELD_NODES = sql("held_nodes")
+_CANCEL_RUN = sql("cancel_run")
+_CANCELING_RUNS = sql("canceling_runs")
+_TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
+
+CANCEL_BATCH = 1_000
+RUNS_BATCH = 100
+EVERY = 2**31 - 1
+
+
+async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
+    """Release nothing more of a run until it is resumed; what is queued or runs goes on."""
+    if await database.fetchrow(_PAUSE_RUN, run_id, tenant_id, actor, reason) is None:
+        raise await _refused(database, tenant_id, run_id, "paused")
+
+
+async def resume_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> Released:
+    """Let a paused run go on."""
+    async with database.transaction() as session:
+        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+        if found is not None and await session.fetchrow(_RESUME_RUN, run_id) is not None:
+            [run] = await lock_runs(session, catalog, [run_id])
+            for row in await session.fetch(_HELD_NODES, run_id, EVERY):
+                _take_up(run, NodeRow(*row))
+            return await advance(session, catalog, [run])
+    raise await _refused(database, tenant_id, run_id, "resumed")
+
+
+def _take_up(run: LockedRun, row: NodeRow) -> None:
+    run.progress.rows[row.node_no] = row
+    run.progress.ready.append(row.node_no)
+
+
+async def cancel_run(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    actor: str,
+    reason: str,
+    grace_seconds: float,
+) -> Released:
+    """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
+    async with database.transaction() as session:
+        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+        done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+        if done is not None and found["active"] == 0:
+            # Nothing is active (it was paused, or waits for room): the one unit left in the counters ends here.
+            [run] = await lock_runs(session, catalog, [run_id])
+            run.progress.ended, run.left = 1, 1
+            return await advance(session, catalog, [run])
+    if done is None:
+        raise await _refused(database, tenant_id, run_id, "canceled")
+    return await cancel_tasks(database, catalog, tenant_id, run_id, found["nodes"], actor, reason, grace_seconds)
+
+
+async def cancel_tasks(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    nodes: int,
+    actor: str,
+    reason: str,
+    grace_seconds: float,
+) -> Released:
+    """Cancel the tasks of a canceled run, batch by batch."""
+    everything = Released(set(), [], [])
+    while task_ids := [row[0] for row in await database.fetch(_TASKS_TO_CANCEL, run_id, nodes, CANCEL_BATCH)]:
+        async with database.transaction() as session:
+            done = await cancel_in(
+                session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
+            )
+        everything.awaited.extend(done.awaited)
+        everything.children.extend(done.children)
+        if not done.states:
+            break
+    return everything
+
+
+async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Released:
+    """Ask what a crash left unasked: tasks of canceled runs that are still queued or run undisturbed."""
+    everything = Released(set(), [], [])
+    for row in await database.fetch(_CANCELING_RUNS, RUNS_BATCH):
+        who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
+        done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
+        everything.awaited.extend(done.awaited)
+        everything.children.extend(done.children)
+    return everything
+
+
+async def _refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
+    row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    if row is None:
+        return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+    state = {"c": "completed", "f": "failed", "x": "canceled"}.get(row["state"], "")
+    now = state or ("being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused")
+    return Conflict(f"Run {run_id} cannot be {word}: it is {now}.", code="run_not_open", run_id=str(run_id))

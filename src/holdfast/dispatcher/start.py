@@ -1,0 +1,111 @@
+"""Start: make runs of a flow, one or thousands, each from its own input.
+
+A run takes its ids, its row and its first tasks in one transaction: there is no run without a way to go on. A flow
+whose first nodes are all plain tasks starts any number of runs in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
+from holdfast.core.plan import Plan
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.locked import lock_runs
+from holdfast.dispatcher.release import Released, advance
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.flows import Snapshot
+from holdfast.store.statements import sql
+
+_START_RUNS = sql("start_runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRules:
+    """How the nodes of an action run unless the flow says otherwise."""
+
+    queue: str
+    priority: int
+    policy: RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What one start may say differently from its flow."""
+
+    max_active: int | None = None
+    priority: int | None = None
+    tags: tuple[str, ...] = ()
+    key: str | None = None
+    parent_run_id: int | None = None
+    parent_node: int | None = None
+    original_run_id: int | None = None
+
+
+async def snapshot_of(
+    catalog: Catalog, tenant_id: int, definition: FlowDefinition, actions: Mapping[str, ActionRules]
+) -> Snapshot:
+    """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction."""
+    flow_id = await catalog.flows.keep(tenant_id, definition)
+    lane_ids: list[int] = []
+    policy_ids: list[int] = []
+    priorities: list[int] = []
+    for node in definition.nodes:
+        if node.kind not in (NodeKind.TASK, NodeKind.MAP):
+            lane_ids.append(0)
+            policy_ids.append(0)
+            priorities.append(0)
+            continue
+        rules = actions[node.action]
+        overrides: dict[str, Any] = {
+            name: value
+            for name, value in (("timeout_seconds", node.timeout_seconds), ("max_retries", node.max_retries))
+            if value is not None
+        }
+        policy = replace(rules.policy, **overrides).validated()
+        lane_ids.append(await catalog.lane_id(tenant_id, node.queue or rules.queue, node.action))
+        policy_ids.append(await catalog.policy_id(tenant_id, policy))
+        priorities.append(rules.priority if node.priority is None else node.priority)
+    plan = Plan.of(definition)
+    return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities)
+
+
+async def start_runs(
+    session: Session, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], Released]:
+    """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it."""
+    plan = snapshot.plan
+    is_plain = options.max_active is None and all(plan.is_simple[node_no] for node_no in plan.roots)
+    roots = plan.roots if is_plain else ()
+    await catalog.learn((), {snapshot.policy_ids[node_no] for node_no in roots}, session=session)
+    policies = [catalog.policy(snapshot.policy_ids[node_no]) for node_no in roots]
+    run_ids: list[int] = await session.fetchval(
+        _START_RUNS,
+        snapshot.tenant_id,
+        snapshot.snapshot_id,
+        len(plan.nodes),
+        list(inputs),
+        options.max_active,
+        options.priority,
+        list(options.tags) or None,
+        options.key,
+        options.parent_run_id,
+        options.parent_node,
+        list(roots),
+        [snapshot.lane_ids[node_no] for node_no in roots],
+        [snapshot.policy_ids[node_no] for node_no in roots],
+        [snapshot.priorities[node_no] if options.priority is None else options.priority for node_no in roots],
+        [policy.max_retries for policy in policies],
+        [policy.max_losses for policy in policies],
+        options.original_run_id,
+    )
+    if is_plain:
+        return run_ids, Released({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
+    runs = await lock_runs(session, catalog, run_ids)
+    for run in runs:
+        run.progress.ready = list(plan.roots)
+    return run_ids, await advance(session, catalog, runs)

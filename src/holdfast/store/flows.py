@@ -1,0 +1,136 @@
+"""Definitions and snapshots of flows: kept once, read once, cached for the life of a process.
+
+Both are immutable, so what is cached is never wrong. A version of a flow that was kept with another content is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.plan import Plan
+from holdfast.core.refusal import refusal
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_ENSURE_FLOW = sql("ensure_flow")
+_FIND_FLOW = sql("find_flow")
+_READ_FLOW = sql("read_flow")
+_ENSURE_SNAPSHOT = sql("ensure_snapshot")
+_FIND_SNAPSHOT = sql("find_snapshot")
+_READ_SNAPSHOTS = sql("read_snapshots")
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """What a run runs: the plan, and the lane, policy and priority of each node by number."""
+
+    snapshot_id: int
+    flow_id: int
+    tenant_id: int
+    plan: Plan
+    lane_ids: list[int]
+    policy_ids: list[int]
+    priorities: list[int]
+
+
+class Flows:
+    """The flows of one database. Shared by everything in a process that talks to it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._flow_ids: dict[tuple[int, str], int] = {}
+        self._snapshots: dict[int, Snapshot] = {}
+
+    async def keep(self, tenant_id: int, definition: FlowDefinition) -> int:
+        """Keep a validated definition and give its id; `Conflict` if this version was kept with another content."""
+        digest = definition.digest()
+        if (known := self._flow_ids.get((tenant_id, digest))) is not None:
+            return known
+        name, version = definition.name, definition.version
+        row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
+        if row is None:
+            plan = Plan.of(definition)
+            edges = [(up, down) for down, ups in enumerate(plan.upstream) for up in ups]
+            await self._database.fetch(
+                _ENSURE_FLOW,
+                tenant_id,
+                name,
+                version,
+                digest,
+                json.dumps(definition.to_json(), separators=(",", ":")),
+                len(definition.nodes),
+                [up for up, _ in edges],
+                [down for _, down in edges],
+            )
+            row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
+        if row["digest"] != digest:
+            raise Conflict(
+                f"Flow {name} version {version} was registered with another content.",
+                code="flow_version_changed",
+                advice=f"Give the changed flow a new version: version={version + 1}.",
+                flow=name,
+                version=version,
+            )
+        self._flow_ids[tenant_id, digest] = row["flow_id"]
+        return int(row["flow_id"])
+
+    async def read(self, tenant_id: int, name: str, version: int | None = None) -> FlowDefinition:
+        """One version of a flow, or its newest; `NotFound` if there is none."""
+        row = await self._database.fetchrow(_READ_FLOW, tenant_id, name, version)
+        if row is None:
+            shown = name if version is None else f"{name} version {version}"
+            raise NotFound(f"There is no flow {shown}.", code="flow_not_found", advice="See `holdfast flow list`.")
+        return definition_of(row["definition"])
+
+    async def intern(
+        self,
+        tenant_id: int,
+        flow_id: int,
+        plan: Plan,
+        lane_ids: list[int],
+        policy_ids: list[int],
+        priorities: list[int],
+    ) -> Snapshot:
+        """Give a definition with what its nodes run under its id."""
+        digest = hashlib.sha256(json.dumps([lane_ids, policy_ids, priorities]).encode()).digest()
+        found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
+        if found is None:
+            columns = (lane_ids, policy_ids, priorities)
+            await self._database.fetch(_ENSURE_SNAPSHOT, tenant_id, flow_id, digest, *columns)
+            found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
+        snapshot = Snapshot(int(found), flow_id, tenant_id, plan, lane_ids, policy_ids, priorities)
+        self._snapshots[snapshot.snapshot_id] = snapshot
+        return snapshot
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """A snapshot met before; call `learn` first."""
+        return self._snapshots[snapshot_id]
+
+    async def learn(self, snapshot_ids: Iterable[int], session: Session) -> None:
+        """Read what is not cached yet of these snapshots."""
+        fresh = [one for one in set(snapshot_ids) if one not in self._snapshots]
+        if not fresh:
+            return
+        for row in await session.fetch(_READ_SNAPSHOTS, fresh):
+            columns: Sequence[list[int]] = (row["lane_ids"], row["policy_ids"], row["priorities"])
+            plan = Plan.of(definition_of(row["definition"]))
+            self._snapshots[row["snapshot_id"]] = Snapshot(
+                row["snapshot_id"], row["flow_id"], row["tenant_id"], plan, *columns
+            )
+
+
+def definition_of(stored: str) -> FlowDefinition:
+    """Read a stored definition."""
+    try:
+        return FlowDefinition.from_json(json.loads(stored))
+    except ValueError as error:
+        raise refusal(
+            "DAG_VALIDATION_DEFINITION_SNAPSHOT_PARSE_FAILED",
+            f"A stored definition cannot be read: {error}.",
+            "Restore it from a backup.",
+        ) from error
