@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
 
 from holdfast import wire
 from holdfast.core.condition import Condition, Operator
@@ -12,7 +13,6 @@ from holdfast.core.outcome import Completed, Failed
 from holdfast.core.ports import Port
 from holdfast.errors import Conflict, NotFound
 from holdfast.testing.factories import a_failure
-from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
 
 
 async def step(dispatcher, *, fail=(), outputs=None) -> list[str]:
@@ -412,7 +412,9 @@ async def test_an_event_for_another_run_or_of_before_answers_nothing(dispatcher,
 
 @pytest.mark.parametrize(("on_timeout", "paid"), [(None, "failed"), ("skip", "skipped")])
 async def test_a_wait_ends_at_its_deadline(dispatcher, clock, on_timeout, paid):
-    run = await dispatcher.runs.start(a_wait(timeout_seconds=60, config={"on_timeout": on_timeout} if on_timeout else {}))
+    run = await dispatcher.runs.start(
+        a_wait(timeout_seconds=60, config={"on_timeout": on_timeout} if on_timeout else {})
+    )
     await clock.advance(59)
     await dispatcher.runs.repair_once()
     assert (await dispatcher.runs.nodes(run))["paid"] == "running"

@@ -77,15 +77,19 @@ join holdfast.attempt a on a.task_id = f.task_id and a.attempt = f.attempt;
 -- name: attempts_are_numbered_without_gaps
 -- The attempts of a task are 1, 2, 3 …: each grant is newer than the last, none is missing and none is extra (S2, S3).
 with expected as (
-  select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
-  from holdfast.live t
-  union all
-  select e.task_id, e.attempt
-  from holdfast.ended e
-  union all
-  select a.task_id, a.attempt
-  from holdfast.attempt a
-  where a.state = 'c'
+  select task_id, max(attempts) as attempts
+  from (
+    select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
+    from holdfast.live t
+    union all
+    select e.task_id, e.attempt
+    from holdfast.ended e
+    union all
+    select a.task_id, a.attempt
+    from holdfast.attempt a
+    where a.state = 'c'
+  ) as told
+  group by task_id
 ),
 recorded as (
   select h.task_id, count(*) as attempts, max(h.attempt) as last

@@ -314,6 +314,12 @@ node as (
   on conflict (run_id, node_no) do update
   set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
     items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select $3, 'task.revived', array_agg(task_id), array_agg(attempt)
+  from again
+  having count(*) > 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
