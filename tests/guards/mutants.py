@@ -215,6 +215,7 @@ RUNNING: Sequence[Mutant] = [
         "lock_runs",
         ("and r.state = 'o'", "", "a_run_that_is_over_is_not_opened_by_a_late_end"),
         ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
+        ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
     ),
     *_of(
         "advance_runs",
