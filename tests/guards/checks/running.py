@@ -49,7 +49,7 @@ async def nodes_that_end_together_are_both_counted(stage: Stage) -> None:
 
 @check
 async def runs_are_locked_in_the_order_of_their_ids(stage: Stage) -> None:
-    """The order of locks is task, run, node, and runs by their ids: who waits for the first holds none of the others."""
+    """Task, run, node, and runs by their ids: who waits for the first one holds none of the others."""
     runs = [int(one) for one in await stage.dispatcher.runs.start_many(a_flow("a>b"), [{}, {}])]
     leases = await stage.dispatcher.claim(2)
     async with stage.engine.database.transaction() as first, stage.impatient() as other:
