@@ -17,11 +17,19 @@ PORTS_MAX = 256
 SECONDS_MIN = 0.001
 
 
+_IDLE_OPTIONS = {
+    NodeKind.FLOW: frozenset({"queue", "timeout_seconds", "max_retries"}),
+    NodeKind.WAIT: frozenset({"queue", "priority", "max_retries"}),
+}
+"""What would change nothing: a node that starts a run, or only waits, has no task of its own."""
+
+
 def check_node(node: Node) -> None:
     """Raise `Invalid` for the first fault of a node."""
     check_name("node", node.name)
     check_name(f"action of node {node.name}", node.action)
     is_map = node.kind is NodeKind.MAP
+    idle = _IDLE_OPTIONS.get(node.kind, frozenset())
     faults = {
         "kind": not isinstance(node.kind, NodeKind),
         "trigger_rule": not isinstance(node.trigger_rule, TriggerRule),
@@ -33,7 +41,7 @@ def check_node(node: Node) -> None:
         "max_retries": node.max_retries is not None and not is_whole(node.max_retries, 0, BUDGET_MAX),
     }
     for option, is_wrong in faults.items():
-        if is_wrong:
+        if is_wrong or (option in idle and getattr(node, option) is not None):
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
                 f"Node {node.name} ({node.kind}) cannot have {option} = {shown(getattr(node, option))}.",

@@ -18,11 +18,13 @@ from typing import Any
 
 from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Report
 from holdfast.errors import HoldfastError
+from holdfast.flow.flow import Flow
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
@@ -54,6 +56,7 @@ class Worker:
         engine: Engine,
         actions: Mapping[str, Action[..., Any]],
         *,
+        flows: Mapping[str, Flow[...]] | None = None,
         queues: Sequence[str] | None = None,
         slots: int | None = None,
         name: str = "",
@@ -65,6 +68,7 @@ class Worker:
         settings = engine.settings.worker
         self.engine = engine
         self.actions = dict(actions)
+        self.flows = dict(flows or {})
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots
@@ -135,10 +139,13 @@ class Worker:
 
     async def _register(self) -> None:
         defaults = self.engine.default_policy
+        flows = [flow.definition for flow in self.flows.values()]
         for action in self.actions.values():
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        rules = {name: action.rules(defaults) for name, action in self.actions.items()}
+        await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
