@@ -295,7 +295,19 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *KEEPING]
+AUTHORING: Sequence[Mutant] = [
+    *_of(
+        "ensure_flow",
+        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_kept_once_by_whoever_comes_second"),
+    ),
+    *_of(
+        "ensure_snapshot",
+        ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
+    ),
+    *_of("claim_run_key", ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_run")),
+]
+
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *AUTHORING, *KEEPING]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",
