@@ -24,7 +24,10 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
-from holdfast.dispatcher.start import RunOptions, rules_for, snapshot_of, start_keyed, start_runs
+from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.signals import send_signal
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
@@ -201,34 +204,57 @@ class Client:
         engine = self.engine
         snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
         if options.key is not None:
-            run_id, released = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
+            run_id, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
             run_ids = [run_id]
         else:
             async with engine.database.transaction() as session:
-                run_ids, released = await start_runs(session, engine.catalog, snapshot, encoded, options)
-        engine.bell.ring(lanes=released.lanes, done=released.awaited)
+                run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
+        await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
 
     async def _found_flow(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> FlowDefinition | Snapshot:
         """The definition that the code has; for a name the code does not know, what the database has."""
         if isinstance(flow, str):
-            known = self._flows.get(flow)
-            return known.definition if known else await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, flow)
+            own = self._own_definition(flow)
+            return own if own is not None else await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, flow)
         if isinstance(flow, BoundFlow):
             flow = flow.flow
         return flow.definition if isinstance(flow, Flow) else flow
 
+    def _own_definition(self, name: str) -> FlowDefinition | None:
+        known = self._flows.get(name)
+        return None if known is None else known.definition
+
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
         if (known := self._snapshots.get(id(flow))) is None:
-            catalog = self.engine.catalog
             defaults = self.engine.default_policy
-            own = {name: action.rules(defaults) for name, action in self._actions.items()}
-            rules = await rules_for(catalog, DEFAULT_TENANT_ID, flow.validated(), own)
-            snapshot = await snapshot_of(catalog, DEFAULT_TENANT_ID, flow, rules)
+            rules = {name: action.rules(defaults) for name, action in self._actions.items()}
+            snapshot = await snapshot_tree(
+                self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, self._own_definition
+            )
             # The flow is kept with it: an id belongs to its object only while the object lives.
             known = self._snapshots[id(flow)] = (flow, snapshot)
         return known[1]
+
+    async def signal(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        actor: str = "client",
+    ) -> None:
+        """Tell runs that an event happened: every run that is there and waits, or will wait, for it; or only one."""
+        engine = self.engine
+        wait_key = limits.valid_key(name if key is None else f"{name}:{key}")
+        encoded = wire.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        run_number = None if run_id is None else task_number(run_id)
+        done = await send_signal(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, wait_key, encoded, run_id=run_number, actor=actor
+        )
+        await follow_up(engine, done)
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""
@@ -280,7 +306,7 @@ class Client:
             reason=reason,
             actor=actor,
         )
-        self.engine.bell.ring(lanes=done.lanes, done=done.awaited)
+        await follow_up(self.engine, done.news)
         if number not in done.states:
             raise await self._over(number)
         return done.states[number]

@@ -55,7 +55,24 @@ def check_node(node: Node) -> None:
             "Use texts, finite numbers, true, false, null, lists and objects.",
             node=node.name,
         )
+    if node.kind is NodeKind.WAIT:
+        _check_wait(node)
     _check_ports(node)
+
+
+def _check_wait(node: Node) -> None:
+    """What a wait is told must mean something: nobody would notice a misspelt choice before the wait is over."""
+    choices = {"approval": (True, False), "on_timeout": ("fail", "skip")}
+    for option, allowed in choices.items():
+        given = node.config.get(option, allowed[0])
+        if not any(type(given) is type(one) and given == one for one in allowed):
+            raise refusal(
+                "DAG_VALIDATION_NODE_INVALID",
+                f"Node {node.name} (wait) cannot have {option} = {shown(given)}.",
+                f"Choose one of {', '.join(map(str, allowed))}.",
+                node=node.name,
+                field=option,
+            )
 
 
 def _check_ports(node: Node) -> None:

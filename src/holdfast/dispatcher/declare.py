@@ -7,11 +7,11 @@ without a new version is refused, and so is the worker: to run on with two meani
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.graph import FlowDefinition
-from holdfast.dispatcher.start import rules_for, snapshot_of
+from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.errors import NotFound
 from holdfast.store.catalog import Catalog
 
@@ -19,15 +19,14 @@ log = logging.getLogger("holdfast.flows")
 
 
 async def declare_flows(
-    catalog: Catalog, tenant_id: int, flows: Iterable[FlowDefinition], known: Mapping[str, ActionRules]
+    catalog: Catalog, tenant_id: int, flows: Mapping[str, FlowDefinition], actions: Mapping[str, ActionRules]
 ) -> None:
-    """Keep validated flows; `known` are the actions of this process, others are as some worker declared them."""
-    for definition in flows:
+    """Keep the validated flows of a process; `actions` are its own, others are as some worker declared them."""
+    for definition in flows.values():
         await catalog.flows.keep(tenant_id, definition)
+    for definition in flows.values():
         try:
-            rules = await rules_for(catalog, tenant_id, definition, known)
+            await snapshot_tree(catalog, tenant_id, definition, actions, flows.get)
         except NotFound as missing:
-            # The worker with that action may come later; until then the flow is known and cannot be started.
+            # Who has that action or flow may come later; until then this one is known and cannot be started.
             log.warning("%s", missing)
-            continue
-        await snapshot_of(catalog, tenant_id, definition, rules)

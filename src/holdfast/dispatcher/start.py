@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.limits import PRIORITY_DEFAULT
 from holdfast.core.nodes import NodeKind
 from holdfast.core.plan import Plan
 from holdfast.dispatcher.locked import lock_runs
-from holdfast.dispatcher.release import Released, advance
-from holdfast.errors import Conflict, NotFound, Unavailable
+from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.flows import Snapshot
@@ -43,39 +43,24 @@ class RunOptions:
     original_run_id: int | None = None
 
 
-async def rules_for(
-    catalog: Catalog, tenant_id: int, definition: FlowDefinition, known: Mapping[str, ActionRules]
-) -> dict[str, ActionRules]:
-    """How the actions of a flow run: as this process knows them, else as some worker declared them."""
-    rules: dict[str, ActionRules] = {}
-    for node in definition.nodes:
-        if node.kind not in (NodeKind.TASK, NodeKind.MAP) or node.action in rules:
-            continue
-        if (found := known.get(node.action)) is None:
-            declared = await catalog.declared(tenant_id, node.action)
-            if declared is None:
-                raise NotFound(
-                    f"Flow {definition.name} needs the action {node.action} for node {node.name}, "
-                    "which neither this app has nor any worker declared.",
-                    code="action_not_found",
-                    advice="Check its name, or start a worker that has it first.",
-                    node=node.name,
-                    action=node.action,
-                )
-            found = ActionRules(queue=declared[0], priority=PRIORITY_DEFAULT, policy=declared[1])
-        rules[node.action] = found
-    return rules
-
-
 async def snapshot_of(
-    catalog: Catalog, tenant_id: int, definition: FlowDefinition, actions: Mapping[str, ActionRules]
+    catalog: Catalog,
+    tenant_id: int,
+    definition: FlowDefinition,
+    actions: Mapping[str, ActionRules],
+    children: Mapping[str, Snapshot] = MappingProxyType({}),
 ) -> Snapshot:
-    """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction."""
+    """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction.
+
+    `actions` has the rules of every action, `children` a snapshot of every flow that its nodes name.
+    """
     flow_id = await catalog.flows.keep(tenant_id, definition)
     lane_ids: list[int] = []
     policy_ids: list[int] = []
     priorities: list[int] = []
+    child_ids: list[int] = []
     for node in definition.nodes:
+        child_ids.append(children[node.action].snapshot_id if node.kind is NodeKind.FLOW else 0)
         if node.kind not in (NodeKind.TASK, NodeKind.MAP):
             lane_ids.append(0)
             policy_ids.append(0)
@@ -92,12 +77,12 @@ async def snapshot_of(
         policy_ids.append(await catalog.policy_id(tenant_id, policy))
         priorities.append(rules.priority if node.priority is None else node.priority)
     plan = Plan.of(definition)
-    return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities)
+    return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities, child_ids)
 
 
 async def start_keyed(
     database: Database, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
-) -> tuple[int, Released]:
+) -> tuple[int, News]:
     """Start one run under its key, or find the run that the key stands for.
 
     May be repeated after a broken connection: a key that was accepted is found, and nothing starts again.
@@ -114,15 +99,15 @@ async def start_keyed(
 
 async def _start_keyed(
     session: Session, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
-) -> tuple[int, Released]:
+) -> tuple[int, News]:
     # No action can have this name, so a key of a task never passes for one of a run. The version is left out: what was
     # asked for under a key is asked for again, whatever became of the flow meanwhile.
     asked = f"flow {snapshot.plan.definition.name}"
     tenant_id, key = snapshot.tenant_id, options.key
     run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
     if run_id is not None:
-        [run_id], released = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
-        return run_id, released
+        [run_id], news = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
+        return run_id, news
     [row] = await session.fetch(_FIND_KEYS, tenant_id, [key], [encoded], asked)
     if not row["is_same"]:
         raise Conflict(
@@ -131,7 +116,7 @@ async def _start_keyed(
             advice="Use a new key for a new run.",
             run_id=str(row["task_id"]),
         )
-    return row["task_id"], Released(set(), [], [])
+    return row["task_id"], NO_NEWS
 
 
 async def start_runs(
@@ -142,7 +127,7 @@ async def start_runs(
     options: RunOptions,
     *,
     first_id: int | None = None,
-) -> tuple[list[int], Released]:
+) -> tuple[list[int], News]:
     """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it.
 
     `first_id` begins a span of ids that the caller took for them.
@@ -174,7 +159,7 @@ async def start_runs(
         first_id,
     )
     if is_plain:
-        return run_ids, Released({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
+        return run_ids, News({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
     runs = await lock_runs(session, catalog, run_ids)
     for run in runs:
         run.progress.ready = list(plan.roots)

@@ -7,46 +7,43 @@ from typing import Any
 from holdfast.core.nodes import NodeKind
 from holdfast.flow.call import Callee, NodeCall
 
-APPROVAL_PREFIX = "approval:"
-"""The event that an approval waits for is its subject behind this."""
+APPROVAL = "approval"
 
 
 def wait_for(
     event: str,
     *,
     key: Any = None,
-    name: str | None = None,
     timeout: str | float | None = None,
-    after: Any = (),
-    when: Any = None,
-    trigger_rule: str | None = None,
+    on_timeout: str | None = None,
+    **settings: Any,
 ) -> Any:
     """Inside a flow: wait until somebody sends this event; the node's output is what they sent.
 
-    `key` tells events of one name apart, such as an order's number. Without `timeout` it waits as long as its run.
+    `key` tells events of one name apart, such as an order's number. Without `timeout` it waits as long as its run;
+    after it the node fails, or with `on_timeout="skip"` is skipped. `name`, `after`, `when` and `trigger_rule` are as
+    for any node.
     """
-    call = NodeCall(Callee(NodeKind.WAIT, event, event)).node(
-        name, timeout=timeout, after=after, when=when, trigger_rule=trigger_rule
-    )
-    return call() if key is None else call(key=key)
+    call = NodeCall(Callee(NodeKind.WAIT, event, event)).node(timeout=timeout, **settings)
+    return call(**_given(key=key, on_timeout=on_timeout))
 
 
 def approval(
     subject: str,
     *,
-    prompt: str = "",
-    name: str | None = None,
+    prompt: str | None = None,
     timeout: str | float | None = None,
-    after: Any = (),
-    when: Any = None,
-    trigger_rule: str | None = None,
-    **shown: Any,
+    on_timeout: str | None = None,
+    **settings: Any,
 ) -> Any:
-    """Inside a flow: wait until a person approves; the node's output is what they answered.
+    """Inside a flow: wait until a person approves this node of this run; a rejection fails the node.
 
-    `prompt` is what they are asked, and every other value, such as `report=build["summary"]`, is shown to them.
+    The node is called after the subject; its output says who approved. `prompt` is what they are asked; the rest is as
+    for `wait_for`.
     """
-    call = NodeCall(Callee(NodeKind.WAIT, f"{APPROVAL_PREFIX}{subject}", subject)).node(
-        name, timeout=timeout, after=after, when=when, trigger_rule=trigger_rule
-    )
-    return call(prompt=prompt, **shown) if prompt else call(**shown)
+    call = NodeCall(Callee(NodeKind.WAIT, APPROVAL, subject)).node(timeout=timeout, **settings)
+    return call(approval=True, **_given(prompt=prompt, on_timeout=on_timeout))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -43,7 +43,7 @@ async def a_flow_is_kept_once_by_whoever_comes_second(stage: Stage) -> None:
 async def a_snapshot_is_interned_once_by_whoever_comes_second(stage: Stage) -> None:
     first = await _snapshot(stage)
     digest = await stage.value("delete from holdfast.snapshot returning digest")
-    columns = (first.lane_ids, first.policy_ids, first.priorities)
+    columns = (first.lane_ids, first.policy_ids, first.priorities, first.child_ids)
     await _second_comer(stage, "ensure_snapshot", 1, first.flow_id, digest, *columns)
     assert await stage.value("select count(*) from holdfast.snapshot") == 1
 
