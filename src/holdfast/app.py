@@ -122,7 +122,7 @@ class App:
         return [self._keep_flow(Flow.of_definition(definition)) for definition in found]
 
     def _flow_name(self, function: Callable[..., object], name: str | None) -> str:
-        return limits.valid_action(f"{self.name}.{name or function.__name__}")
+        return limits.valid_flow(f"{self.name}.{name or function.__name__}")
 
     def _keep_flow(self, flow: Flow[Any]) -> Flow[Any]:
         if flow.name in self.flows:

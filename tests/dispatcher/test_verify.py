@@ -58,8 +58,8 @@ DAMAGE = {
     "a_keyed_run_keeps_its_key": """
         insert into holdfast.flow (tenant_id, name, version, digest, definition, nodes, upstreams, downstreams)
         values (1, 'f', 1, '', '{}', 1, '{}', '{}');
-        insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities)
-        select 1, flow_id, '', '{}', '{}', '{}' from holdfast.flow;
+        insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities, child_ids)
+        select 1, flow_id, '', '{}', '{}', '{}', '{}' from holdfast.flow;
         insert into holdfast.run (run_id, tenant_id, snapshot_id, nodes, pending, active, input, key)
         select 90000000000, 1, snapshot_id, 1, 1, 0, '{}', 'order-9' from holdfast.snapshot""",
     "a_body_stays_with_its_tenant": """

@@ -15,6 +15,8 @@ from typing import Any, Generic, ParamSpec
 
 from holdfast.core import limits
 from holdfast.core.graph import FlowDefinition
+from holdfast.core.graph_check import NODES_MAX
+from holdfast.core.node_check import is_whole
 from holdfast.core.nodes import FlowInput, NodeKind
 from holdfast.core.ports import Port
 from holdfast.errors import Invalid
@@ -88,9 +90,9 @@ class Flow(Placing, Generic[P]):
         concurrency: int | None = None,
     ) -> BoundFlow[P]:
         """This flow with options for the next start. `concurrency` is how many nodes of the run are active at once."""
-        if concurrency is not None and (isinstance(concurrency, bool) or not 0 < concurrency < 2**31):
+        if concurrency is not None and not is_whole(concurrency, 1, NODES_MAX):
             raise Invalid(
-                f"concurrency={concurrency!r} is no positive whole number.",
+                f"concurrency={concurrency!r} is no whole number from 1 to {NODES_MAX}.",
                 code="invalid_concurrency",
                 field="concurrency",
             )

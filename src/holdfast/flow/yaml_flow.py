@@ -231,7 +231,9 @@ class _Document:
         return edge
 
     def _inputs(self) -> Iterator[FlowInput]:
-        given = self._document.get("inputs", [])
+        given = self._document.get("inputs")
+        if given is None:
+            return
         if not isinstance(given, Items):
             raise self._invalid(self._document.lines["inputs"], "inputs is no list.", "Write `- day` for each.")
         for one, line in zip(given, given.lines, strict=True):
