@@ -88,7 +88,7 @@ def test_a_flow_without_end_ends_with_an_error(monkeypatch):
     assert (caught.value.code, caught.value.fields["limit"]) == ("DAG_VALIDATION_NODES_TOO_MANY", 500)
 
 
-def test_a_function_that_calls_itself_is_told_by_python_and_leaves_no_trace_behind():
+def test_a_function_that_calls_itself_without_end_is_a_broken_flow():
     app = a_shop()
 
     @app.flow
@@ -98,8 +98,9 @@ def test_a_function_that_calls_itself_is_told_by_python_and_leaves_no_trace_behi
 
         again()
 
-    with pytest.raises(RecursionError):
+    with pytest.raises(hf.Invalid, match="RecursionError") as caught:
         assert deep.definition
+    assert caught.value.code == "flow_broken"
     assert app.actions["shop.extract"]("monday")["day"] == "monday"
 
 

@@ -90,8 +90,8 @@ YAML = {
     "a wait told something else": (f"{A}- {{name: b, action: x, kind: wait, config: {{on_timeout: wait}}}}\n",
         "NODE_INVALID", "b", 4),
     "a priority out of bounds": (f"{A}- {{name: b, action: x, priority: 12}}\n", "NODE_INVALID", "b", 4),
-    "a name that is none": (f"{A}- {{name: b c, action: x}}\n", "NAME_INVALID", "b c", None),
-    "an action that is none": (f"{A}- {{name: b}}\n", "NAME_INVALID", "b", None),
+    "a name that is none": (f"{A}- {{name: b c, action: x}}\n", "NAME_INVALID", "b c", 4),
+    "an action that is none": (f"{A}- {{name: b}}\n", "NAME_INVALID", "b", 4),
     "a port that is no key": (f"{A}- {{name: b, action: x, inputs: ['x[0]']}}\n", "PORT_INVALID", "b", 4),
     "an output there twice": (f"{A}{B}output: {{x: a, 'x[0]': b}}\nedges:\n"
         "- {upstream: a, downstream: $output, bindings: [['', y]]}\n", "EDGE_DUPLICATE", "a → $output", 7),
@@ -191,6 +191,31 @@ def test_a_function_is_refused_with_code_and_place(body, code, named):
         assert tried.definition
     assert caught.value.code == f"DAG_VALIDATION_{code}"
     assert named in caught.value.detail
+    assert caught.value.detail.startswith(f"test_refusals.py:{caught.value.fields['line']}: ")
+
+
+def test_an_error_names_the_line_of_the_call_that_made_the_node():
+    app = a_shop()
+
+    def tried():
+        found = app.actions["shop.extract"](day="monday")
+        app.actions["shop.double"](x=1)
+        app.actions["shop.publish"](reprot=found)
+
+    with pytest.raises(hf.Invalid) as caught:
+        assert app.flow(tried).definition
+    assert caught.value.fields["edge"] == "extract → publish"
+    assert caught.value.fields["line"] == tried.__code__.co_firstlineno + 3
+
+
+def test_an_exception_of_the_function_is_a_broken_flow():
+    app = a_shop()
+    flow = app.flow(name="broken")(lambda: app.actions["shop.missing"](x=1))
+    with pytest.raises(
+        hf.Invalid, match=r"test_refusals\.py:\d+: Flow shop\.broken cannot be traced: KeyError"
+    ) as caught:
+        assert flow.definition
+    assert caught.value.code == "flow_broken"
 
 
 @pytest.mark.parametrize("version", [0, -1, True, "3", 1.5, 2**31, None])
@@ -215,9 +240,7 @@ def test_what_is_no_flow_is_refused_where_it_is_written():
 
     for function in (coroutine, generator, lambda *days: 1, lambda **days: 1, lambda day, /: 1):
         assert refused_at_once(lambda app, function=function: app.flow(name="f")(function)) == "invalid_flow"
-    assert (
-        refused_at_once(lambda app: app.flow(name="f")(lambda day={1: object()}: 1)) == "DAG_VALIDATION_CONFIG_INVALID"
-    )
+    assert refused_at_once(lambda app: app.flow(name="f")(lambda day=hf: 1)) == "DAG_VALIDATION_CONFIG_INVALID"
     assert refused_at_once(lambda app: [app.flow(name="f")(lambda: 1) for _ in range(2)]) == "flow_exists"
     assert refused_at_once(lambda app: app.flow(lambda: 1)) == "invalid_name"
 

@@ -26,8 +26,8 @@ _IDLE_OPTIONS = {
 
 def check_node(node: Node) -> None:
     """Raise `Invalid` for the first fault of a node."""
-    check_name("node", node.name)
-    check_name(f"action of node {node.name}", node.action)
+    check_name("node", node.name, node=node.name)
+    check_name(f"action of node {node.name}", node.action, node=node.name)
     is_map = node.kind is NodeKind.MAP
     idle = _IDLE_OPTIONS.get(node.kind, frozenset())
     faults = {
@@ -89,13 +89,14 @@ def _check_ports(node: Node) -> None:
     )
 
 
-def check_name(what: str, name: object) -> None:
+def check_name(what: str, name: object, **fields: object) -> None:
     """Refuse what cannot name a flow, a node or an action."""
     if not _is_name(name):
         raise refusal(
             "DAG_VALIDATION_NAME_INVALID",
             f"{shown(name)} cannot name the {what}.",
             f"Use 1 to {NAME_CHARACTERS_MAX} letters, digits or _ . : -, beginning with a letter, digit or _.",
+            **fields,
         )
 
 

@@ -20,6 +20,7 @@ from holdfast.core.ports import Port
 from holdfast.core.refusal import refusal, shown
 from holdfast.errors import Invalid
 from holdfast.flow.drafting import Source, edges_into
+from holdfast.flow.lines import Line, calling_line, located, raising_line
 from holdfast.flow.reference import Reference, plain_constant, source_of, trace_of
 
 _tracing: ContextVar[Trace | None] = ContextVar("holdfast_trace", default=None)
@@ -50,6 +51,7 @@ class Trace:
         self._edges: list[Edge] = []
         self._ports: dict[str, tuple[Port, ...] | None] = {}
         self._used: dict[str, int] = {}
+        self._lines: dict[str, Line | None] = {}
 
     def add(
         self,
@@ -92,6 +94,7 @@ class Trace:
             )
         )
         self._ports[name] = ports
+        self._lines[name] = calling_line()
         self._used.setdefault(name, 1)
         return Reference(self, name)
 
@@ -101,7 +104,15 @@ class Trace:
         definition = FlowDefinition(
             name=self.flow, version=version, nodes=tuple(self._nodes), edges=tuple(edges), inputs=inputs
         )
-        return check_against(definition, self._ports)
+        try:
+            return check_against(definition, self._ports)
+        except Invalid as error:
+            raise located(error, self._line_of(error)) from None
+
+    def _line_of(self, error: Invalid) -> Line | None:
+        """The call that made the node, or the downstream end of the edge, that an error names."""
+        named = error.fields.get("node") or str(error.fields.get("edge", "")).rpartition(" → ")[2]
+        return self._lines.get(named or next(iter(error.fields.get("cycle", ())), ""))
 
     def _name(self, wanted: str) -> str:
         """`double`, then `double_2`; a name that somebody chose is passed over."""
@@ -176,6 +187,16 @@ def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Call
     token = _tracing.set(begun)
     try:
         returned = function(**{one.name: Reference(begun, RUN_INPUT, one.name) for one in inputs})
+    except Invalid as error:
+        raise located(error, raising_line(error.__traceback__)) from error
+    except Exception as error:
+        broken = Invalid(
+            f"Flow {flow} cannot be traced: {type(error).__name__}: {error}",
+            code="flow_broken",
+            advice="Its function runs once, before any run, and must not fail.",
+            flow=flow,
+        )
+        raise located(broken, raising_line(error.__traceback__)) from error
     finally:
         _tracing.reset(token)
     return begun.end(version, inputs, returned)
