@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 import holdfast as hf
-from holdfast.testing import run_until_idle
+from holdfast.testing.idle import run_until_idle
 
 app = hf.App("orders")
 

@@ -1,6 +1,7 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
+    core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
@@ -34,16 +35,17 @@ BELOW = {
     "wake": {"store"},
     "place": {"errors", "settings", "store"},
     "dispatcher": LEAVES | {"core", "store", "wake"},
-    "action": {"errors", "core", "worker.context"},
-    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
-    "app": {"errors", "settings", "core", "action", "client"},
+    "flow": {"errors", "wire", "core"},
+    "action": {"errors", "core", "flow", "worker.context"},
+    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "flow"},
+    "app": {"errors", "settings", "core", "action", "client", "flow"},
     "load": {"errors", "app"},
-    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
+    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "flow", "load"},
     "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
     "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
     "cli": LEAVES
-    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load", "bench"},
-    "__init__": LEAVES | {"core", "action", "app", "client", "worker"},
+    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "flow", "worker", "load", "bench"},
+    "__init__": LEAVES | {"core", "action", "app", "client", "flow", "worker"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -255,11 +255,11 @@ RUNNING: Sequence[Mutant] = [
     *_of("retry_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),
     *_of(
         "ensure_flow",
-        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_kept_once_by_whoever_comes_second"),
     ),
     *_of(
         "ensure_snapshot",
-        ("on conflict (flow_id, digest) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+        ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
     ),
     *_of("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
     *_of(
@@ -353,7 +353,11 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING]
+AUTHORING: Sequence[Mutant] = [
+    *_of("claim_run_key", ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_run")),
+]
+
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING, *AUTHORING]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",

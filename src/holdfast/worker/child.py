@@ -95,6 +95,7 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
             worker = Worker(
                 engine,
                 app.actions,
+                flows=app.flows,
                 queues=orders.queues,
                 slots=orders.slots,
                 name=orders.name,

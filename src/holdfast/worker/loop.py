@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.follow import follow_up
@@ -26,6 +27,7 @@ from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
+from holdfast.flow.flow import Flow
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
@@ -57,6 +59,7 @@ class Worker:
         engine: Engine,
         actions: Mapping[str, Action[..., Any]],
         *,
+        flows: Mapping[str, Flow[...]] | None = None,
         queues: Sequence[str] | None = None,
         slots: int | None = None,
         name: str = "",
@@ -68,6 +71,7 @@ class Worker:
         settings = engine.settings.worker
         self.engine = engine
         self.actions = dict(actions)
+        self.flows = dict(flows or {})
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots
@@ -139,10 +143,13 @@ class Worker:
 
     async def _register(self) -> None:
         defaults = self.engine.default_policy
+        flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        rules = {name: action.rules(defaults) for name, action in self.actions.items()}
+        await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )

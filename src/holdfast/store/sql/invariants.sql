@@ -287,11 +287,12 @@ join current on current.task_id = last.task_id
 where last.kind <> all(current.kinds) or last.attempt <> current.attempt;
 
 -- name: a_key_stands_for_a_task
--- An idempotency key points to a task of its tenant that was asked for under that key.
+-- An idempotency key points to a task or a run of its tenant that was asked for under that key.
 select i.task_id, i.key
 from holdfast.idempotency i
 left join holdfast.body b on b.task_id = i.task_id and b.tenant_id = i.tenant_id and b.key = i.key
-where b.task_id is null;
+left join holdfast.run r on r.run_id = i.task_id and r.tenant_id = i.tenant_id and r.key = i.key
+where b.task_id is null and r.run_id is null;
 
 -- name: a_keyed_task_keeps_its_key
 -- A task asked for under a key is what the key stands for, as long as the task is kept.
@@ -299,6 +300,13 @@ select b.task_id, b.key
 from holdfast.body b
 left join holdfast.idempotency i on i.tenant_id = b.tenant_id and i.key = b.key and i.task_id = b.task_id
 where b.key is not null and i.task_id is null;
+
+-- name: a_keyed_run_keeps_its_key
+-- A run started under a key is what the key stands for, as long as the run is kept.
+select r.run_id, r.key
+from holdfast.run r
+left join holdfast.idempotency i on i.tenant_id = r.tenant_id and i.key = r.key and i.task_id = r.run_id
+where r.key is not null and i.task_id is null;
 
 -- name: a_body_stays_with_its_tenant
 -- Task, lane and policy belong to one tenant (T1).
