@@ -1,7 +1,7 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
-    errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
+    errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
 bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
@@ -22,7 +22,7 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire"}
+LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire", "cron"}
 BELOW = {
     "errors": set(),
     "settings_option": {"errors"},
@@ -33,12 +33,14 @@ BELOW = {
     "store": {"errors", "core"},
     "wake": {"store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": {"errors", "settings", "core", "store", "wake"},
+    "cron": {"errors", "core"},
+    "dispatcher": {"errors", "settings", "core", "store", "wake", "wire", "cron"},
     "action": {"errors", "core", "worker.context"},
+    "schedule": {"errors", "core", "wire", "cron", "action"},
     "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
-    "app": {"errors", "settings", "core", "action", "client"},
+    "app": {"errors", "settings", "core", "cron", "action", "client", "schedule"},
     "load": {"errors", "app"},
-    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
+    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "schedule", "app", "load"},
     "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
     "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
     "cli": LEAVES

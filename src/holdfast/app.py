@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Isolation, Signature
+from holdfast.action import Action, Bound, Isolation, Signature
 from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.classify import Rule
 from holdfast.core.duration import seconds_of
+from holdfast.core.graph import FlowDefinition
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.schedule import Missed, Overlap
+from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
+from holdfast.schedule import Schedule, schedule_of
 from holdfast.settings import Settings
 
 P = ParamSpec("P")
@@ -34,6 +39,7 @@ class App:
         self.name = limits.valid_action(name)
         self.version = version
         self.actions: dict[str, Action[..., Any]] = {}
+        self.schedules: dict[str, Schedule] = {}
         self._settings = settings
 
     @property
@@ -91,6 +97,42 @@ class App:
         )
         self.actions[name] = action
         return action
+
+    def schedule(
+        self,
+        name: str,
+        target: Action[..., Any] | Bound[..., Any] | FlowDefinition,
+        /,
+        *,
+        cron: str | None = None,
+        every: str | float | timedelta | None = None,
+        timezone: str = DEFAULT_ZONE,
+        overlap: str = Overlap.SKIP,
+        missed: str = Missed.LATEST,
+        max_waiting: int = 10,
+        input: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """Run an action or a flow at set times; the schedule is called `app.name`.
+
+        `cron` has five fields and is read in `timezone`; `every` is a duration. `overlap` (skip, queue, replace, allow)
+        says what happens while the previous firing is not over, `missed` (skip, latest, all) what happens to slots that
+        passed while no scheduler ran. A parameter `scheduled_for` gets the slot's time.
+        """
+        full = limits.valid_action(f"{self.name}.{name}")
+        if full in self.schedules:
+            raise Invalid(f"The schedule {full} is declared twice.", code="schedule_exists", advice="Rename one.")
+        self.schedules[full] = schedule_of(
+            full,
+            target,
+            cron=cron,
+            every=every,
+            timezone=timezone,
+            overlap=overlap,
+            missed=missed,
+            max_waiting=max_waiting,
+            input=input,
+        )
+        return self.schedules[full]
 
     def client(self) -> Client:
         """`async with app.client() as client:`"""

@@ -10,7 +10,7 @@ Intervals count from 1970-01-01 00:00 UTC, so every process agrees on them and a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
@@ -101,9 +101,9 @@ class Due:
     upcoming: datetime | None
 
 
-def due_slots(timing: Timing, first: datetime, now: datetime) -> Due:
-    """The slots from `first`, which is one, to `now`."""
-    if isinstance(timing, Interval) and (now - first) // timing.step >= NEWEST_MAX:
+def due_slots(timing: Timing, first: datetime, now: datetime, decided: Collection[datetime] = ()) -> Due:
+    """The slots from `first`, which is one, to `now`, without those that were `decided` before."""
+    if isinstance(timing, Interval) and not decided and (now - first) // timing.step >= NEWEST_MAX:
         count = (now - first) // timing.step + 1 - NEWEST_MAX
         last = first + (count - 1) * timing.step
         newest = tuple(last + number * timing.step for number in range(1, NEWEST_MAX + 1))
@@ -113,6 +113,8 @@ def due_slots(timing: Timing, first: datetime, now: datetime) -> Due:
     upcoming: datetime | None = None
     count = 0
     for slot in _from(timing, first):
+        if slot in decided:
+            continue
         if slot > now or count == COUNT_MAX:
             upcoming = slot
             break
@@ -125,6 +127,11 @@ def due_slots(timing: Timing, first: datetime, now: datetime) -> Due:
             older = _with(older, slot)
         kept.clear()
     return Due(older=older, newest=tuple(kept), upcoming=upcoming)
+
+
+def first_undecided(timing: Timing, after: datetime, decided: Collection[datetime]) -> datetime | None:
+    """The first slot after an instant that nothing was decided about."""
+    return next((slot for slot in timing.slots_after(after) if slot not in decided), None)
 
 
 def _from(timing: Timing, first: datetime) -> Iterator[datetime]:

@@ -112,7 +112,9 @@ def judge_by_hand(moment: datetime, standing: Standing) -> Judgement:
     """Judge a firing that a person asks for. A pause does not hold it back, the previous firing does."""
     due = Due(older=None, newest=(moment,), upcoming=None)
     judged = judge(due, replace(standing, paused=None), moment)
-    verdicts = tuple(replace(one, cause=Cause.BY_HAND) if one.state is SlotState.FIRED else one for one in judged.verdicts)
+    verdicts = tuple(
+        replace(one, cause=Cause.BY_HAND) if one.state is SlotState.FIRED else one for one in judged.verdicts
+    )
     return replace(judged, verdicts=verdicts)
 
 
@@ -139,9 +141,7 @@ def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:
             return "No scheduler ran at the time, and a newer slot had come when one did."
 
 
-def _replace(
-    verdicts: list[Verdict], chosen: Sequence[datetime], standing: Standing, now: datetime
-) -> Judgement:
+def _replace(verdicts: list[Verdict], chosen: Sequence[datetime], standing: Standing, now: datetime) -> Judgement:
     """The newest slot takes the place of everything before it; it starts when what runs is gone."""
     *older, last = chosen
     verdicts += [_verdict(slot, SlotState.SKIPPED, Cause.REPLACED, REPLACED) for slot in older]
@@ -165,9 +165,7 @@ def _place(slot: datetime, standing: Standing, busy_with: str | None, waiting: i
     return _verdict(slot, SlotState.WAITING, Cause.OVERLAP, f"{because}.")
 
 
-def _alike(
-    due: Due, slots: Sequence[datetime], state: SlotState, cause: Cause, reason: str
-) -> list[Verdict]:
+def _alike(due: Due, slots: Sequence[datetime], state: SlotState, cause: Cause, reason: str) -> list[Verdict]:
     """The same verdict for the slots counted together and for single ones."""
     together = []
     if due.older is not None:

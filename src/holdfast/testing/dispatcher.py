@@ -27,6 +27,7 @@ from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.schedule import schedule_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -186,6 +187,14 @@ class Dispatcher:
     async def reconcile_once(self) -> int:
         """One pass of the reconciler; answers how many tasks it promoted."""
         return (await reconcile_once(self.engine.database)).count
+
+    async def schedule_once(self) -> int:
+        """One pass over schedules; answers how many tasks and runs it began."""
+        engine = self.engine
+        grace = engine.settings.worker.cancel_grace_seconds
+        done = await schedule_once(engine.database, engine.catalog, grace_seconds=grace)
+        await follow_up(engine, done.news)
+        return done.fired
 
     async def cancel(self, task_id: str, *, grace_seconds: float = 10.0, reason: str = "", actor: str = "test") -> str:
         """Cancel a task: `canceled`, `canceling`, or `over` if it had ended before."""

@@ -1,0 +1,78 @@
+"""Declare: tell the database about the schedules of an app when one of its workers starts.
+
+A schedule that the code no longer has stays until somebody deletes it; one that was paused stays paused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast import wire
+from holdfast.action import Action, Bound
+from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.start import ActionRules, snapshot_of
+from holdfast.schedule import Schedule
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+log = logging.getLogger("holdfast.worker")
+
+
+async def declare_schedules(
+    engine: Engine, origin: str, schedules: Iterable[Schedule], actions: Mapping[str, Action[..., Any]]
+) -> None:
+    """Declare the schedules that `origin` keeps. What somebody else made under the same name is left alone."""
+    for schedule in schedules:
+        draft = await _draft(engine, origin, schedule, actions)
+        if not await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft):
+            log.warning("schedule %s was made by somebody else; what this app says about it is not used", schedule.name)
+
+
+async def _draft(
+    engine: Engine, origin: str, schedule: Schedule, actions: Mapping[str, Action[..., Any]]
+) -> ScheduleDraft:
+    target = schedule.target
+    rules: dict[str, Any] = {}
+    if isinstance(target, FlowDefinition):
+        name = target.name
+        await _keep_flow(engine, target, actions)
+    else:
+        bound = target if isinstance(target, Bound) else target.options()
+        name = bound.action.name
+        policy = bound.policy(engine.default_policy)
+        own = bound.options
+        rules = {
+            "queue": bound.action.queue if own.queue is None else own.queue,
+            "policy_id": await engine.catalog.policy_id(DEFAULT_TENANT_ID, policy),
+            "priority": bound.action.priority if own.priority is None else own.priority,
+            "tags": own.tags,
+        }
+    return ScheduleDraft(
+        name=schedule.name,
+        origin=origin,
+        target=name,
+        is_flow=isinstance(target, FlowDefinition),
+        cron=schedule.cron,
+        every_seconds=schedule.every_seconds,
+        timezone=schedule.timezone,
+        overlap=schedule.overlap,
+        missed=schedule.missed,
+        max_waiting=schedule.max_waiting,
+        input=wire.encode(schedule.input, bytes_max=engine.settings.limits.input_bytes_max, what="input"),
+        wants_time=schedule.wants_time,
+        **rules,
+    )
+
+
+async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
+    """Keep the flow as it would run now: schedulers start the newest one that was kept."""
+    rules = {
+        action.name: ActionRules(
+            queue=action.queue, priority=action.priority, policy=action.policy(engine.default_policy)
+        )
+        for action in (actions[node.action] for node in flow.nodes if node.action in actions)
+    }
+    await snapshot_of(engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules)
