@@ -12,18 +12,17 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Bound, Isolation, Signature
+from holdfast.action import Action, Isolation, Signature
 from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.classify import Rule
 from holdfast.core.duration import seconds_of
-from holdfast.core.graph import FlowDefinition
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
-from holdfast.schedule import Schedule, schedule_of
+from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
 
 P = ParamSpec("P")
@@ -101,7 +100,7 @@ class App:
     def schedule(
         self,
         name: str,
-        target: Action[..., Any] | Bound[..., Any] | FlowDefinition,
+        target: Schedulable,
         /,
         *,
         cron: str | None = None,

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from holdfast import wire
 from holdfast.action import Action, Bound
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import FlowInput
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import timing_of, valid_interval
 from holdfast.errors import Invalid
@@ -26,12 +27,28 @@ TIME_INPUT = "scheduled_for"
 """The input that gets the slot's time, where an action or flow has one of that name."""
 
 
+@runtime_checkable
+class TracedFlow(Protocol):
+    """A flow whose definition is made when it is first needed; its inputs are known before."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[FlowInput, ...]: ...
+    @property
+    def definition(self) -> FlowDefinition: ...
+
+
+Schedulable = Action[..., Any] | Bound[..., Any] | FlowDefinition | TracedFlow
+"""What a schedule can run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """One declared schedule."""
 
     name: str
-    target: Bound[Any, Any] | Action[..., Any] | FlowDefinition
+    target: Schedulable
     cron: str | None
     every_seconds: float | None
     timezone: str
@@ -44,7 +61,7 @@ class Schedule:
 
 def schedule_of(
     name: str,
-    target: Any,
+    target: Schedulable,
     *,
     cron: str | None,
     every: str | float | timedelta | None,
@@ -83,9 +100,9 @@ def choice_of(kind: type[Choice], value: str, what: str) -> Choice:
         ) from None
 
 
-def _check_input(name: str, target: Any, given: dict[str, Any]) -> bool:
+def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
     """Refuse input that the target does not take; whether it takes the slot's time."""
-    if isinstance(target, FlowDefinition):
+    if isinstance(target, FlowDefinition | TracedFlow):
         wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
         accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))
         return wants_time

@@ -21,6 +21,11 @@ def action_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -
     return _ask(ctx, _actions, incomplete)
 
 
+def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules."""
+    return _ask(ctx, _schedules, incomplete)
+
+
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)
@@ -38,6 +43,13 @@ async def _actions(database: Any) -> list[str]:
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     return [action.name for action in await list_actions(database, DEFAULT_TENANT_ID)]
+
+
+async def _schedules(database: Any) -> list[str]:
+    from holdfast.dispatcher.schedules import schedule_names
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return await schedule_names(database, DEFAULT_TENANT_ID)
 
 
 async def _tasks(database: Any) -> list[str]:

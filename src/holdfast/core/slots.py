@@ -108,14 +108,14 @@ def judge(due: Due, standing: Standing, now: datetime) -> Judgement:
     return Judgement(verdicts=tuple(verdicts), released=released)
 
 
-def judge_by_hand(moment: datetime, standing: Standing) -> Judgement:
+def judge_by_hand(moment: datetime, standing: Standing, reason: str) -> Judgement:
     """Judge a firing that a person asks for. A pause does not hold it back, the previous firing does."""
     due = Due(older=None, newest=(moment,), upcoming=None)
     judged = judge(due, replace(standing, paused=None), moment)
-    verdicts = tuple(
-        replace(one, cause=Cause.BY_HAND) if one.state is SlotState.FIRED else one for one in judged.verdicts
-    )
-    return replace(judged, verdicts=verdicts)
+    [verdict] = judged.verdicts
+    if verdict.state is SlotState.FIRED:
+        verdict = replace(verdict, cause=Cause.BY_HAND, reason=reason)
+    return replace(judged, verdicts=(verdict,))
 
 
 def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:

@@ -178,14 +178,7 @@ async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target
 async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) -> Target:
     """Find what a schedule fires. Before a transaction is begun: it needs sessions of its own."""
     if row.kind == "f":
-        snapshot_id = await database.fetchval(_NEWEST_SNAPSHOT, row.tenant_id, row.target)
-        if snapshot_id is None:
-            raise NotFound(
-                f"No worker ever declared the flow {row.target!r}.", code="flow_not_found", advice="Start its worker."
-            )
-        async with database.session() as session:
-            await catalog.flows.learn([snapshot_id], session)
-        return Target(run=catalog.flows.snapshot(snapshot_id))
+        return Target(run=await newest_snapshot(database, catalog, row.tenant_id, row.target))
     if row.policy_id is not None and row.queue is not None:
         await catalog.learn((), [row.policy_id])
         queue, policy = row.queue, catalog.policy(row.policy_id)
@@ -201,6 +194,16 @@ async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) ->
     priority = limits.PRIORITY_DEFAULT if row.priority is None else row.priority
     order = Order(tenant_id=row.tenant_id, queue=queue, action=row.target, policy=policy, priority=priority)
     return Target(task=await intern(catalog, order))
+
+
+async def newest_snapshot(database: Database, catalog: Catalog, tenant_id: int, flow: str) -> Snapshot:
+    """The newest version of a flow as it last ran or was declared, or `NotFound`."""
+    snapshot_id = await database.fetchval(_NEWEST_SNAPSHOT, tenant_id, flow)
+    if snapshot_id is None:
+        raise NotFound(f"No worker ever declared the flow {flow!r}.", code="flow_not_found", advice="Start its worker.")
+    async with database.session() as session:
+        await catalog.flows.learn([snapshot_id], session)
+    return catalog.flows.snapshot(snapshot_id)
 
 
 async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, target: Target) -> Settled:

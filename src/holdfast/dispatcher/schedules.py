@@ -213,7 +213,7 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
         return bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
 
 
-async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str) -> Fired:
+async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> Fired:
     """Fire a schedule now, paused or not. The overlap policy holds: `Conflict` where it would skip the slot."""
     database, catalog = engine.database, engine.catalog
     row = await find_schedule(database, tenant_id, name)
@@ -222,7 +222,7 @@ async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str) -> Fire
         async with database.transaction() as session:
             row = await _hold(session, row)
             standing, firings = await read_standing(session, row)
-            judged = judge_by_hand(row.now, standing)
+            judged = judge_by_hand(row.now, standing, reason)
             [verdict] = judged.verdicts
             if verdict.state is SlotState.SKIPPED:
                 raise Conflict(

@@ -12,9 +12,12 @@ from typing import Any
 from holdfast import wire
 from holdfast.action import Action, Bound
 from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.schedule import newest_snapshot
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.start import ActionRules, snapshot_of
+from holdfast.errors import NotFound
 from holdfast.schedule import Schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
@@ -36,25 +39,24 @@ async def _draft(
 ) -> ScheduleDraft:
     target = schedule.target
     rules: dict[str, Any] = {}
-    if isinstance(target, FlowDefinition):
-        name = target.name
-        await _keep_flow(engine, target, actions)
-    else:
-        bound = target if isinstance(target, Bound) else target.options()
-        name = bound.action.name
-        policy = bound.policy(engine.default_policy)
-        own = bound.options
+    is_flow = not isinstance(target, Action | Bound)
+    if isinstance(target, Action | Bound):
+        bound = target.options() if isinstance(target, Action) else target
+        name, own = bound.action.name, bound.options
         rules = {
             "queue": bound.action.queue if own.queue is None else own.queue,
-            "policy_id": await engine.catalog.policy_id(DEFAULT_TENANT_ID, policy),
+            "policy_id": await engine.catalog.policy_id(DEFAULT_TENANT_ID, bound.policy(engine.default_policy)),
             "priority": bound.action.priority if own.priority is None else own.priority,
             "tags": own.tags,
         }
+    else:
+        name = target.name
+        await _keep_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)
     return ScheduleDraft(
         name=schedule.name,
         origin=origin,
         target=name,
-        is_flow=isinstance(target, FlowDefinition),
+        is_flow=is_flow,
         cron=schedule.cron,
         every_seconds=schedule.every_seconds,
         timezone=schedule.timezone,
@@ -69,10 +71,22 @@ async def _draft(
 
 async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
     """Keep the flow as it would run now: schedulers start the newest one that was kept."""
-    rules = {
-        action.name: ActionRules(
-            queue=action.queue, priority=action.priority, policy=action.policy(engine.default_policy)
+    tasks = {node.action for node in flow.nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
+    if missing := sorted(tasks - actions.keys()):
+        raise NotFound(
+            f"The flow {flow.name} needs {', '.join(missing)}, which this app does not have.", code="action_not_found"
         )
-        for action in (actions[node.action] for node in flow.nodes if node.action in actions)
+    rules = {
+        name: ActionRules(
+            queue=actions[name].queue,
+            priority=actions[name].priority,
+            policy=actions[name].policy(engine.default_policy),
+        )
+        for name in tasks
     }
-    await snapshot_of(engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules)
+    children = {
+        node.action: await newest_snapshot(engine.database, engine.catalog, DEFAULT_TENANT_ID, node.action)
+        for node in flow.nodes
+        if node.kind is NodeKind.FLOW
+    }
+    await snapshot_of(engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, children)
