@@ -81,7 +81,7 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     wants_time: bool
     next_at: datetime | None
     counted_at: datetime
-    forgotten_until: datetime
+    forgotten_until: datetime | None
     paused_by: str | None
     paused_reason: str | None
     revision: int
@@ -260,7 +260,7 @@ async def _due(session: Session, row: ScheduleRow) -> Due:
     start = now if first is None else min(first, now)
     decided = {found[0] for found in await session.fetch(_DECIDED, row.schedule_id, start)}
     if is_set_back and (first is None or first > now):
-        first = first_undecided(timing, max(now, row.forgotten_until), decided)
+        first = first_undecided(timing, max(now, row.forgotten_until or now), decided)
     if first is None or first > now:
         return Due(older=None, newest=(), upcoming=first)
     return due_slots(timing, first, now, decided)

@@ -35,6 +35,7 @@ from holdfast.store.database import Session
 from holdfast.store.statements import sql
 from holdfast.testing.rows import AttemptRow, TaskRow
 from holdfast.testing.runs import Runs
+from holdfast.testing.schedules import Schedules
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -98,6 +99,7 @@ class Dispatcher:
         self._actions: list[str] = []
         self._claimers: dict[str, Claimer] = {}
         self.runs = Runs(self)
+        self.schedules = Schedules(self)
 
     async def enqueue(self, task: Orderable, *, session: Session | None = None) -> Enqueued:
         """Accept one task; with `session`, inside the transaction open on it."""

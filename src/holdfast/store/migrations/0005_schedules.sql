@@ -29,7 +29,7 @@ create table holdfast.schedule (
   -- The database's time when next_at was counted: later than now means that the clock was set back.
   counted_at timestamptz not null default holdfast.instant(),
   -- Slots up to here were forgotten by retention: they may have fired, so they never fire again.
-  forgotten_until timestamptz not null default '-infinity',
+  forgotten_until timestamptz,
   trouble text,
   paused_at timestamptz,
   paused_by text,
