@@ -234,34 +234,10 @@ where n.run_id = $1 and n.state = 'm'
 limit $3;
 
 -- name: node_states
--- Where each node of a run stands: a live task, an end of its own, a completed attempt of its generation, or what is
--- remembered; a node of which nothing is known is blocked, or canceled with its run.
-select n.node_no,
-  case
-    when t.state = 'r' then 'running'
-    when t.state = 'w' and t.is_retrying then 'retrying'
-    when t.state is not null then 'queued'
-    when e.state = 'f' or m.state = 'f' then 'failed'
-    when e.state = 'x' or m.state = 'x' then 'canceled'
-    when a.task_id is not null or m.state = 'c' then 'completed'
-    when m.state = 'k' then 'skipped'
-    when m.state = 'u' then 'upstream_failed'
-    when m.state in ('m', 's', 'w') then 'running'
-    when r.canceled_at is not null then 'canceled'
-    else 'blocked'
-  end as state,
-  coalesce(t.attempt, e.attempt, a.attempt, m.attempt, 0) as attempt,
-  coalesce(t.generation, e.generation, a.generation, m.generation, 1) as generation,
-  m.state::text as letter, m.pending, m.succeeded, m.skipped, m.failed, m.items, m.items_pending, m.items_failed, m.items_first, m.child_run_id,
-  m.deadline, m.wait_key, coalesce(t.started_at, a.started_at) as started_at, coalesce(a.ended_at, e.ended_at) as ended_at
-from holdfast.run r
-cross join lateral generate_series(0, r.nodes - 1) as n (node_no)
-left join holdfast.node m on m.run_id = r.run_id and m.node_no = n.node_no
-left join holdfast.live t on t.task_id = r.run_id + 1 + n.node_no
-left join holdfast.ended e on e.task_id = r.run_id + 1 + n.node_no
-left join holdfast.attempt a on a.task_id = r.run_id + 1 + n.node_no and a.state = 'c'
-  and a.generation = coalesce(m.generation, 1)
-where r.run_id = $1 and r.tenant_id = $2
+-- Where each node of a run stands.
+select n.*
+from holdfast.standing n
+where n.run_id = $1 and n.tenant_id = $2
 order by n.node_no;
 
 -- name: last_attempts
@@ -287,6 +263,11 @@ told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select r.tenant_id, 'execution.redriven', array[r.run_id], array[r.generation + 1],
     jsonb_build_object('actor', $5::text, 'reason', $6::text, 'nodes', $2::int[])
+  from holdfast.run r
+  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
+  union all
+  select r.tenant_id, 'task.revived', array(select $1::bigint + 1 + one from unnest($2::int[]) as one), $8::int[],
+    jsonb_build_object('actor', $5::text, 'reason', $6::text)
   from holdfast.run r
   where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
 )
@@ -333,6 +314,12 @@ node as (
   on conflict (run_id, node_no) do update
   set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
     items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select $3, 'task.revived', array_agg(task_id), array_agg(attempt)
+  from again
+  having count(*) > 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
@@ -488,3 +475,11 @@ where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
 delete from holdfast.signal s
 where s.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
   and not exists (select from holdfast.run r where r.state = 'o' and r.created_at <= s.at);
+
+-- name: keep_counts
+-- The counters of nodes whose state was written when they began or ended without a task. Under the locks of their runs.
+update holdfast.node n
+set pending = g.pending, succeeded = g.succeeded, skipped = g.skipped, failed = g.failed
+from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[])
+  as g (run_id, node_no, pending, succeeded, skipped, failed)
+where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]);
