@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from holdfast import wire
 from holdfast.action import Action, Bound
@@ -27,7 +27,6 @@ TIME_INPUT = "scheduled_for"
 """The input that gets the slot's time, where an action or flow has one of that name."""
 
 
-@runtime_checkable
 class TracedFlow(Protocol):
     """A flow whose definition is made when it is first needed; its inputs are known before."""
 
@@ -100,9 +99,14 @@ def choice_of(kind: type[Choice], value: str, what: str) -> Choice:
         ) from None
 
 
+def _is_flow(target: Schedulable) -> TypeGuard[FlowDefinition | TracedFlow]:
+    # Of the type, not of the object: to ask the object would trace the flow here and now.
+    return isinstance(target, FlowDefinition) or hasattr(type(target), "definition")
+
+
 def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
     """Refuse input that the target does not take; whether it takes the slot's time."""
-    if isinstance(target, FlowDefinition | TracedFlow):
+    if _is_flow(target):
         wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
         accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))
         return wants_time
