@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -16,6 +16,7 @@ from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.classify import Rule
+from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
 from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
@@ -34,6 +35,7 @@ class App:
         self.name = limits.valid_action(name)
         self.version = version
         self.actions: dict[str, Action[..., Any]] = {}
+        self.datasets: dict[tuple[str, int], Dataset] = {}
         self._settings = settings
 
     @property
@@ -91,6 +93,25 @@ class App:
         )
         self.actions[name] = action
         return action
+
+    def dataset(
+        self,
+        name: str,
+        *,
+        version: int = 1,
+        columns: Mapping[str, str],
+        key: str | Sequence[str] = (),
+        schema: str = PLACE_DEFAULT,
+    ) -> Dataset:
+        """Declare one version of a dataset: actions write to it (`ctx.dataset`), readers select from its view."""
+        dataset = defined(name, version=version, columns=columns, key=key, schema=schema)
+        if self.datasets.setdefault((name, version), dataset) != dataset:
+            raise Invalid(
+                f"Version {version} of the dataset {name} is declared twice, and differently.",
+                code="dataset_invalid",
+                advice="Give one another version.",
+            )
+        return dataset
 
     def client(self) -> Client:
         """`async with app.client() as client:`"""

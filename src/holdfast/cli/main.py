@@ -19,6 +19,7 @@ HOMES = {
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
+        "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {

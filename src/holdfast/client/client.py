@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
+from holdfast.client.datasets import DatasetClient
 from holdfast.client.results import Ending, Results
 from holdfast.client.runs import Run
 from holdfast.core import limits
@@ -168,13 +169,22 @@ class Client:
         return (await self.start_many(flow, [given]))[0]
 
     async def start_many(
-        self, flow: FlowDefinition, inputs: Iterable[Mapping[str, Any]], /, options: RunOptions | None = None
+        self,
+        flow: FlowDefinition,
+        inputs: Iterable[Mapping[str, Any]],
+        /,
+        options: RunOptions | None = None,
+        *,
+        connection: Any = None,
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
         accepted = [accept_run_input(flow.inputs, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
         engine = self.engine
         snapshot = await self._snapshot(flow)
+        if (theirs := _session(connection)) is not None:
+            run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options or RunOptions())
+            return [Run(self, run_id) for run_id in run_ids]
         async with engine.database.transaction() as session:
             run_ids, released = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
         engine.bell.ring(lanes=released.lanes, done=released.awaited)
@@ -193,6 +203,11 @@ class Client:
         action = self.action(name)
         policy = action.policy(self.engine.default_policy)
         return ActionRules(queue=action.queue, priority=action.priority, policy=policy)
+
+    @property
+    def datasets(self) -> DatasetClient:
+        """Build, look at, cut over, roll back and drop datasets."""
+        return DatasetClient(self)
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""

@@ -100,6 +100,7 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
                 name=orders.name,
                 version=app.version,
                 isolator=Isolated(orders),
+                datasets=app.datasets,
                 publish=_publisher(board, settings.worker.lease_seconds),
                 exit_process=lambda: leave(Ending.OVERDUE),
             )

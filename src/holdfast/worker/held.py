@@ -17,6 +17,7 @@ from holdfast.action import Action
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.leases import Claimed
 from holdfast.store.catalog import Lane
+from holdfast.worker.writing import Writing
 
 FOREVER = float("inf")
 HAND_BACK_SECONDS = 2.0
@@ -45,6 +46,8 @@ class Held(msgspec.Struct, eq=False):
     """Why it was told to stop."""
     stop: threading.Event | None = None
     task: asyncio.Task[None] | None = None
+    writing: Writing | None = None
+    """What it did to datasets so far, if anything."""
 
     @property
     def fence_at(self) -> float:

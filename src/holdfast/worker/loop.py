@@ -21,7 +21,7 @@ from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.heartbeat import Beat
-from holdfast.dispatcher.leases import Report
+from holdfast.dispatcher.leases import Report, Settled
 from holdfast.errors import HoldfastError
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
@@ -33,6 +33,7 @@ from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held
 from holdfast.worker.hold import Hold
 from holdfast.worker.notes import Notes
+from holdfast.worker.writing import Datasets
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -59,6 +60,7 @@ class Worker:
         name: str = "",
         version: str = "",
         isolator: Isolator | None = None,
+        datasets: Datasets | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
     ) -> None:
@@ -81,6 +83,8 @@ class Worker:
             slots=self.slots,
             isolator=isolator,
             notes=self._notes,
+            datasets=datasets or {},
+            announce=self._announce,
             publish=lambda kill_at: publish(self.worker_id, kill_at) if publish is not None else None,
             changed=self._signal,
         )
@@ -139,6 +143,7 @@ class Worker:
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        await self._hold.declared.declare()
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
@@ -168,7 +173,7 @@ class Worker:
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
 
     def _want(self) -> int:
-        return 0 if self._is_draining or self._is_stopping else self.slots - len(self._hold.entries)
+        return 0 if self._is_draining or self._is_stopping else self.slots - self._hold.count
 
     async def _wait(self, seconds: float) -> None:
         """Wait for an attempt to end, a wake-up, or the next poll."""
@@ -199,14 +204,17 @@ class Worker:
             await self._lose_session(error)
             return False
         del self._hold.reports[: len(reports)]
-        for refusal in done.settled.refused:
-            log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
-        self.completed_count += done.settled.accepted
-        self.engine.bell.ring(lanes=done.settled.lanes, done=done.settled.awaited)
+        self._announce(done.settled)
         if want:
             self._may_have_work = self._claimer.may_have_more
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
+
+    def _announce(self, settled: Settled) -> None:
+        for refusal in settled.refused:
+            log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
+        self.completed_count += settled.accepted
+        self.engine.bell.ring(lanes=settled.lanes, done=settled.awaited)
 
     async def _lose_session(self, error: Exception) -> None:
         log.warning("database unavailable, retrying: %s", str(error) or type(error).__name__)
@@ -281,7 +289,7 @@ class Worker:
 
     async def _settle_all(self) -> None:
         """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
-        while (self._hold.entries or self._hold.reports) and time.monotonic() < self._finish_by:
+        while (self._hold.count or self._hold.reports) and time.monotonic() < self._finish_by:
             if self._hold.reports or self._has_notes_due:
                 await self._exchange(0)
             else:
