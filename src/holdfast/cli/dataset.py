@@ -32,7 +32,7 @@ def list_() -> None:
 
 async def _list(shell: Shell, name: str | None) -> list[GenerationView]:
     async with shell.client() as client:
-        return await client.datasets.list(name)
+        return await client.datasets.generations(name)
 
 
 def _columns() -> list[Column[GenerationView]]:
@@ -78,7 +78,7 @@ def show(name: str, commits: int) -> None:
 
 async def _show(shell: Shell, name: str, commits: int) -> tuple[list[GenerationView], list[CommitView]]:
     async with shell.client() as client:
-        generations = await client.datasets.list(name)
+        generations = await client.datasets.generations(name)
         return generations, await client.datasets.commits(name, limit=commits)
 
 

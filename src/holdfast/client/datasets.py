@@ -45,7 +45,7 @@ class DatasetClient:
         await client.wake()
         return handles
 
-    async def list(self, name: str | None = None) -> list[GenerationView]:
+    async def generations(self, name: str | None = None) -> list[GenerationView]:
         """Every generation of every dataset, or of one."""
         return await datasets.list_generations(self._client.engine.database, DEFAULT_TENANT_ID, name)
 

@@ -40,7 +40,7 @@ class RowEncoder:
         """Take one row, a mapping by column or a sequence in their order; `Invalid` names row and column."""
         self.count += 1
         values = self._values(row)
-        record = []
+        record: list[Any] = []
         for value, (name, kind, check, is_key) in zip(values, self._columns, strict=True):
             if value is None:
                 if is_key:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dataset import unfinished_words
+from holdfast.core.dataset import unfinished_words, view_in_use
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.release import Released
 from holdfast.dispatcher.runs import cancel_run
@@ -211,9 +211,10 @@ def _wrong_state(generation: Any, word: str) -> Conflict:
 
 def _in_use(name: str, error: Exception) -> HoldfastError:
     if isinstance(error, STILL_USED):
+        failure = view_in_use(name, str(getattr(error, "detail", error)))
         return Conflict(
-            f"The columns of {name} changed, and something else is built on its view: {getattr(error, 'detail', error)}",
-            code="dataset_view_in_use",
+            failure.message,
+            code=failure.code,
             advice="Drop what depends on it, cut over, and make it again.",
         )
     return Conflict(

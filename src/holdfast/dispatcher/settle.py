@@ -68,7 +68,7 @@ def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report
 
 async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
-    if any([report.outcome.commits for report in completed]):  # type: ignore[union-attr]
+    if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
         reports = await commit_datasets(session, reports)
         completed = [report for report in reports if type(report.outcome) is Completed]
