@@ -10,6 +10,7 @@ from holdfast.core.dataset import Dataset
 from holdfast.dispatcher import cutover, datasets
 from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
+from holdfast.dispatcher.follow import follow_up
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:
@@ -82,4 +83,4 @@ class DatasetClient:
         engine = self._client.engine
         grace = engine.settings.worker.cancel_grace_seconds
         done = await cutover.finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
-        engine.bell.ring(lanes=done.lanes, done=done.awaited)
+        await follow_up(engine, done)

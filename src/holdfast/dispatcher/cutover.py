@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.dataset import unfinished_words, view_in_use
 from holdfast.dispatcher.cancel import cancel_in
-from holdfast.dispatcher.release import Released
+from holdfast.dispatcher.release import NO_NEWS, News
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
@@ -132,42 +132,37 @@ async def drop(database: Database, tenant_id: int, name: str, version: int, aski
             raise _wrong_state(generation, "dropped")
 
 
-async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Released:
+async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
     """Cancel the unfinished work of generations that were rolled back, and drop the tables nobody keeps."""
-    everything = Released(set(), [], [])
+    everything = NO_NEWS
     for row in await database.fetch(_GENERATIONS_LEAVING, LEAVING_BATCH):
-        who = (row["actor"], row["reason"] or "the dataset was rolled back", grace_seconds)
-        await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], *who, everything)
+        reason = row["reason"] or "its dataset was rolled back"
+        who = {"actor": row["actor"], "reason": reason, "grace_seconds": grace_seconds}
+        while (
+            news := await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], who)
+        ) is not None:
+            everything = everything.and_(news)
         if not row["is_kept"]:
             await _unmake(database, row["generation_id"])
     return everything
 
 
 async def _cancel_builds(
-    database: Database,
-    catalog: Catalog,
-    tenant_id: int,
-    generation_id: int,
-    actor: str,
-    reason: str,
-    grace_seconds: float,
-    everything: Released,
-) -> None:
-    who = {"grace_seconds": grace_seconds, "reason": reason, "actor": actor}
-    while rows := await database.fetch(_BUILDS_TO_CANCEL, generation_id, CANCEL_BATCH):
-        async with database.transaction() as session:
-            tasks = [row["task_id"] for row in rows if not row["is_run"]]
-            canceled = await cancel_in(session, catalog, tenant_id, tasks, **who)  # type: ignore[arg-type]
-        everything.awaited.extend(canceled.awaited)
-        everything.children.extend(canceled.children)
-        everything.lanes.update(canceled.lanes)
-        for run_id in (row["task_id"] for row in rows if row["is_run"]):
-            try:
-                done = await cancel_run(database, catalog, tenant_id, run_id, **who)  # type: ignore[arg-type]
-            except Conflict:
-                continue  # it ended meanwhile
-            everything.awaited.extend(done.awaited)
-            everything.children.extend(done.children)
+    database: Database, catalog: Catalog, tenant_id: int, generation_id: int, who: dict[str, Any]
+) -> News | None:
+    """Cancel one batch of tasks and runs; None when there was nothing left to ask."""
+    rows = await database.fetch(_BUILDS_TO_CANCEL, generation_id, CANCEL_BATCH)
+    async with database.transaction() as session:
+        tasks = [row["task_id"] for row in rows if not row["is_run"]]
+        canceled = await cancel_in(session, catalog, tenant_id, tasks, **who)
+    news, is_changed = canceled.news, bool(canceled.states)
+    for run_id in (row["task_id"] for row in rows if row["is_run"]):
+        try:
+            news = news.and_(await cancel_run(database, catalog, tenant_id, run_id, **who))
+            is_changed = True
+        except Conflict:
+            continue  # it ended meanwhile
+    return news if is_changed else None
 
 
 async def _unmake(database: Database, generation_id: int) -> None:
