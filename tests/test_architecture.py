@@ -36,7 +36,7 @@ BELOW = {
     "dispatcher": {"errors", "settings", "core", "store", "wake"},
     "action": {"errors", "core", "worker.context"},
     "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
-    "app": {"errors", "settings", "core", "action", "client"},
+    "app": {"errors", "settings", "core", "action", "client", "worker.once"},
     "load": {"errors", "app"},
     "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
     "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
@@ -103,9 +103,19 @@ def test_a_module_imports_only_what_lies_below_it(path):
 
 def test_nothing_lies_below_itself():
     # An action names the type of its first parameter; the context it names imports nothing of the worker's.
-    graph = {part: below - {"worker.context"} for part, below in BELOW.items()}
+    graph = {part: below - {"worker.context", "worker.once"} for part, below in BELOW.items()}
     TopologicalSorter(graph).prepare()
     assert not imported(ROOT / "worker" / "context.py")
+
+
+def test_what_the_app_opens_of_the_worker_does_not_import_the_app():
+    seen, left = set(), {"worker.once"}
+    while left:
+        name = left.pop()
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        seen.add(name)
+        left |= {one for one in imported(path) if one.startswith(("worker", "app", "load"))} - seen
+    assert not {"app", "load"} & seen
 
 
 @pytest.mark.parametrize("path", STATEMENTS, ids=name_of)

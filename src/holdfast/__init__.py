@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client, Task
     from holdfast.core.classify import Rule
+    from holdfast.core.dataset import Dataset
     from holdfast.core.explain import Explanation
     from holdfast.core.path import replace_attempt_segment
     from holdfast.core.retry import RetryPolicy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
+    from holdfast.worker.once import Processed
 
 __all__ = [
     "Action",
@@ -42,12 +44,14 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Dataset",
     "Explanation",
     "Fatal",
     "HoldfastError",
     "Invalid",
     "LeaseLost",
     "NotFound",
+    "Processed",
     "Retry",
     "RetryPolicy",
     "Rule",
@@ -68,12 +72,14 @@ _HOMES = {
     "Client": "holdfast.client.client",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
+    "Dataset": "holdfast.core.dataset",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
     "HoldfastError": "holdfast.errors",
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
     "NotFound": "holdfast.errors",
+    "Processed": "holdfast.worker.once",
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
     "Rule": "holdfast.core.classify",

@@ -21,6 +21,7 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 from holdfast.settings import Settings
+from holdfast.worker.once import Processor, Rules, SyncProcessor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,6 +117,36 @@ class App:
     def client(self) -> Client:
         """`async with app.client() as client:`"""
         return Client(self.settings, self.actions)
+
+    def processor(
+        self,
+        *,
+        worker_id: str = "",
+        queues: Sequence[str] | None = None,
+        retry_enabled: bool = True,
+        dead_letter_enabled: bool = True,
+        max_attempts: int | None = None,
+        default_timeout_seconds: float | None = None,
+        visibility_timeout_seconds: float | None = None,
+        lease_seconds: float | None = None,
+    ) -> Processor:
+        """One task at a time, when you say so: `async with app.processor() as p: await p.process_once()`.
+
+        `max_attempts` can only lower a task's own budget. A claim holds its task for `lease_seconds`, or else
+        `visibility_timeout_seconds`, and is renewed while the task runs.
+        """
+        rules = Rules(
+            retries=retry_enabled,
+            opens_letters=dead_letter_enabled,
+            max_attempts=max_attempts,
+            default_timeout_seconds=default_timeout_seconds,
+        )
+        lease = visibility_timeout_seconds if lease_seconds is None else lease_seconds
+        return Processor(self, name=worker_id, queues=queues, rules=rules, lease_seconds=lease)
+
+    def sync_processor(self, **options: Any) -> SyncProcessor:
+        """The same for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""
+        return SyncProcessor(self.processor(**options))
 
     def sync_client(self) -> SyncClient:
         """The same for code without an event loop: `with app.sync_client() as client:`"""

@@ -36,6 +36,7 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
+NO_LETTER = "No dead letter was opened: they are off for this worker."
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
@@ -120,7 +121,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
     match outcome:
         case Failed(failure) | TimedOut(failure) | Lost(failure):
             decision = decide(
-                catalog.policy(report.policy_id),
+                report.policy or catalog.policy(report.policy_id),
                 outcome,
                 retries=report.retries,
                 losses=report.losses,
@@ -129,7 +130,8 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
             cause = (failure.code, failure.type, failure.message, failure.traceback)
-            return (*lease, after, delay, *cause, decision.reason, decision.rule, decision.sentence)
+            sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
+            return (*lease, after, delay, *cause, decision.reason, decision.rule, sentence)
         case Canceled(reason):
             return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "")
         case Released(reason):

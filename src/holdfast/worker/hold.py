@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
+
 from holdfast.action import Action, Isolation
 from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
 from holdfast.dispatcher.engine import Engine
@@ -23,7 +25,7 @@ from holdfast.errors import Invalid
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.committing import Committing
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
-from holdfast.worker.held import Held, Plan, kill_at
+from holdfast.worker.held import Held, Plan, Rules, kill_at
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, Declared
 
@@ -46,6 +48,7 @@ class Hold:
         announce: Callable[[Settled], None],
         publish: Callable[[float], None],
         changed: asyncio.Event,
+        rules: Rules | None = None,
     ) -> None:
         if isolator is None:
             _refuse_isolated(actions)
@@ -60,6 +63,7 @@ class Hold:
         self._publish = publish
         self._publishing = threading.Lock()
         self._changed = changed
+        self._rules = rules
         self._given_up: deque[Any] = deque(maxlen=2 * slots)
         self._plans: dict[tuple[int, int], Plan] = {}
         self._threads = ThreadPoolExecutor(slots, "holdfast-action")
@@ -107,8 +111,10 @@ class Hold:
             catalog = self._catalog
             await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
             for lane_id, policy_id in fresh:
-                lane = catalog.lane(lane_id)
-                self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, catalog.policy(policy_id))
+                lane, policy = catalog.lane(lane_id), catalog.policy(policy_id)
+                if self._rules is not None:
+                    policy = self._rules.applied(policy)
+                self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, policy)
         return self._plans
 
     def _run(self, held: Held) -> Awaitable[Outcome]:
@@ -133,10 +139,16 @@ class Hold:
             self._given_up.append(held.claimed.lease_token)
             self.show_kill_at()
         elif type(outcome) is Completed and outcome.commits:
-            self.committing.start(report_of(held.claimed, outcome))
+            self.committing.start(self._report(held, outcome))
         else:
-            self.reports.append(report_of(held.claimed, outcome))
+            self.reports.append(self._report(held, outcome))
         self._changed.set()
+
+    def _report(self, held: Held, outcome: Outcome) -> Report:
+        report = report_of(held.claimed, outcome)
+        if self._rules is None:
+            return report
+        return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_letters)
 
     def _take_over(self, report: Report | None) -> None:
         """A commit of its own ended; what it could not say to the database goes the way of every report."""

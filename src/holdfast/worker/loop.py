@@ -13,7 +13,8 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.action import Action
@@ -33,7 +34,7 @@ from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
-from holdfast.worker.held import FOREVER, Held
+from holdfast.worker.held import FOREVER, Held, Rules
 from holdfast.worker.hold import Hold
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets
@@ -64,6 +65,7 @@ class Worker:
         version: str = "",
         isolator: Isolator | None = None,
         datasets: Datasets | None = None,
+        rules: Rules | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Worker:
             announce=self._announce,
             publish=lambda kill_at: publish(self.worker_id, kill_at) if publish is not None else None,
             changed=self._signal,
+            rules=rules,
         )
         self._may_have_work = True
         self._is_stopping = False
@@ -115,7 +118,14 @@ class Worker:
         return not self._hold.entries
 
     async def run(self) -> None:
-        """Work until stopped. Whatever happens on the way out, nothing stays claimed that could be handed back."""
+        """Work until stopped."""
+        async with self.signed_on():
+            await self._work()
+            await self._wind_down()
+
+    @asynccontextmanager
+    async def signed_on(self) -> AsyncIterator[None]:
+        """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
         self._loop = asyncio.get_running_loop()
         await self._register()
         listener = Listener(self.engine.database, WAKE_CHANNEL, self._on_ring)
@@ -134,8 +144,7 @@ class Worker:
         heart.start()
         self.ready.set()
         try:
-            await self._work()
-            await self._wind_down()
+            yield
         finally:
             heart.close()
             await listener.close()
