@@ -34,7 +34,7 @@ BELOW = {
     "store": {"errors", "core"},
     "wake": {"store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": {"errors", "settings", "wire", "core", "store", "wake"},
+    "dispatcher": LEAVES | {"core", "store", "wake"},
     "flow": {"errors", "wire", "core"},
     "action": {"errors", "core", "flow", "worker.context"},
     "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "flow"},
