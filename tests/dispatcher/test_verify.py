@@ -57,13 +57,7 @@ DAMAGE = {
         values (1, 'task.completed', array[$running], array[1])""",
     "a_key_stands_for_a_task": "update holdfast.idempotency set task_id = 999",
     "a_keyed_task_keeps_its_key": "delete from holdfast.idempotency",
-    "a_keyed_run_keeps_its_key": """
-        insert into holdfast.flow (tenant_id, name, version, digest, definition, nodes, upstreams, downstreams)
-        values (1, 'f', 1, '', '{}', 1, '{}', '{}');
-        insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities, child_ids)
-        select 1, flow_id, '', '{}', '{}', '{}', '{}' from holdfast.flow;
-        insert into holdfast.run (run_id, tenant_id, snapshot_id, nodes, pending, active, input, key)
-        select 90000000000, 1, snapshot_id, 1, 1, 0, '{}', 'order-9' from holdfast.snapshot""",
+    "a_keyed_run_keeps_its_key": "update holdfast.run set key = 'order-9' where run_id = $run",
     "a_body_stays_with_its_tenant": """
         insert into holdfast.tenant (tenant_id, name) values (7, 'other');
         update holdfast.body set tenant_id = 7 where task_id = $queued""",
