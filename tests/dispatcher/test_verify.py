@@ -80,6 +80,13 @@ DAMAGE = {
         update holdfast.live set lane_id = lane_id where task_id = $running""",
     "attempts_follow_one_another": """
         update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
+    "audit_rows_are_what_was_written": """
+        alter table holdfast.audit disable trigger all; update holdfast.audit set actor = 'nobody'""",
+    "audit_rows_follow_one_another": """
+        alter table holdfast.audit disable trigger all; update holdfast.audit set prev_hash = hash""",
+    "audit_heads_name_the_last_row": """
+        alter table holdfast.audit disable trigger all; delete from holdfast.audit""",
+    "the_audit_log_is_append_only": "drop trigger only_forward on holdfast.audit_head",
 }
 
 

@@ -244,6 +244,16 @@ KEEPING: Sequence[Mutant] = [
     ),
     *_of("limit_queue", ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone")),
     *_of(
+        "lock_queue",
+        ("q.tenant_id = $1 and", "$1::int is not null and", "another_tenants_queue_is_not_what_is_recorded"),
+        ("for no key update of q", "", "what_is_recorded_as_before_was_so_until_the_change"),
+    ),
+    *_of(
+        "append_audit",
+        ("h.tenant_id = $1 and", "$1::int is not null and", "a_row_is_appended_to_its_own_chain"),
+        ("and h.seq = $2", "and $2::bigint is not null", "a_row_is_appended_only_behind_the_last"),
+    ),
+    *_of(
         "lock_blocks",
         ("pg_try_advisory_xact_lock(1752132966, 0)", "true", "one_process_at_a_time_changes_blocks"),
     ),

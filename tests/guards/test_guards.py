@@ -31,7 +31,10 @@ _GUARDS = re.compile(
     r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked|\bfor (?:no key )?update"
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
-NO_GUARD = {"settle_otherwise": ("where state = 'q') as lanes",)}
+NO_GUARD = {
+    "settle_otherwise": ("where state = 'q') as lanes",),
+    "lock_queue": ("q.paused_at is not null as paused",),
+}
 """Guard-like words that route or report, and decide nothing about whether a row may change."""
 
 

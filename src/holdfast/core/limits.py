@@ -21,6 +21,7 @@ TAG_CHARACTERS_MAX = 64
 KEY_CHARACTERS_MAX = 256
 NAME_CHARACTERS_MAX = 128
 REASON_CHARACTERS_MAX = 1000
+ACTOR_CHARACTERS_MAX = 256
 WORKER_ID_CHARACTERS_MAX = 128
 PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT = 0, 9, 5
 DELAY_SECONDS_MAX = 10 * 365 * DAY_SECONDS
@@ -95,6 +96,11 @@ def valid_worker_id(worker_id: object) -> str:
 def valid_reason(reason: object) -> str:
     """Accept the reason a person gives for a change; it is mandatory and goes to the audit log."""
     return _valid_text("reason", reason, REASON_CHARACTERS_MAX, code="invalid_reason")
+
+
+def valid_actor(actor: object) -> str:
+    """Accept the name of whoever changes something."""
+    return _valid_text("actor", actor, ACTOR_CHARACTERS_MAX, code="invalid_actor")
 
 
 def valid_batch(count: int) -> int:
