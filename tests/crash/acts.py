@@ -171,6 +171,7 @@ async def cancel(stage: Stage) -> None:
     async with opened(stage) as engine:
         done = await cancel_verb.cancel(
             engine.database,
+            engine.catalog,
             DEFAULT_TENANT_ID,
             stage.given["task_ids"],
             grace_seconds=5.0,

@@ -84,7 +84,7 @@ async def test_the_one_shot_token_settles_nothing(dispatcher, task):
     reservation = await dispatcher.reserve(task.task_id)
     lease = await dispatcher.attach(reservation)
     forged = type(lease)(type(lease.claimed)(lease.claimed.task_id, lease.attempt, reservation.lease_token,
-                         lease.claimed.lane_id, lease.claimed.policy_id, 0, 0, 1, b"", None), "x", 1, 1.0)  # fmt: skip
+                         lease.claimed.lane_id, lease.claimed.policy_id, 0, 0, 1, None, None, b"", None), "x", 1, 1.0)  # fmt: skip
     with pytest.raises(LeaseLost):
         await dispatcher.settle(forged, Completed(b"1"))
 
