@@ -35,7 +35,7 @@ BELOW = {
     "place": {"errors", "settings", "store"},
     "dispatcher": {"errors", "settings", "core", "store", "wake"},
     "action": {"errors", "core", "worker.context"},
-    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
+    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "worker.context"},
     "app": {"errors", "settings", "core", "action", "client"},
     "load": {"errors", "app"},
     "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},

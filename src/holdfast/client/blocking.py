@@ -9,12 +9,15 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.action import Action, Bound
 from holdfast.client.client import Client, Task
 from holdfast.core.explain import Explanation
 from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.client.replay import Replayed
 
 T = TypeVar("T")
 
@@ -88,6 +91,9 @@ class SyncClient:
 
     def why(self, task_id: str) -> Explanation:
         return self.run(self._client.why(task_id))
+
+    def replay(self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None) -> Replayed:
+        return self.run(self._client.replay(task_id, attempt=attempt, effects=effects))
 
     def retry(self, task_id: str, *, reason: str = "") -> int:
         return self.run(self._client.retry(task_id, reason=reason))
