@@ -1,6 +1,6 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
@@ -39,10 +39,11 @@ BELOW = {
     "app": {"errors", "settings", "core", "action", "client"},
     "load": {"errors", "app"},
     "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
+    "api": LEAVES | {"core", "store", "wake", "dispatcher"},
     "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
     "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
     "cli": LEAVES
-    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load", "bench"},
+    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load", "bench", "api"},
     "__init__": LEAVES | {"core", "action", "app", "client", "worker"},
     "__main__": {"cli"},
 }

@@ -11,7 +11,7 @@ from holdfast.cli.tree import Root, common_options
 HOMES = {
     "Run": {
         "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
-        "server": ("holdfast.cli.serve:server", "Run the repair loops."),
+        "server": ("holdfast.cli.serve:server", "Offer the HTTP API and run the repair loops."),
         "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
     },
     "Work": {

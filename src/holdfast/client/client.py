@@ -382,9 +382,4 @@ def _session(connection: Any) -> Any:
     return connection if connection is None or isinstance(connection, Session) else Session(connection)
 
 
-def task_number(task_id: str) -> int:
-    """Task ids are opaque strings outside and numbers inside."""
-    text = str(task_id)
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
-    return int(text)
+task_number = limits.task_number

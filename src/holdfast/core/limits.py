@@ -10,7 +10,7 @@ import re
 from datetime import timedelta
 
 from holdfast.core.duration import DAY_SECONDS, seconds_of
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 
 INPUT_BYTES_MAX = 1024 * 1024
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
@@ -108,6 +108,14 @@ def valid_batch(count: int) -> int:
     if not 0 < count <= BATCH_MAX:
         raise _refusal("invalid_batch", "batch", count, f"1 to {BATCH_MAX} items", "Send several batches.")
     return count
+
+
+def task_number(task_id: object) -> int:
+    """Task ids are opaque strings outside and numbers inside; what cannot be one belongs to no task."""
+    text = str(task_id)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
+    return int(text)
 
 
 def nesting_of(payload: bytes, *, at_most: int = NESTING_MAX) -> int:
