@@ -305,7 +305,38 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *KEEPING]
+_BEAT = "a_remote_beat_needs_attempt_token_and_a_running_task"
+_HELD = "an_exchange_renews_only_what_the_worker_holds"
+_UNNAMED = "an_exchange_finds_only_unnamed_tasks_of_its_worker"
+
+REMOTE: Sequence[Mutant] = [
+    *_of(
+        "heartbeat_task",
+        ("t.attempt = $2", "$2::int is not null", _BEAT),
+        ("t.lease_token = $3", "$3::uuid is not null", _BEAT),
+        ("and t.state = 'r'", "", _BEAT),
+        ("and t.lease_expires_at > holdfast.instant()", "", "a_remote_beat_revives_no_expired_lease"),
+    ),
+    *_of(
+        "renew_held",
+        ("for no key update of t", "", "an_exchange_that_waited_renews_nothing_it_lost"),
+        ("held.worker_id = $1", "$1::int is not null", _HELD),
+        ("and held.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+    ),
+    _redundant("renew_held", "and held.state = 'r'", "", "live_owner: only a running row has a worker"),
+    *_of(
+        "held_unnamed",
+        ("t.worker_id = $1", "$1::int is not null", _UNNAMED),
+        ("and t.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+        ("and t.task_id <> all($2::bigint[])", "and $2::bigint[] is not null", _UNNAMED),
+        ("for no key update of t", "", "an_exchange_that_waited_finds_nothing_it_lost"),
+    ),
+    _redundant(
+        "held_unnamed", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+    ),
+]
+
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *REMOTE, *SETTLING, *ASKING, *KEEPING]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.place import Place
     from holdfast.settings import Settings
 
+LOOP_SESSIONS_MAX = 4
 HTTP_SESSIONS_MAX = 20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -97,34 +98,31 @@ def _require_http(settings: Settings) -> None:
 
 async def _serve(shell: Shell, settings: Settings, with_http: bool) -> int:
     from holdfast.place import find_place
-    from holdfast.store.database import without_password
 
     place = await asyncio.to_thread(find_place, settings)
     try:
-        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
-        return await run_loops(place, settings, shell if with_http else None)
+        return await run_loops(place, settings, shell=shell, with_http=with_http)
     finally:
         place.close()
 
 
-async def run_loops(place: Place, settings: Settings, http: Shell | None = None) -> int:
-    """Run the loops until a signal, or until they fail in a way that trying again does not mend.
-
-    With `http`, also the API; the shell tells its address.
-    """
+async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
+    """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
     from holdfast.dispatcher.engine import Engine
+    from holdfast.store.database import without_password
 
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
-    sessions_max = 4 if http is None else HTTP_SESSIONS_MAX
+    sessions_max = HTTP_SESSIONS_MAX if with_http else LOOP_SESSIONS_MAX
     async with Engine(place.url, settings, sessions_max=sessions_max, migrates=place.is_embedded) as engine:
-        if http is None:
+        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
+        if not with_http:
             return await _loop_until(stop, engine)
         from holdfast.api.server import serving
 
         async with serving(engine) as url:
-            http.talk(f"HTTP API on {url}")
+            shell.talk(f"HTTP API on {url}")
             return await _loop_until(stop, engine)
 
 
@@ -189,7 +187,7 @@ def _develop(
     log.start()
     try:
         if app_ref is None:
-            return asyncio.run(run_loops(place, settings))
+            return asyncio.run(run_loops(place, settings, shell=shell))
         return _work(app_ref, settings, processes, slots, queues, loops=True)
     finally:
         log.close()
