@@ -2,6 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
     errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
@@ -38,17 +39,32 @@ BELOW = {
     "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
     "flow": {"core", "errors", "wire"},
     "action": {"core", "errors", "flow", "worker.context"},
-    "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake"},
+    "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
     "app": {"action", "client", "core", "cron", "errors", "flow", "schedule", "settings", "worker.once"},
     "load": {"app", "errors"},
     "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
     "cron": {"core", "errors"},
     "schedule": {"action", "core", "cron", "errors", "wire"},
-    "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
-    "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
+    "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "place", "store", "wake", "worker"},
+    "bench": LEAVES | {"action", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
     "cli": LEAVES
-    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "flow", "worker", "load", "bench"},
-    "__init__": LEAVES | {"core", "action", "app", "client", "flow", "worker"},
+    | {
+        "action",
+        "api",
+        "app",
+        "bench",
+        "client",
+        "core",
+        "dispatcher",
+        "flow",
+        "load",
+        "place",
+        "store",
+        "wake",
+        "worker",
+    },
+    "__init__": LEAVES | {"action", "app", "client", "core", "flow", "worker"},
+    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -4,6 +4,8 @@
     ├── Invalid        fix the request: bad input, bad settings, a broken definition
     ├── NotFound       the thing named does not exist (or belongs to another tenant)
     ├── Conflict       somebody else won: stale lease, reused key, wrong state
+    ├── Unauthorized   say who you are
+    ├── Forbidden      you may not do this
     ├── Unavailable    try again later: database away, no worker, timed out waiting
     └── TaskFailed     the task itself ended without a result
 
@@ -72,6 +74,20 @@ class LeaseLost(Conflict):
 
     category = "lease"
     default_code = "DAG_LEASE_CONTRACT_VIOLATION"
+
+
+class Unauthorized(HoldfastError):
+    """Nobody known asks."""
+
+    category = "auth"
+    default_code = "unauthorized"
+
+
+class Forbidden(HoldfastError):
+    """Whoever asks is known and may not do this."""
+
+    category = "auth"
+    default_code = "forbidden"
 
 
 class Unavailable(HoldfastError):

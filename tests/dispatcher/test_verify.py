@@ -103,6 +103,13 @@ DAMAGE = {
         insert into holdfast.tenant (tenant_id, name) values (7, 'other');
         update holdfast.body set tenant_id = 7 where task_id = $scheduled""",
     "due_schedules_fire": "update holdfast.schedule set look_at = now() - interval '1 hour'",
+    "audit_rows_are_what_was_written": """
+        alter table holdfast.audit disable trigger all; update holdfast.audit set actor = 'nobody'""",
+    "audit_rows_follow_one_another": """
+        alter table holdfast.audit disable trigger all; update holdfast.audit set prev_hash = hash""",
+    "audit_heads_name_the_last_row": """
+        alter table holdfast.audit disable trigger all; delete from holdfast.audit""",
+    "the_audit_log_is_append_only": "drop trigger only_forward on holdfast.audit_head",
 }
 
 

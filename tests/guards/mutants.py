@@ -302,6 +302,16 @@ KEEPING: Sequence[Mutant] = [
     ),
     *_of("limit_queue", ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone")),
     *_of(
+        "lock_queue",
+        ("q.tenant_id = $1 and", "$1::int is not null and", "another_tenants_queue_is_not_what_is_recorded"),
+        ("for no key update of q", "", "what_is_recorded_as_before_was_so_until_the_change"),
+    ),
+    *_of(
+        "append_audit",
+        ("h.tenant_id = $1 and", "$1::int is not null and", "a_row_is_appended_to_its_own_chain"),
+        ("and h.seq = $2", "and $2::bigint is not null", "a_row_is_appended_only_behind_the_last"),
+    ),
+    *_of(
         "lock_blocks",
         ("pg_try_advisory_xact_lock(1752132966, 0)", "true", "one_process_at_a_time_changes_blocks"),
     ),
@@ -418,7 +428,48 @@ SCHEDULING: Sequence[Mutant] = [
     *_of("forget_slots", ("and (f.is_over or f.state in ('k', 'm'))", "", "slots_in_use_are_not_forgotten")),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING, *AUTHORING, *SCHEDULING]
+_BEAT = "a_remote_beat_needs_attempt_token_and_a_running_task"
+_HELD = "an_exchange_renews_only_what_the_worker_holds"
+_UNNAMED = "an_exchange_finds_only_unnamed_tasks_of_its_worker"
+
+REMOTE: Sequence[Mutant] = [
+    *_of(
+        "heartbeat_task",
+        ("t.attempt = $2", "$2::int is not null", _BEAT),
+        ("t.lease_token = $3", "$3::uuid is not null", _BEAT),
+        ("and t.state = 'r'", "", _BEAT),
+        ("and t.lease_expires_at > holdfast.instant()", "", "a_remote_beat_revives_no_expired_lease"),
+    ),
+    *_of(
+        "renew_held",
+        ("for no key update of t", "", "an_exchange_that_waited_renews_nothing_it_lost"),
+        ("held.worker_id = $1", "$1::int is not null", _HELD),
+        ("and held.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+    ),
+    _redundant("renew_held", "and held.state = 'r'", "", "live_owner: only a running row has a worker"),
+    *_of(
+        "held_unnamed",
+        ("t.worker_id = $1", "$1::int is not null", _UNNAMED),
+        ("and t.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+        ("and t.task_id <> all($2::bigint[])", "and $2::bigint[] is not null", _UNNAMED),
+        ("for no key update of t", "", "an_exchange_that_waited_finds_nothing_it_lost"),
+    ),
+    _redundant(
+        "held_unnamed", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+    ),
+]
+
+MUTANTS: Sequence[Mutant] = [
+    *CLAIMING,
+    *LEASING,
+    *SETTLING,
+    *ASKING,
+    *RUNNING,
+    *KEEPING,
+    *AUTHORING,
+    *SCHEDULING,
+    *REMOTE,
+]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",

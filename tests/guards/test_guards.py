@@ -45,6 +45,7 @@ NO_GUARD = {
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n  union",
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n)",
     ),
+    "lock_queue": ("q.paused_at is not null as paused",),
 }
 """Guard-like words that route or report, and decide nothing about whether a row may change."""
 

@@ -11,7 +11,7 @@ from holdfast.cli.tree import Root, common_options
 HOMES = {
     "Run": {
         "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
-        "server": ("holdfast.cli.serve:server", "Run the repair loops."),
+        "server": ("holdfast.cli.serve:server", "Offer the HTTP API and run the repair loops."),
         "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
     },
     "Work": {
@@ -28,6 +28,7 @@ HOMES = {
         "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
+        "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
         "bench": ("holdfast.cli.bench:bench", "Measure this database beside its raw ceiling."),
         "completion": ("holdfast.cli.completion:completion", "Print a completion script for your shell."),
     },

@@ -1,4 +1,4 @@
-"""`holdfast task …`: submit, list, show, explain, retry and cancel; following is in `task_follow`."""
+"""`holdfast task …`: submit, list, show, explain, retry and cancel; `task_follow` and `task_replay` hold the rest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from holdfast.cli.given import object_of
 from holdfast.cli.shell import OK, Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
+from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
 
@@ -29,6 +30,7 @@ def task() -> None:
 task.add_command(watch)
 task.add_command(wait)
 task.add_command(logs)
+task.add_command(replay)
 
 
 @task.command()

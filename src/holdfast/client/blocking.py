@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.action import Action, Bound
 from holdfast.client.client import Client, Task
@@ -19,6 +19,9 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.start import RunOptions
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.client.replay import Replayed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -151,6 +154,9 @@ class SyncClient:
 
     def why(self, task_id: str) -> Explanation:
         return self.finished(self._client.why(task_id))
+
+    def replay(self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None) -> Replayed:
+        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects))
 
     def retry(self, task_id: str, *, reason: str = "") -> int:
         return self.finished(self._client.retry(task_id, reason=reason))

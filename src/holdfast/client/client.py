@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
@@ -36,6 +36,9 @@ from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
+
+if TYPE_CHECKING:
+    from holdfast.client.replay import Replay, Replayed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -336,6 +339,29 @@ class Client:
 
         return await why(self.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
 
+    async def replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+    ) -> Replayed:
+        """Run the captured input of a task here, without touching the original, and compare with the record.
+
+        The code is the app's own. `effects` answers effects by name; one without an answer ends the replay.
+        """
+        return await (await self.prepare_replay(task_id, attempt=attempt, effects=effects)).run()
+
+    async def prepare_replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+    ) -> Replay:
+        """The same without running it yet."""
+        from holdfast.client.replay import Replay
+        from holdfast.dispatcher.replay import capture
+
+        engine = self.engine
+        captured = await capture(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), attempt=attempt
+        )
+        bytes_max = self._settings.limits.output_bytes_max
+        return Replay(self.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
+
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict
         from holdfast.store.statements import sql
@@ -414,9 +440,4 @@ def _session(connection: Any) -> Any:
     return connection if connection is None or isinstance(connection, Session) else Session(connection)
 
 
-def task_number(task_id: str) -> int:
-    """Task ids are opaque strings outside and numbers inside."""
-    text = str(task_id)
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
-    return int(text)
+task_number = limits.task_number
