@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.core.signals import Fatal, Retry
     from holdfast.errors import (
         Conflict,
+        EffectDenied,
+        EffectRefused,
         HoldfastError,
         Invalid,
         LeaseLost,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     )
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
+    from holdfast.worker.fence import assert_lease
 
 __all__ = [
     "Action",
@@ -42,6 +45,8 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "EffectDenied",
+    "EffectRefused",
     "Explanation",
     "Fatal",
     "HoldfastError",
@@ -57,6 +62,7 @@ __all__ = [
     "TaskFailed",
     "Unavailable",
     "WaitTimeout",
+    "assert_lease",
     "replace_attempt_segment",
 ]
 
@@ -68,6 +74,8 @@ _HOMES = {
     "Client": "holdfast.client.client",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
+    "EffectDenied": "holdfast.errors",
+    "EffectRefused": "holdfast.errors",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
     "HoldfastError": "holdfast.errors",
@@ -83,6 +91,7 @@ _HOMES = {
     "TaskFailed": "holdfast.errors",
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
+    "assert_lease": "holdfast.worker.fence",
     "replace_attempt_segment": "holdfast.core.path",
 }
 

@@ -23,6 +23,7 @@ from holdfast.errors import Invalid
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.held import Held, Plan, kill_at
+from holdfast.worker.ledger import Ledger
 from holdfast.worker.notes import Notes
 
 BATCH_MAX = 2_000
@@ -62,6 +63,7 @@ class Hold:
             threads=self._threads,
             isolator=isolator,
             output_bytes_max=engine.settings.limits.output_bytes_max,
+            ledger=Ledger(engine),
             note=notes.add,
         )
 

@@ -32,7 +32,9 @@ from holdfast.load import load_app
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.context import Context
 from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
-from holdfast.worker.isolated_wire import Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
+from holdfast.worker.governed import Governed
+from holdfast.worker.isolated_asking import Questions
+from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
 from holdfast.worker.isolated_wire import receive_blocking as receive
 from holdfast.worker.memory import MemoryLimit
 from holdfast.worker.notes import encoded_note
@@ -68,6 +70,7 @@ class _Process:
         self._stop = threading.Event()
         self._cancel: Callable[[], None] | None = None
         self._is_running = False
+        self._questions = Questions(self._send)
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -81,6 +84,8 @@ class _Process:
                 case Start():
                     self._stop = threading.Event()
                     self._starts.put(message)
+                case Answered():
+                    self._questions.hear(message)
                 case Stop():
                     self._stop.set()
                     if self._cancel is not None:
@@ -107,7 +112,7 @@ class _Process:
         try:
             self._is_running = True
             limit.set()
-            value = self._call(action, self._context(start), arguments)
+            value = self._call(action, self._context(action, start), arguments)
         except MemoryError as error:
             self._is_running = False
             limit.lift()
@@ -143,7 +148,9 @@ class _Process:
         finally:
             self._cancel = None
 
-    def _context(self, start: Start) -> Context:
+    def _context(self, action: Action[..., Any], start: Start) -> Context:
+        is_blocking = not inspect.iscoroutinefunction(action.function)
+        ask = self._questions.ask_blocking if is_blocking else self._questions.ask
         return Context(
             task_id=start.task_id,
             attempt=start.attempt,
@@ -151,6 +158,9 @@ class _Process:
             action=start.action,
             queue=start.queue,
             tags=start.tags,
+            run_id=start.run_id,
+            lease_token=start.lease_token,
+            _governed=Governed(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
             _stop=self._stop,
             _note=lambda kind, detail: self._send(Said(kind, encoded_note(detail).encode())),
         )
