@@ -40,7 +40,11 @@ POINTS = {
     "answered, before the receipt is kept": ("before", "answer_effect"),
     "after the receipt, before completion": ("after", "answer_effect"),
 }
-SENT = {"sent, before the provider did it", "done, before the provider answered", "answered, before the receipt is kept"}
+SENT = {
+    "sent, before the provider did it",
+    "done, before the provider answered",
+    "answered, before the receipt is kept",
+}
 
 
 class Provider:
