@@ -18,6 +18,7 @@ HOMES = {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
+        "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
