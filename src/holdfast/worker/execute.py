@@ -125,10 +125,11 @@ class Runner:
             lease_token=str(claimed.lease_token),
             _stop=held.stop,
             _note=lambda kind, detail: note(claimed, kind, detail),
-            _governed=self._governed(held),
+            _governed=self.governed(held),
         )
 
-    def _governed(self, held: Held) -> Governed:
+    def governed(self, held: Held) -> Governed:
+        """How the attempt's effects and steps are carried out."""
         assert held.stop is not None
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
