@@ -79,7 +79,7 @@ class CrashReport:
             lines.append(head.rstrip())
             lines += [f"     ↳ {problem}" for problem in point.problems]
         if self.resent:
-            lines += ["", f"Sent again, so its provider must honour idempotency keys: {', '.join(self.resent)}."]
+            lines += ["", f"Sent more than once; providers must honour idempotency keys: {', '.join(self.resent)}."]
         return "\n".join(lines)
 
 
