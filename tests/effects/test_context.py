@@ -243,3 +243,47 @@ def test_a_context_without_an_attempt_says_so():
     ctx = hf.Context(task_id="1", attempt=1, tenant="default", action="shop.mail", queue="default")
     with pytest.raises(RuntimeError, match="no running attempt"):
         ctx.effect("smtp.send", print)
+
+
+class Listener:
+    """A tap that writes down the names of statements."""
+
+    def __init__(self) -> None:
+        self.names = []
+
+    def before(self, statement: str) -> None:
+        self.names.append(statement.splitlines()[0].removeprefix("-- holdfast: "))
+
+    def after(self, statement: str) -> None:
+        pass
+
+
+async def test_an_effect_costs_two_round_trips_and_a_first_step_one(app, run, engine):
+    heard = Listener()
+
+    @app.action
+    async def mail(ctx: hf.Context) -> None:
+        engine.database.tap = heard
+        for n in range(2):
+            await ctx.effect("smtp.send", lambda n: n, n)
+            await ctx.step("page", lambda n: n, n)
+        engine.database.tap = None
+
+    assert (await run(mail))[1].state == "completed"
+    mine = [name for name in heard.names if "effect" in name or "step" in name]
+    assert mine == ["open_effect", "answer_effect", "keep_step"] * 2
+
+
+async def test_no_transaction_is_open_while_an_effect_is_sent(app, run, engine):
+    open_transactions = (
+        "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'"
+    )
+
+    @app.action
+    async def mail(ctx: hf.Context) -> int:
+        async def send() -> int:
+            return await engine.database.fetchval(open_transactions)
+
+        return await ctx.effect("smtp.send", send)
+
+    assert (await run(mail))[1].output == b"0"
