@@ -33,7 +33,7 @@ BELOW = {
     "store": {"errors", "core"},
     "wake": {"store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": {"errors", "settings", "core", "store", "wake"},
+    "dispatcher": LEAVES | {"core", "store", "wake"},
     "action": {"errors", "core", "worker.context"},
     "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
     "app": {"errors", "settings", "core", "action", "client"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.flows import a_diamond
+from tests.flow.test_runs import a_map, a_parent, a_sum
 
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
@@ -76,6 +78,17 @@ DAMAGE = {
     "every_block_has_its_partitions": """
         insert into holdfast.block (block, first_id, last_id) values (5, 50000000000, 59999999999)""",
     "the_next_id_has_a_block": "select setval('holdfast.task_id', 77777777777)",
+    "the_next_span_has_a_block": "select setval('holdfast.span', 777777777777)",
+    "runs_count_their_nodes": "update holdfast.run set failed = 1 where run_id = $run",
+    "a_blocked_node_waits_for_somebody": """
+        delete from holdfast.live where run_id = $run;
+        insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
+        values ($run + 3, now(), now(), 1, 1, 'c', gen_random_uuid())""",
+    "nodes_count_their_upstreams": "update holdfast.node set succeeded = 2 where run_id = $run",
+    "a_live_node_belongs_to_an_open_run": "update holdfast.live set generation = 2 where run_id = $run",
+    "items_are_counted_right": "update holdfast.node set items_pending = 1 where state = 'm'",
+    "a_node_that_runs_a_flow_has_its_run": "update holdfast.node set child_run_id = $run where state = 's'",
+    "runs_stay_with_their_tenant": "update holdfast.node set tenant_id = 7 where run_id = $run",
     "the_clock_is_the_databases_own": """
         create or replace function holdfast.instant() returns timestamptz language sql stable
         return statement_timestamp() + interval '1 minute'""",
@@ -109,6 +122,7 @@ async def stages(dispatcher):
     await dispatcher.settle(await dispatcher.claim_task(found["retried"]), Completed(b"null"))
     await _act(dispatcher)
     await a.a_running_task(dispatcher)
+    found["run"] = await a_run_in_each_stage(dispatcher)
     return found
 
 
@@ -121,6 +135,17 @@ async def _act(dispatcher) -> None:
         await open_effect(engine.database, engine.catalog, sender, wanted)
     await keep_step(engine.database, lease.claimed, Step("page", b"", b"1"))
     await dispatcher.settle(lease, Completed(b"null"))
+
+
+async def a_run_in_each_stage(dispatcher) -> str:
+    """A join with one of two done, a node with items, and a node with a run of its own."""
+    runs = [await dispatcher.runs.start(flow) for flow in (a_diamond(), a_map())]
+    await dispatcher.runs.snapshot(a_sum(1))
+    await dispatcher.runs.start(a_parent())
+    for run, node, output in ((runs[0], 0, b"1"), (runs[0], 1, b"1"), (runs[1], 0, b'{"all": [1, 2]}')):
+        lease = await dispatcher.claim_task(str(int(run) + 1 + node))
+        await dispatcher.settle(lease, Completed(output))
+    return runs[0]
 
 
 def damage(name: str, stages: dict[str, str]) -> str:

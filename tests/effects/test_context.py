@@ -277,6 +277,7 @@ async def test_an_effect_costs_two_round_trips_and_a_first_step_one(app, run, en
 async def test_no_transaction_is_open_while_an_effect_is_sent(app, run, engine):
     open_transactions = (
         "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'"
+        " and query like '-- holdfast: open_effect%'"
     )
 
     @app.action

@@ -18,8 +18,9 @@ from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.leases import Claimed, Report, report_of
-from holdfast.dispatcher.reap import reap_once
+from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.steps import KeepStep
 from holdfast.errors import Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -33,6 +34,7 @@ from holdfast.worker.ledger import Answer, Ask, Ledger, Request
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
 _RETRYING = "select task_id from holdfast.live where state = 'w' and is_retrying"
+_QUEUED = "select count(*) from holdfast.live where state = 'q'"
 
 ATTEMPTS_MAX = 1_000
 LEASE_SECONDS = 3600.0
@@ -51,6 +53,7 @@ class Round:
     ) -> None:
         self.traces = traces
         self._engine = engine
+        self._loops = Loops(engine)
         self._actions = {name: _in_process(action) for name, action in actions.items()}
         self._crash_at = crash_at
         self._passed = 0
@@ -129,14 +132,16 @@ class Round:
         async with self._engine.database.session() as session:
             done = await exchange(session, self._engine.catalog, claimer, reports, 1, now=time.monotonic())
         assert not done.settled.refused
+        await follow_up(self._engine, done.settled.news)
         return done.claimed[0] if done.claimed else None
 
     async def _promote(self) -> bool:
-        """A retry that waits is due now: nothing is learnt by waiting for it."""
-        waiting = [row["task_id"] for row in await self._engine.database.fetch(_RETRYING)]
-        for task_id in waiting:
-            await retry(self._engine.database, DEFAULT_TENANT_ID, task_id, actor="crash test", reason="")
-        return bool(waiting)
+        """Do what the repair loops do; True if there is work. A retry that waits is due now, there is no time here."""
+        database = self._engine.database
+        for row in await database.fetch(_RETRYING):
+            await retry(database, DEFAULT_TENANT_ID, row["task_id"], actor="crash test", reason="")
+        await self._loops.runs()
+        return bool(await database.fetchval(_QUEUED))
 
     async def _claimer(self) -> Claimer:
         actions = sorted(self._actions)
@@ -148,7 +153,7 @@ class Round:
     async def _bury(self, claimer: Claimer) -> None:
         """Its worker is known to be dead, so its attempt is lost."""
         await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id)
-        await reap_once(self._engine.database, self._engine.catalog)
+        await self._loops.reap()
 
 
 class _Runner(Runner):
