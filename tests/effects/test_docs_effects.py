@@ -9,8 +9,6 @@ import asyncpg
 import pytest
 
 from holdfast.client.client import Client
-from holdfast.dispatcher.compensate import compensate
-from holdfast.dispatcher.effects import list_effects
 from holdfast.settings import Settings
 from holdfast.testing.idle import run_until_idle
 
@@ -68,7 +66,8 @@ async def test_a_booking_is_made_under_the_lease(run, holdfast_url):
 async def test_the_charge_can_be_undone(run, engine, clock):
     page = example(4)
     await run(page, "charge", order_id=7)
-    [effect] = await list_effects(engine.database, 1)
-    await compensate(engine.database, engine.catalog, 1, effect.idempotency_key, actor="ada", reason="wrong order")
+    async with page["app"].client() as client:
+        [effect] = await client.task("1").effects()
+        await client.compensate(effect.idempotency_key, reason="wrong order")
     await run_until_idle(page["app"], engine, clock=clock)
     assert page["ledger"] == ["charged 7", "refunded ch_1"]

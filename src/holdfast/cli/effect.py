@@ -174,11 +174,5 @@ def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
 
 
 async def _compensate(shell: Shell, key: str, reason: str) -> Compensation:
-    from holdfast.dispatcher.compensate import compensate
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
     async with shell.client() as client:
-        engine = client.engine
-        done = await compensate(engine.database, engine.catalog, DEFAULT_TENANT_ID, key, actor=actor(), reason=reason)
-        engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
-        return done
+        return await client.compensate(key, reason=reason, actor=actor())
