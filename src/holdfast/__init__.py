@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.core.signals import Fatal, Retry
     from holdfast.errors import (
         Conflict,
+        EffectDenied,
+        EffectRefused,
         HoldfastError,
         Invalid,
         LeaseLost,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.flow.waits import approval, wait_for
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
+    from holdfast.worker.fence import assert_lease
     from holdfast.worker.once import Processed
 
 __all__ = [
@@ -48,6 +51,8 @@ __all__ = [
     "Conflict",
     "Context",
     "Dataset",
+    "EffectDenied",
+    "EffectRefused",
     "Explanation",
     "Fatal",
     "Flow",
@@ -67,6 +72,7 @@ __all__ = [
     "Unavailable",
     "WaitTimeout",
     "approval",
+    "assert_lease",
     "replace_attempt_segment",
     "wait_for",
 ]
@@ -80,6 +86,8 @@ _HOMES = {
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
     "Dataset": "holdfast.core.dataset",
+    "EffectDenied": "holdfast.errors",
+    "EffectRefused": "holdfast.errors",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
     "Flow": "holdfast.flow.flow",
@@ -99,6 +107,7 @@ _HOMES = {
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
     "approval": "holdfast.flow.waits",
+    "assert_lease": "holdfast.worker.fence",
     "replace_attempt_segment": "holdfast.core.path",
     "wait_for": "holdfast.flow.waits",
 }

@@ -7,6 +7,8 @@
     ├── Unauthorized   say who you are
     ├── Forbidden      you may not do this
     ├── Unavailable    try again later: database away, no worker, timed out waiting
+    ├── EffectDenied   ask whoever governs it: the action may not do this effect
+    ├── EffectRefused  the other side of an effect said no
     └── TaskFailed     the task itself ended without a result
 
 Each error carries a stable `code`, a `category`, a sentence saying what happened and one saying what to do.
@@ -101,6 +103,23 @@ class WaitTimeout(Unavailable):
     """The wait ended before the task did. The task itself goes on."""
 
     default_code = "wait_timeout"
+
+
+class EffectDenied(HoldfastError):
+    """The effect is governed and this action is not allowed to do it. Nothing was sent."""
+
+    category = "auth"
+    default_code = "effect_not_allowed"
+
+
+class EffectRefused(HoldfastError):
+    """Raised by the function of an effect: the other side refused, and nothing happened there.
+
+    It is an answer: stored, and given again to a repeat within the same generation without asking.
+    """
+
+    category = "effect"
+    default_code = "effect_refused"
 
 
 class TaskFailed(HoldfastError):

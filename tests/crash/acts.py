@@ -12,13 +12,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.core.effects import EffectState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Edge, Node
 from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher import compensate as compensate_verb
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
 from holdfast.dispatcher.exchange import exchange
@@ -27,6 +30,7 @@ from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
@@ -197,6 +201,34 @@ async def retry(stage: Stage) -> None:
 async def retain(stage: Stage) -> None:
     async with opened(stage) as engine:
         stage.say(await retain_once(engine.database, days=stage.given["days"]))
+
+
+async def do_effect(stage: Stage) -> None:
+    """Open the gate, send (which is said), keep the receipt and a step: what an attempt does between two hops."""
+    async with opened(stage) as engine:
+        claimed = lease_of(stage.given["leases"][0])
+        wanted = OpenEffect(name="smtp.send", user_key=f"round:{stage.given['round']}", ordinal=0, digest=b"")
+        gate = await open_effect(engine.database, engine.catalog, Sender(claimed=claimed, tenant="default"), wanted)
+        stage.say({"sent": gate.key})
+        answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b"1")
+        await answer_effect(engine.database, claimed, answer)
+        stage.say({"kept": gate.key})
+        await keep_step(engine.database, claimed, Step("page", b"", b"1"))
+        stage.say({"step": True})
+
+
+def lease_of(lease: list[Any]) -> Claimed:
+    task_id, attempt, token, policy_id, retries, losses = lease
+    named = (1, policy_id, retries, losses, DEFAULT_TENANT_ID, None, None, b"{}", None)
+    return Claimed(task_id, attempt, uuid.UUID(token), *named)
+
+
+async def compensate(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        done = await compensate_verb.compensate(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, stage.given["key"], actor="victim", reason="wrong"
+        )
+        stage.say(done.task_id)
 
 
 async def migrate_all(stage: Stage) -> None:

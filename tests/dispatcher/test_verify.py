@@ -7,6 +7,8 @@ from tests.core.flows import a_diamond
 from tests.flow.test_runs import a_map, a_parent, a_sum
 
 from holdfast.core.outcome import Completed
+from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
+from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.dispatcher.verify import verify
 from holdfast.store.statements import statements_in
 from holdfast.testing import factories as a
@@ -64,6 +66,15 @@ DAMAGE = {
     "a_live_task_stays_with_its_body": "update holdfast.live set lane_id = lane_id + 1 where task_id = $queued",
     "an_ended_task_stays_with_its_body": "update holdfast.ended set lane_id = lane_id + 1 where task_id = $failed",
     "history_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "an_effect_has_one_key": "update holdfast.effect set user_key = 'k'",
+    "an_effect_was_sent_by_an_attempt": "update holdfast.effect set lease_token = gen_random_uuid()",
+    "an_effect_stays_with_its_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.effect set tenant_id = 7""",
+    "an_effect_without_an_answer_is_shown_as_unknown": """
+        create or replace function holdfast.effect_state(e holdfast.effect) returns text language sql stable
+        return 'pending'""",
+    "a_step_was_kept_by_an_attempt": "update holdfast.step set attempt = 9",
     "policies_say_what_they_contain": "update holdfast.policy set max_losses = 77",
     "every_block_has_its_partitions": """
         insert into holdfast.block (block, first_id, last_id) values (5, 50000000000, 59999999999)""",
@@ -129,9 +140,21 @@ async def stages(dispatcher):
     await dispatcher.schedules.keep()
     found["scheduled"] = (await dispatcher.schedules.fire()).task_id
     await dispatcher.settle(await dispatcher.claim_task(found["scheduled"]), Completed(b"null"))
+    await _act(dispatcher)
     await a.a_running_task(dispatcher)
     found["run"] = await a_run_in_each_stage(dispatcher)
     return found
+
+
+async def _act(dispatcher) -> None:
+    """A task with two effects that nobody answered and a step."""
+    lease, engine = await a.a_running_task(dispatcher), dispatcher.engine
+    for key in ("one", "two"):
+        wanted = OpenEffect(name="smtp.send", user_key=key, ordinal=0, digest=b"")
+        sender = Sender(claimed=lease.claimed, tenant="default")
+        await open_effect(engine.database, engine.catalog, sender, wanted)
+    await keep_step(engine.database, lease.claimed, Step("page", b"", b"1"))
+    await dispatcher.settle(lease, Completed(b"null"))
 
 
 async def a_run_in_each_stage(dispatcher) -> str:

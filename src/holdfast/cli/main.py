@@ -19,6 +19,7 @@ HOMES = {
         "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
+        "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
         "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
         "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),

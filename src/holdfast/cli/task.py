@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import action_names, queue_names, task_ids
+from holdfast.cli.effect import effect_line
 from holdfast.cli.given import object_of
 from holdfast.cli.shell import OK, Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.action import Action
     from holdfast.client.client import Client, Task
     from holdfast.core.explain import Explanation
+    from holdfast.dispatcher.effects import EffectView
     from holdfast.dispatcher.look import TaskRow, TaskView
 
 
@@ -225,6 +227,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
             click.echo(f"    {harmless(one.sentence)}")
         if one.traceback and shell.is_table:
             click.echo("\n".join(f"    │ {line}" for line in harmless(one.traceback).rstrip().splitlines()))
+    for effect in view.effects:
+        click.echo(effect_line(effect))
 
 
 @task.command()
@@ -273,13 +277,25 @@ def _print_why(shell: Shell, explanation: Explanation) -> None:
 def retry(task_id: str, reason: str) -> None:
     """Run a failed task again: a waiting retry now, one that failed for good as a new generation."""
     shell = the_shell()
-    attempt = shell.run(_retry(shell, task_id, reason))
-    _tell_verb(shell, {"task_id": task_id, "state": "queued", "attempt": attempt}, f"Queued as attempt {attempt}.")
+    attempt, unknown = shell.run(_retry(shell, task_id, reason))
+    body = {"task_id": task_id, "state": "queued", "attempt": attempt}
+    body |= {"unknown_effects": unknown} if unknown else {}
+    _tell_verb(shell, body, f"Queued as attempt {attempt}.")
+    if not shell.is_json:
+        for effect in unknown:
+            shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
 
 
-async def _retry(shell: Shell, task_id: str, reason: str) -> int:
+async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:
+    """What the task may have done already is told with it: whoever runs it again should know."""
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.effects import unknown_effects
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
     async with shell.client() as client:
-        return await client.retry(task_id, reason=reason, actor=actor())
+        number = task_number(task_id)
+        unknown = await unknown_effects(client.engine.database, DEFAULT_TENANT_ID, [number])
+        return await client.retry(task_id, reason=reason, actor=actor()), unknown
 
 
 @task.command()

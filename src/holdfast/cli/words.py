@@ -29,6 +29,12 @@ ICONS = {
     "fired": "▶",
     "waiting": "◷",
     "missed": "✕",
+    "pending": "▶",
+    "unknown": "?",
+    "done": "✓",
+    "refused": "✕",
+    "allowed": "✓",
+    "denied": "✕",
 }
 
 HUES = {
@@ -44,6 +50,12 @@ HUES = {
     "failed": "red",
     "timed_out": "red",
     "upstream_failed": "red",
+    "pending": "blue",
+    "unknown": "yellow",
+    "done": "cyan",
+    "allowed": "cyan",
+    "refused": "red",
+    "denied": "red",
 }
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

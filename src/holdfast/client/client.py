@@ -23,6 +23,8 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher.compensate import Compensation, compensate
+from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.follow import follow_up
@@ -74,6 +76,10 @@ class Task:
     async def why(self) -> Explanation:
         """Explain why the task is where it is and what would move it; `print()` shows the headline."""
         return await self._client.why(self.task_id)
+
+    async def effects(self) -> list[EffectView]:
+        """What the task's attempts did outside, and what became of it."""
+        return await self._client.effects(self.task_id)
 
 
 class Client:
@@ -361,6 +367,19 @@ class Client:
         )
         bytes_max = self._settings.limits.output_bytes_max
         return Replay(self.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
+
+    async def effects(self, task_id: str) -> list[EffectView]:
+        """What a task's attempts did outside, and what became of it."""
+        return await list_effects(self.engine.database, DEFAULT_TENANT_ID, task_ids=[task_number(task_id)])
+
+    async def compensate(self, idempotency_key: str, *, reason: str, actor: str = "client") -> Compensation:
+        """Undo an effect of a task that is over by the action registered for it, once."""
+        engine = self.engine
+        done = await compensate(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, idempotency_key, actor=actor, reason=reason
+        )
+        engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
+        return done
 
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict

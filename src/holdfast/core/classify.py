@@ -70,6 +70,9 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
         "PermissionError": RetryReason.PERMISSION_DENIED,
         "ValidationError": RetryReason.VALIDATION,
         "holdfast.errors.Invalid": RetryReason.VALIDATION,
+        "holdfast.errors.Unavailable": RetryReason.TRANSIENT_ERROR,
+        "holdfast.errors.EffectDenied": RetryReason.PERMISSION_DENIED,
+        "holdfast.errors.EffectRefused": RetryReason.FATAL,
     }
 )
 """Exception classes by full name, or by class name alone for any module; base classes count too."""

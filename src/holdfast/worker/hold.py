@@ -26,6 +26,7 @@ from holdfast.worker.attempts import Attempts
 from holdfast.worker.committing import Committing
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.held import Held, Plan, Rules, kill_at
+from holdfast.worker.ledger import Ledger
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, Declared
 
@@ -72,6 +73,7 @@ class Hold:
             threads=self._threads,
             isolator=isolator,
             output_bytes_max=engine.settings.limits.output_bytes_max,
+            ledger=Ledger(engine),
             note=notes.add,
             declared=self.declared,
         )

@@ -36,7 +36,9 @@ from holdfast.store.database import Database
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
-from holdfast.worker.isolated_wire import Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
+from holdfast.worker.governed import Governed
+from holdfast.worker.isolated_asking import Questions
+from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
 from holdfast.worker.isolated_wire import receive_blocking as receive
 from holdfast.worker.memory import MemoryLimit
 from holdfast.worker.notes import encoded_note
@@ -75,6 +77,7 @@ class _Process:
         self._is_running = False
         self._declared = Declared(Database(app.settings.url or "", sessions_max=1), app.datasets)
         self._aside: Aside | None = None
+        self._questions = Questions(self._send)
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -88,6 +91,8 @@ class _Process:
                 case Start():
                     self._stop = threading.Event()
                     self._starts.put(message)
+                case Answered():
+                    self._questions.hear(message)
                 case Stop():
                     self._stop.set()
                     if self._cancel is not None:
@@ -152,15 +157,17 @@ class _Process:
             self._cancel = None
 
     def _context(self, action: Action[..., Any], start: Start) -> tuple[Context, Writing]:
+        is_blocking = not inspect.iscoroutinefunction(action.function)
+        ask = self._questions.ask_blocking if is_blocking else self._questions.ask
         lease = AttemptLease(int(start.task_id), start.attempt, uuid.UUID(start.lease_token))
         writing = Writing(self._declared, lease)
 
         def writer(name: str, version: int | None) -> DatasetWriter:
             self._aside = self._aside or Aside()
             dataset = self._declared.find(name, version)
-            if inspect.iscoroutinefunction(action.function):
-                return AsyncWriter(writing, dataset, self._aside.awaitable)
-            return BlockingWriter(writing, dataset, self._aside.wait)
+            if is_blocking:
+                return BlockingWriter(writing, dataset, self._aside.wait)
+            return AsyncWriter(writing, dataset, self._aside.awaitable)
 
         context = Context(
             task_id=start.task_id,
@@ -169,6 +176,9 @@ class _Process:
             action=start.action,
             queue=start.queue,
             tags=start.tags,
+            run_id=start.run_id,
+            lease_token=start.lease_token,
+            _governed=Governed(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
             _stop=self._stop,
             _note=lambda kind, detail: self._send(Said(kind, encoded_note(detail).encode())),
             _dataset=writer,
