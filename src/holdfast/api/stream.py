@@ -63,7 +63,8 @@ async def _stream(asked: Asked, cursor: str, seen: int) -> AsyncIterator[bytes]:
             silent_seconds = 0.0
             yield b": alive\n\n"
         try:
-            await asyncio.wait_for(closing.wait(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await closing.wait()
         except TimeoutError:
             continue
 
