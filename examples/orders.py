@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 import holdfast as hf
-from holdfast.testing import run_until_idle
+from holdfast.testing.idle import run_until_idle
 
 app = hf.App("orders")
 
@@ -26,7 +26,7 @@ async def check_stock(items: list[str]) -> dict[str, Any]:
     return {"present": present, "missing": [item for item in items if item not in present], "count": len(present)}
 
 
-@app.action(max_retries=3, retry={"base_backoff_secs": 0.1})
+@app.action(max_retries=3, retry={"base_backoff_secs": 0})
 async def charge(ctx: hf.Context, order_id: int, items: list[str]) -> dict[str, int]:
     """Charge for what is delivered. The bank hangs up the first time: retried by itself."""
     if ctx.attempt == 1:
@@ -70,9 +70,9 @@ async def main() -> None:
     """Run one order here and now, with a worker in this process."""
     async with app.client() as client:
         run = await client.start(fulfil, order_id=7, items=["apple", "milk", "bread"])
-        await run_until_idle(app, client)
+        await run_until_idle(app, client.engine)
         await client.signal("picked_up", {"courier": "Ada"}, key="7")
-        await run_until_idle(app, client)
+        await run_until_idle(app, client.engine)
         print(await run.wait(timeout=30), await run.result())
         for task in await run.tasks():
             print(f"  {task.state:<12}{task.node}")

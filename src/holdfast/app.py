@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -19,8 +20,11 @@ from holdfast.core import limits
 from holdfast.core.classify import Rule
 from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.schedule import Missed, Overlap
+from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
 from holdfast.flow.flow import Flow
+from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
 
 P = ParamSpec("P")
@@ -37,6 +41,7 @@ class App:
         self.version = version
         self.actions: dict[str, Action[..., Any]] = {}
         self.flows: dict[str, Flow[...]] = {}
+        self.schedules: dict[str, Schedule] = {}
         self._settings = settings
 
     @property
@@ -133,6 +138,42 @@ class App:
             )
         self.flows[flow.name] = flow
         return flow
+
+    def schedule(
+        self,
+        name: str,
+        target: Schedulable,
+        /,
+        *,
+        cron: str | None = None,
+        every: str | float | timedelta | None = None,
+        timezone: str = DEFAULT_ZONE,
+        overlap: str = Overlap.SKIP,
+        missed: str = Missed.LATEST,
+        max_waiting: int = 10,
+        input: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """Run an action or a flow at set times; the schedule is called `app.name`.
+
+        `cron` has five fields and is read in `timezone`; `every` is a duration. `overlap` (skip, queue, replace, allow)
+        says what happens while the previous firing is not over, `missed` (skip, latest, all) what happens to slots that
+        passed while no scheduler ran. A parameter `scheduled_for` gets the slot's time.
+        """
+        full = limits.valid_action(f"{self.name}.{name}")
+        if full in self.schedules:
+            raise Invalid(f"The schedule {full} is declared twice.", code="schedule_exists", advice="Rename one.")
+        self.schedules[full] = schedule_of(
+            full,
+            target,
+            cron=cron,
+            every=every,
+            timezone=timezone,
+            overlap=overlap,
+            missed=missed,
+            max_waiting=max_waiting,
+            input=input,
+        )
+        return self.schedules[full]
 
     def client(self) -> Client:
         """`async with app.client() as client:`"""

@@ -94,6 +94,15 @@ DAMAGE = {
         update holdfast.live set lane_id = lane_id where task_id = $running""",
     "attempts_follow_one_another": """
         update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
+    "a_fired_slot_has_its_task_or_run": "update holdfast.slot set task_id = 999",
+    "no_slot_fires_twice": """
+        drop index holdfast.slot_task;
+        insert into holdfast.slot (schedule_id, slot_at, tenant_id, state, task_id, cause)
+        select schedule_id, slot_at + interval '1 hour', tenant_id, state, task_id, cause from holdfast.slot""",
+    "slots_stay_with_their_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.body set tenant_id = 7 where task_id = $scheduled""",
+    "due_schedules_fire": "update holdfast.schedule set look_at = now() - interval '1 hour'",
 }
 
 
@@ -110,6 +119,9 @@ async def stages(dispatcher):
         "retrying": await a.a_retrying_task(dispatcher, max_losses=0),
     }
     await dispatcher.settle(await dispatcher.claim_task(found["retried"]), Completed(b"null"))
+    await dispatcher.schedules.keep()
+    found["scheduled"] = (await dispatcher.schedules.fire()).task_id
+    await dispatcher.settle(await dispatcher.claim_task(found["scheduled"]), Completed(b"null"))
     await a.a_running_task(dispatcher)
     found["run"] = await a_run_in_each_stage(dispatcher)
     return found

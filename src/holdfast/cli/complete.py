@@ -26,6 +26,11 @@ def flow_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return _ask(ctx, _flows, incomplete)
 
 
+def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules."""
+    return _ask(ctx, _schedules, incomplete)
+
+
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)
@@ -50,6 +55,13 @@ async def _flows(database: Any) -> list[str]:
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     return list(dict.fromkeys(flow.name for flow in await list_flows(database, DEFAULT_TENANT_ID)))
+
+
+async def _schedules(database: Any) -> list[str]:
+    from holdfast.dispatcher.schedules import schedule_names
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return await schedule_names(database, DEFAULT_TENANT_ID)
 
 
 async def _tasks(database: Any) -> list[str]:

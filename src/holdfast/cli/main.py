@@ -20,6 +20,7 @@ HOMES = {
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
+        "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {

@@ -100,6 +100,8 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
                 slots=orders.slots,
                 name=orders.name,
                 version=app.version,
+                schedules=app.schedules.values(),
+                origin=f"app:{app.name}",
                 isolator=Isolated(orders),
                 publish=_publisher(board, settings.worker.lease_seconds),
                 exit_process=lambda: leave(Ending.OVERDUE),

@@ -13,7 +13,7 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.action import Action
@@ -28,11 +28,13 @@ from holdfast.dispatcher.leases import Report
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
 from holdfast.flow.flow import Flow
+from holdfast.schedule import Schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
+from holdfast.worker.declare import declare_schedules
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held
@@ -64,6 +66,8 @@ class Worker:
         slots: int | None = None,
         name: str = "",
         version: str = "",
+        schedules: Iterable[Schedule] = (),
+        origin: str = "",
         isolator: Isolator | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
@@ -77,6 +81,8 @@ class Worker:
         self.slots = slots or settings.slots
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
+        self._schedules = tuple(schedules)
+        self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
         self._notes = Notes()
@@ -150,6 +156,7 @@ class Worker:
             )
         rules = {name: action.rules(defaults) for name, action in self.actions.items()}
         await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
+        await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )

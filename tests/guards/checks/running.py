@@ -16,7 +16,6 @@ from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.store.flows import Flows
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
 
@@ -194,19 +193,6 @@ async def only_members_that_did_not_complete_run_again(stage: Stage) -> None:
     await stage.dispatcher.settle(second, Failed(a_failure()))
     await stage.dispatcher.runs.retry(run)
     assert [lease.task_id for lease in await stage.dispatcher.claim(10)] == [second.task_id]
-
-
-@check
-async def a_flow_is_interned_once_by_whoever_comes_second(stage: Stage) -> None:
-    """Two processes keep the same flow: each looked, found nothing, and writes."""
-    flow, catalogs = a_flow("a>b"), [Flows(stage.engine.database) for _ in range(2)]
-    columns = (1, flow.name, 1, flow.digest(), "{}", 2, [0], [1])
-    for _ in catalogs:
-        await stage.engine.database.fetch(sql("ensure_flow"), *columns)
-    assert len({await one.keep(1, flow) for one in catalogs}) == 1
-    flow_id = await catalogs[0].keep(1, flow)
-    for _ in catalogs:
-        await stage.engine.database.fetch(sql("ensure_snapshot"), 1, flow_id, b"x", [0, 0], [0, 0], [0, 0], [0, 0])
 
 
 @check
