@@ -39,7 +39,7 @@ BELOW = {
     "flow": {"core", "errors", "wire"},
     "action": {"core", "errors", "flow", "worker.context"},
     "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake"},
-    "app": {"action", "client", "core", "cron", "errors", "flow", "schedule", "settings"},
+    "app": {"action", "client", "core", "cron", "errors", "flow", "schedule", "settings", "worker.once"},
     "load": {"app", "errors"},
     "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
     "cron": {"core", "errors"},
@@ -108,9 +108,19 @@ def test_a_module_imports_only_what_lies_below_it(path):
 
 def test_nothing_lies_below_itself():
     # An action names the type of its first parameter; the context it names imports nothing of the worker's.
-    graph = {part: below - {"worker.context"} for part, below in BELOW.items()}
+    graph = {part: below - {"worker.context", "worker.once"} for part, below in BELOW.items()}
     TopologicalSorter(graph).prepare()
     assert not imported(ROOT / "worker" / "context.py")
+
+
+def test_what_the_app_opens_of_the_worker_does_not_import_the_app():
+    seen, left = set(), {"worker.once"}
+    while left:
+        name = left.pop()
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        seen.add(name)
+        left |= {one for one in imported(path) if one.startswith(("worker", "app", "load"))} - seen
+    assert not {"app", "load"} & seen
 
 
 @pytest.mark.parametrize("path", STATEMENTS, ids=name_of)

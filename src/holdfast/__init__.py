@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import Client, Task
     from holdfast.client.runs import Run
     from holdfast.core.classify import Rule
+    from holdfast.core.dataset import Dataset
     from holdfast.core.explain import Explanation
     from holdfast.core.path import replace_attempt_segment
     from holdfast.core.retry import RetryPolicy
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.flow.waits import approval, wait_for
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
+    from holdfast.worker.once import Processed
 
 __all__ = [
     "Action",
@@ -45,6 +47,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Dataset",
     "Explanation",
     "Fatal",
     "Flow",
@@ -52,6 +55,7 @@ __all__ = [
     "Invalid",
     "LeaseLost",
     "NotFound",
+    "Processed",
     "Retry",
     "RetryPolicy",
     "Rule",
@@ -75,6 +79,7 @@ _HOMES = {
     "Client": "holdfast.client.client",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
+    "Dataset": "holdfast.core.dataset",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
     "Flow": "holdfast.flow.flow",
@@ -82,6 +87,7 @@ _HOMES = {
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
     "NotFound": "holdfast.errors",
+    "Processed": "holdfast.worker.once",
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
     "Rule": "holdfast.core.classify",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.classify import Rule
+from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
 from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
@@ -26,6 +27,7 @@ from holdfast.errors import Invalid
 from holdfast.flow.flow import Flow
 from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
+from holdfast.worker.once import Processor, Rules, SyncProcessor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +44,7 @@ class App:
         self.actions: dict[str, Action[..., Any]] = {}
         self.flows: dict[str, Flow[...]] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.datasets: dict[tuple[str, int], Dataset] = {}
         self._settings = settings
 
     @property
@@ -175,9 +178,58 @@ class App:
         )
         return self.schedules[full]
 
+    def dataset(
+        self,
+        name: str,
+        *,
+        version: int = 1,
+        columns: Mapping[str, str],
+        key: str | Sequence[str] = (),
+        schema: str = PLACE_DEFAULT,
+    ) -> Dataset:
+        """Declare one version of a dataset: actions write to it (`ctx.dataset`), readers select from its view."""
+        dataset = defined(name, version=version, columns=columns, key=key, schema=schema)
+        if self.datasets.setdefault((name, version), dataset) != dataset:
+            raise Invalid(
+                f"Version {version} of the dataset {name} is declared twice, and differently.",
+                code="dataset_invalid",
+                advice="Give one another version.",
+            )
+        return dataset
+
     def client(self) -> Client:
         """`async with app.client() as client:`"""
         return Client(self.settings, self.actions, self.flows)
+
+    def processor(
+        self,
+        *,
+        worker_id: str = "",
+        queues: Sequence[str] | None = None,
+        retry_enabled: bool = True,
+        dead_letter_enabled: bool = True,
+        max_attempts: int | None = None,
+        default_timeout_seconds: float | None = None,
+        visibility_timeout_seconds: float | None = None,
+        lease_seconds: float | None = None,
+    ) -> Processor:
+        """One task at a time, when you say so: `async with app.processor() as p: await p.process_once()`.
+
+        `max_attempts` can only lower a task's own budget. A claim holds its task for `lease_seconds`, or else
+        `visibility_timeout_seconds`, and is renewed while the task runs.
+        """
+        rules = Rules(
+            retries=retry_enabled,
+            opens_letters=dead_letter_enabled,
+            max_attempts=max_attempts,
+            default_timeout_seconds=default_timeout_seconds,
+        )
+        lease = visibility_timeout_seconds if lease_seconds is None else lease_seconds
+        return Processor(self, name=worker_id, queues=queues, rules=rules, lease_seconds=lease)
+
+    def sync_processor(self, **options: Any) -> SyncProcessor:
+        """The same for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""
+        return SyncProcessor(self.processor(**options))
 
     def sync_client(self) -> SyncClient:
         """The same for code without an event loop: `with app.sync_client() as client:`"""

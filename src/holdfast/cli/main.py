@@ -21,6 +21,7 @@ HOMES = {
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
         "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
+        "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {

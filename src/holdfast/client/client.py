@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
+from holdfast.client.datasets import DatasetClient
 from holdfast.client.results import Ending, Results
 from holdfast.client.runs import Run
 from holdfast.core import limits
@@ -188,6 +189,8 @@ class Client:
         inputs: Iterable[Mapping[str, Any]],
         /,
         options: RunOptions | None = None,
+        *,
+        connection: Any = None,
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
         options = _run_options(flow) if options is None else options
@@ -206,6 +209,9 @@ class Client:
         if options.key is not None:
             run_id, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
             run_ids = [run_id]
+        elif (theirs := _session(connection)) is not None:
+            run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options)
+            return [Run(self, run_id) for run_id in run_ids]
         else:
             async with engine.database.transaction() as session:
                 run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
@@ -236,6 +242,11 @@ class Client:
             # The flow is kept with it: an id belongs to its object only while the object lives.
             known = self._snapshots[id(flow)] = (flow, snapshot)
         return known[1]
+
+    @property
+    def datasets(self) -> DatasetClient:
+        """Build, look at, cut over, roll back and drop datasets."""
+        return DatasetClient(self)
 
     async def signal(
         self,

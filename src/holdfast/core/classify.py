@@ -77,10 +77,16 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
 CODES: Mapping[str, RetryReason] = MappingProxyType(
     {reason.value: reason for reason in RetryReason}
     | {"429": RetryReason.RATE_LIMITED, TIMEOUT_CODE.lower(): RetryReason.EXECUTION_TIMEOUT}
+    | dict.fromkeys(
+        ("dataset_superseded", "dataset_build_unfinished", "dataset_busy", "dataset_stage_missing"),
+        RetryReason.TRANSIENT_ERROR,
+    )
 )
 """Error codes in lower case. Each reason is a code too, so that whoever reports a failure may name it."""
 
-CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType({"dag_validation_": RetryReason.VALIDATION})
+CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType(
+    {"dag_validation_": RetryReason.VALIDATION, "dataset_": RetryReason.VALIDATION}
+)
 
 PATTERNS: Mapping[str, RetryReason] = MappingProxyType(
     {

@@ -63,6 +63,7 @@ async def run_until_idle(
             version=app.version,
             schedules=app.schedules.values(),
             origin=f"app:{app.name}",
+            datasets=app.datasets,
         )
         running = asyncio.create_task(worker.run(), name="holdfast-test-worker")
         try:

@@ -103,6 +103,7 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
                 schedules=app.schedules.values(),
                 origin=f"app:{app.name}",
                 isolator=Isolated(orders),
+                datasets=app.datasets,
                 publish=_publisher(board, settings.worker.lease_seconds),
                 exit_process=lambda: leave(Ending.OVERDUE),
             )

@@ -5,7 +5,39 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+
+class DatasetWriter(Protocol):
+    """One version of a dataset in the hands of an attempt: `await` each call in `async def`, not in plain functions.
+
+    What it does becomes true with the completion of the attempt, all of it or nothing. `view` is what readers select
+    from, `table` this version alone. `rows` are dicts by column or sequences in their order; they may come from a
+    generator, and are never all in memory.
+    """
+
+    view: str
+    table: str
+
+    def append(self, rows: Any, *, partition: str = "") -> Any:
+        """Add rows, skipping those whose key is there already; answers how many were given."""
+        ...
+
+    def replace(self, rows: Any, *, partition: str = "") -> Any:
+        """Put rows in place of everything committed to this partition before; answers how many were given."""
+        ...
+
+    def cut_over(self, *, force: bool = False) -> Any:
+        """Let readers see this version from the completion of this attempt on."""
+        ...
+
+    def count(self, partition: str | None = None) -> Any:
+        """How many rows are committed to this version, or to one partition of it."""
+        ...
+
+
+def _no_datasets(_name: str, _version: int | None) -> DatasetWriter:
+    raise LookupError("There are no datasets where this attempt runs.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +53,7 @@ class Context:
     run_id: str | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _note: Callable[[str, dict[str, Any]], None] = lambda _kind, _detail: None
+    _dataset: Callable[[str, int | None], DatasetWriter] = _no_datasets
 
     @property
     def is_canceled(self) -> bool:
@@ -34,3 +67,7 @@ class Context:
     def progress(self, done: float, total: float = 1.0, message: str = "") -> None:
         """Say how far the attempt got."""
         self._note("progress", {"done": float(done), "total": float(total), "message": str(message)[:512]})
+
+    def dataset(self, name: str, version: int | None = None) -> DatasetWriter:
+        """A dataset the app declared: its newest version there, unless another is asked for."""
+        return self._dataset(name, version)

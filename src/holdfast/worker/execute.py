@@ -19,10 +19,12 @@ from holdfast.action import Action, Isolation
 from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.worker.attempts import ESCAPES, Escaped, in_own_context
-from holdfast.worker.context import Context
+from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.held import Held
+from holdfast.worker.writing import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
 
 CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
 INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
@@ -47,7 +49,9 @@ class Runner:
         isolator: Isolator | None,
         output_bytes_max: int,
         note: Callable[[Claimed, str, dict[str, Any]], None],
+        declared: Declared,
     ) -> None:
+        self._declared = declared
         self._threads = threads
         self._isolator = isolator
         self._output_bytes_max = output_bytes_max
@@ -84,7 +88,7 @@ class Runner:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             return Failed(failure_of(error))
-        return self._completed(action, value)
+        return self._completed(held, value)
 
     def _call(
         self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
@@ -95,11 +99,12 @@ class Runner:
             return _to_the_end(self._threads.submit(_contained, action.function, positional, arguments), held)
         raise AssertionError("process isolation is run by the isolator")
 
-    def _completed(self, action: Action[..., Any], value: Any) -> Outcome:
-        if value is None:
+    def _completed(self, held: Held, value: Any) -> Outcome:
+        if value is None and held.writing is None:
             return _NO_OUTPUT
+        commits = () if held.writing is None else tuple(held.writing.commits)
         try:
-            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what="output"))
+            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what="output"), commits)
         except HoldfastError as error:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
@@ -117,7 +122,23 @@ class Runner:
             tags=tuple(claimed.tags or ()),
             _stop=held.stop,
             _note=lambda kind, detail: self._note(claimed, kind, detail),
+            _dataset=self._datasets(held),
         )
+
+    def _datasets(self, held: Held) -> Callable[[str, int | None], DatasetWriter]:
+        """How the attempt reaches the app's datasets; nothing is made before it does."""
+        loop, claimed = asyncio.get_running_loop(), held.claimed
+
+        def writer(name: str, version: int | None) -> DatasetWriter:
+            dataset = self._declared.find(name, version)
+            if held.writing is None:
+                lease = AttemptLease(claimed.task_id, claimed.attempt, claimed.lease_token)
+                held.writing = Writing(self._declared, lease)
+            if held.plan.action.isolation is Isolation.COROUTINE:
+                return AsyncWriter(held.writing, dataset, here)
+            return BlockingWriter(held.writing, dataset, waiting(loop))
+
+        return writer
 
 
 _NO_OUTPUT = Completed(b"null")

@@ -112,6 +112,7 @@ class Isolated:
             input=held.claimed.input,
             task_id=context.task_id,
             attempt=context.attempt,
+            lease_token=str(held.claimed.lease_token),
             tenant=context.tenant,
             queue=context.queue,
             tags=context.tags,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Completed, Failed
 
@@ -29,6 +30,7 @@ class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     input: bytes
     task_id: str
     attempt: int
+    lease_token: str
     tenant: str
     queue: str
     tags: tuple[str, ...]
@@ -63,12 +65,13 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     output: bytes | None
     failure: Failure | None
     is_spent: bool = False
+    commits: tuple[Commit, ...] = ()
 
     def outcome(self) -> Completed | Failed:
         if self.failure is not None:
             return Failed(self.failure)
         assert self.output is not None
-        return Completed(self.output)
+        return Completed(self.output, self.commits)
 
 
 Message: TypeAlias = Hello | Start | Stop | Ready | Unusable | Said | Ended
