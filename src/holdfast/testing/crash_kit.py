@@ -104,7 +104,7 @@ async def _round(
         async with Client(app.settings, app.actions, url=url) as client:
             with _watched(watch, traces.calls):
                 asked = await begin(client)
-                round_ = Round(client.engine, app.actions, traces, crash_at=crash_at)
+                round_ = Round(client.engine, app.actions, app.datasets, traces, crash_at=crash_at)
                 await round_.run()
                 traces.state = await _state_of(client, asked)
             await round_.close()

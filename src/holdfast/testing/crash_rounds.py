@@ -30,6 +30,7 @@ from holdfast.worker.execute import Runner
 from holdfast.worker.governed import Governed, takes_key
 from holdfast.worker.held import Held, Plan
 from holdfast.worker.ledger import Answer, Ask, Ledger, Request
+from holdfast.worker.writing import Datasets, Declared
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -49,12 +50,19 @@ class Round:
     """Runs what is queued to its end, and crashes at the `crash_at`-th point it comes to; at none if that is 0."""
 
     def __init__(
-        self, engine: Engine, actions: Mapping[str, Action[..., Any]], traces: Traces, *, crash_at: int
+        self,
+        engine: Engine,
+        actions: Mapping[str, Action[..., Any]],
+        datasets: Datasets,
+        traces: Traces,
+        *,
+        crash_at: int,
     ) -> None:
         self.traces = traces
         self._engine = engine
         self._loops = Loops(engine)
         self._actions = {name: _in_process(action) for name, action in actions.items()}
+        self._datasets = datasets
         self._crash_at = crash_at
         self._passed = 0
         self._crashed = asyncio.Event()
@@ -117,7 +125,7 @@ class Round:
         plan = Plan(self._actions[lane.action], lane, catalog.policy(claimed.policy_id))
         held = Held(claimed, plan, LEASE_SECONDS, time.monotonic())
         self._crashed.clear()
-        running = asyncio.create_task(_Runner(self, self._engine, self._threads).run(held))
+        running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(held))
         crashing = asyncio.create_task(self._crashed.wait())
         await asyncio.wait([running, crashing], return_when=asyncio.FIRST_COMPLETED)
         crashing.cancel()
@@ -159,11 +167,16 @@ class Round:
 class _Runner(Runner):
     """Runs attempts whose effects and steps pass the points of a round."""
 
-    def __init__(self, round_: Round, engine: Engine, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, round_: Round, engine: Engine, threads: ThreadPoolExecutor, datasets: Datasets) -> None:
         bytes_max = engine.settings.limits.output_bytes_max
         ledger = Ledger(engine)
         super().__init__(
-            threads=threads, isolator=None, output_bytes_max=bytes_max, ledger=ledger, note=lambda *_said: None
+            threads=threads,
+            isolator=None,
+            output_bytes_max=bytes_max,
+            ledger=ledger,
+            note=lambda *_said: None,
+            declared=Declared(engine.database, datasets),
         )
         self._round = round_
         self._bytes_max = bytes_max
