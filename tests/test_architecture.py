@@ -1,7 +1,9 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
+    core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
+    errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
 bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
@@ -22,7 +24,7 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire"}
+LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire", "cron"}
 BELOW = {
     "errors": set(),
     "settings_option": {"errors"},
@@ -33,17 +35,20 @@ BELOW = {
     "store": {"errors", "core"},
     "wake": {"store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": {"errors", "settings", "core", "store", "wake"},
-    "action": {"errors", "core", "worker.context"},
-    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
-    "app": {"errors", "settings", "core", "action", "client", "worker.once"},
-    "load": {"errors", "app"},
-    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
+    "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
+    "flow": {"core", "errors", "wire"},
+    "action": {"core", "errors", "flow", "worker.context"},
+    "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake"},
+    "app": {"action", "client", "core", "cron", "errors", "flow", "schedule", "settings", "worker.once"},
+    "load": {"app", "errors"},
+    "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
+    "cron": {"core", "errors"},
+    "schedule": {"action", "core", "cron", "errors", "wire"},
     "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
     "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
     "cli": LEAVES
-    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load", "bench"},
-    "__init__": LEAVES | {"core", "action", "app", "client", "worker"},
+    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "flow", "worker", "load", "bench"},
+    "__init__": LEAVES | {"core", "action", "app", "client", "flow", "worker"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client, Task
+    from holdfast.client.runs import Run
     from holdfast.core.classify import Rule
     from holdfast.core.dataset import Dataset
     from holdfast.core.explain import Explanation
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
         Unavailable,
         WaitTimeout,
     )
+    from holdfast.flow.flow import Flow
+    from holdfast.flow.waits import approval, wait_for
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
     from holdfast.worker.once import Processed
@@ -47,6 +50,7 @@ __all__ = [
     "Dataset",
     "Explanation",
     "Fatal",
+    "Flow",
     "HoldfastError",
     "Invalid",
     "LeaseLost",
@@ -55,13 +59,16 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Rule",
+    "Run",
     "Settings",
     "SyncClient",
     "Task",
     "TaskFailed",
     "Unavailable",
     "WaitTimeout",
+    "approval",
     "replace_attempt_segment",
+    "wait_for",
 ]
 
 __version__ = "0.1.0"
@@ -75,6 +82,7 @@ _HOMES = {
     "Dataset": "holdfast.core.dataset",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
+    "Flow": "holdfast.flow.flow",
     "HoldfastError": "holdfast.errors",
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
@@ -83,13 +91,16 @@ _HOMES = {
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
     "Rule": "holdfast.core.classify",
+    "Run": "holdfast.client.runs",
     "Settings": "holdfast.settings",
     "SyncClient": "holdfast.client.blocking",
     "Task": "holdfast.client.client",
     "TaskFailed": "holdfast.errors",
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
+    "approval": "holdfast.flow.waits",
     "replace_attempt_segment": "holdfast.core.path",
+    "wait_for": "holdfast.flow.waits",
 }
 
 

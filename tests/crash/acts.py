@@ -26,6 +26,7 @@ from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
@@ -241,6 +242,24 @@ async def send_signal(stage: Stage) -> None:
     async with opened(stage) as engine:
         await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
         stage.say("sent")
+
+
+async def schedule_pass(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).schedule_once())
+
+
+async def schedule_by_hand(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await Dispatcher(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
+
+
+async def schedule_declare(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        draft = ScheduleDraft(
+            name=f"s{stage.given['round']}", origin="app:shop", target="shop.charge", cron="0 6 * * mon-fri"
+        )
+        stage.say(await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft))
 
 
 def a_crash_flow(version: int) -> FlowDefinition:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.crash import acts, runs
+from tests.crash import acts, runs, schedules
 from tests.crash.repair import BY_SURVIVOR, Ended, register
 
 from holdfast.core.outcome import Failed
@@ -347,6 +347,18 @@ SCENARIOS = [
     Scenario(
         name="send_signal", arrange=runs.arrange_wait, judge=runs.judge_signal, is_repeatable=False, statements_min=5
     ),
+    Scenario(name="schedule_tasks", arrange=schedules.arrange_due, judge=schedules.judge_once, statements_min=12),
+    Scenario(name="schedule_runs", arrange=schedules.arrange_due_flow, judge=schedules.judge_once, statements_min=11),
+    Scenario(name="schedule_waiting", arrange=schedules.arrange_waiting, judge=schedules.judge_once, statements_min=9),
+    Scenario(name="schedule_replace", arrange=schedules.arrange_busy, judge=schedules.judge_once, statements_min=17),
+    Scenario(
+        name="schedule_by_hand",
+        arrange=schedules.arrange_kept,
+        judge=schedules.judge_by_hand,
+        is_repeatable=False,
+        statements_min=8,
+    ),
+    Scenario(name="schedule_declare", arrange=nothing, judge=schedules.judge_declared, statements_min=2),
 ]
 ACT_OF = {
     "exchange_mixed": "exchange_reports",
@@ -356,4 +368,8 @@ ACT_OF = {
     "exchange_join": "exchange_reports",
     "exchange_failed_node": "exchange_reports",
     "exchange_items": "exchange_reports",
+    "schedule_tasks": "schedule_pass",
+    "schedule_runs": "schedule_pass",
+    "schedule_waiting": "schedule_pass",
+    "schedule_replace": "schedule_pass",
 }

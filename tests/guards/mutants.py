@@ -215,6 +215,7 @@ RUNNING: Sequence[Mutant] = [
         "lock_runs",
         ("and r.state = 'o'", "", "a_run_that_is_over_is_not_opened_by_a_late_end"),
         ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
+        ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
     ),
     *_of(
         "advance_runs",
@@ -254,11 +255,11 @@ RUNNING: Sequence[Mutant] = [
     *_of("retry_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),
     *_of(
         "ensure_flow",
-        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_kept_once_by_whoever_comes_second"),
     ),
     *_of(
         "ensure_snapshot",
-        ("on conflict (flow_id, digest) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+        ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
     ),
     *_of("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
     *_of(
@@ -352,7 +353,72 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING]
+AUTHORING: Sequence[Mutant] = [
+    *_of("claim_run_key", ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_run")),
+]
+
+SCHEDULING: Sequence[Mutant] = [
+    *_of(
+        "create_schedule",
+        ("on conflict (tenant_id, name) do nothing", "", "a_name_stands_for_one_schedule"),
+    ),
+    *_of(
+        "change_schedule",
+        ("s.tenant_id = $1", "$1::int is not null", "another_tenants_schedule_is_left_alone"),
+        ("and s.origin = $3", "and $3::text is not null", "only_its_keeper_changes_a_schedule"),
+    ),
+    *_of(
+        "take_schedule",
+        ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
+        ("for no key update of s skip locked", "", "schedulers_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "hold_schedule",
+        ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
+        ("for no key update of s", "", "a_hand_and_a_scheduler_see_each_other"),
+    ),
+    *_of(
+        "close_firings",
+        ("and f.state = 'f'", "", "what_waits_goes_when_the_way_is_free"),
+        (
+            "and not exists (select from holdfast.live t where t.task_id = f.task_id)",
+            "",
+            "a_firing_that_runs_holds_back_the_next",
+        ),
+        ("and r.state = 'o'", "", "a_run_that_is_over_is_out_of_the_way"),
+    ),
+    *_of("release_slot", ("and f.state = 'w'", "", "a_slot_that_fired_does_not_wait_any_more")),
+    *_of("drop_slots", ("and f.state = 'w'", "", "a_slot_that_fired_does_not_wait_any_more")),
+    _redundant(
+        "advance_schedule",
+        "and s.next_at is not distinct from $2",
+        "and ($2::timestamptz is null or true)",
+        "only who holds the lock of take_schedule moves a schedule on",
+    ),
+    *_of(
+        "void_slots",
+        ("and f.slot_at > holdfast.instant()", "", "a_clock_that_goes_back_leaves_what_came_before"),
+        ("and f.state in ('k', 'm')", "", "a_clock_that_goes_back_undoes_no_firing"),
+    ),
+    *_of(
+        "trouble_schedule",
+        ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
+    ),
+    *_of(
+        "pause_schedule",
+        ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone"),
+        ("and s.paused_at is null", "", "a_second_pause_of_a_schedule_keeps_the_first"),
+    ),
+    *_of(
+        "resume_schedule",
+        ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone"),
+        ("and s.paused_at is not null", "", "a_second_pause_of_a_schedule_keeps_the_first"),
+    ),
+    *_of("delete_schedule", ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone")),
+    *_of("forget_slots", ("and (f.is_over or f.state in ('k', 'm'))", "", "slots_in_use_are_not_forgotten")),
+]
+
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING, *AUTHORING, *SCHEDULING]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",
@@ -361,5 +427,7 @@ CONSTRAINTS = {
     "live.live_waiting": "the_schema_refuses_waiting_without_an_end",
     "live.live_budget": "the_schema_refuses_an_overdrawn_budget",
     "failure.failure_check": "the_schema_refuses_a_retry_that_is_no_decision",
+    "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
+    "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
 }
 """CHECK constraints of the hot path, and the check that fails without each."""

@@ -16,9 +16,11 @@ HOMES = {
     },
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
+        "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
+        "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
         "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },

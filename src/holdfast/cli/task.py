@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.complete import action_names, queue_names, task_ids
+from holdfast.cli.given import object_of
 from holdfast.cli.shell import OK, Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.tree import Group
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
-from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.action import Action
@@ -50,7 +48,7 @@ def submit(action: str, given: str, app_ref: str | None, waits: bool, timeout: s
     Queue and retry policy are those some worker declared for ACTION, or those of --app.
     """
     shell = the_shell()
-    body = _object_of(given)
+    body = object_of(given)
     raise SystemExit(shell.run(_submit(shell, action, body, app_ref, waits, timeout, options)))
 
 
@@ -311,32 +309,3 @@ def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = 
         return
     click.echo("\t".join(str(body[name]) for name in ("task_id", "state")))
     shell.talk(talk)
-
-
-def _object_of(given: str) -> dict[str, Any]:
-    """Read the input option: JSON, @file or - for stdin."""
-    import msgspec
-
-    text = given
-    if given == "-":
-        text = sys.stdin.read()
-    elif given.startswith("@"):
-        try:
-            text = Path(given[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
-    try:
-        body = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except msgspec.DecodeError as error:
-        raise Invalid(
-            f"The input is not JSON: {error}.",
-            code="payload_not_json",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        ) from error
-    if not isinstance(body, dict):
-        raise Invalid(
-            f"The input is a JSON {type(body).__name__}, not an object.",
-            code="invalid_input",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        )
-    return body

@@ -26,6 +26,9 @@ ICONS = {
     "gone": "⊘",
     "paused": "⏸",
     "revived": "↻",
+    "fired": "▶",
+    "waiting": "◷",
+    "missed": "✕",
 }
 
 HUES = {
@@ -36,6 +39,7 @@ HUES = {
     "lost": "yellow",
     "draining": "yellow",
     "paused": "yellow",
+    "missed": "yellow",
     "completed": "cyan",
     "failed": "red",
     "timed_out": "red",

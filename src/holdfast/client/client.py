@@ -27,8 +27,10 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.signals import send_signal
-from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
+from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -74,9 +76,17 @@ class Task:
 class Client:
     """Open with `async with app.client() as client`."""
 
-    def __init__(self, settings: Settings, actions: Mapping[str, Action[..., Any]], *, url: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        actions: Mapping[str, Action[..., Any]],
+        flows: Mapping[str, Flow[...]] | None = None,
+        *,
+        url: str | None = None,
+    ) -> None:
         self._settings = settings
         self._actions = actions
+        self._flows = flows or {}
         self._url = url
         self._place: Place | None = None
         self._opened: Engine | None = None
@@ -166,13 +176,16 @@ class Client:
         self._announce(interned, connection)
         return [Task(self, number) for number in numbers]
 
-    async def start(self, flow: FlowDefinition, /, **given: Any) -> Run:
-        """Start one run of a flow. Keyword arguments are its input."""
+    async def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> Run:
+        """Start one run of a flow, or of the newest version of a flow by its name. Keyword arguments are its input.
+
+        Under a key (`flow.options(key=…)`) the same start repeated answers with the run that is there.
+        """
         return (await self.start_many(flow, [given]))[0]
 
     async def start_many(
         self,
-        flow: FlowDefinition,
+        flow: Flow[P] | BoundFlow[P] | FlowDefinition | str,
         inputs: Iterable[Mapping[str, Any]],
         /,
         options: RunOptions | None = None,
@@ -180,31 +193,55 @@ class Client:
         connection: Any = None,
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
-        accepted = [accept_run_input(flow.inputs, given) for given in inputs]
+        options = _run_options(flow) if options is None else options
+        found = await self._found_flow(flow)
+        definition = found if isinstance(found, FlowDefinition) else found.plan.definition
+        accepted = [accept_run_input(definition.inputs, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        if options.key is not None and len(encoded) != 1:
+            raise Invalid(
+                "One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one."
+            )
+        if not encoded:
+            return []
         engine = self.engine
-        snapshot = await self._snapshot(flow)
-        if (theirs := _session(connection)) is not None:
-            run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options or RunOptions())
+        snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
+        if options.key is not None:
+            run_id, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
+            run_ids = [run_id]
+        elif (theirs := _session(connection)) is not None:
+            run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options)
             return [Run(self, run_id) for run_id in run_ids]
-        async with engine.database.transaction() as session:
-            run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
+        else:
+            async with engine.database.transaction() as session:
+                run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
         await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
+
+    async def _found_flow(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> FlowDefinition | Snapshot:
+        """The definition that the code has; for a name the code does not know, what the database has."""
+        if isinstance(flow, str):
+            own = self._own_definition(flow)
+            return own if own is not None else await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, flow)
+        if isinstance(flow, BoundFlow):
+            flow = flow.flow
+        return flow.definition if isinstance(flow, Flow) else flow
+
+    def _own_definition(self, name: str) -> FlowDefinition | None:
+        known = self._flows.get(name)
+        return None if known is None else known.definition
 
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
         if (known := self._snapshots.get(id(flow))) is None:
-            rules = {node.action: self._rules(node.action) for node in flow.nodes}
-            snapshot = await snapshot_of(self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules)
+            defaults = self.engine.default_policy
+            rules = {name: action.rules(defaults) for name, action in self._actions.items()}
+            snapshot = await snapshot_tree(
+                self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, self._own_definition
+            )
             # The flow is kept with it: an id belongs to its object only while the object lives.
             known = self._snapshots[id(flow)] = (flow, snapshot)
         return known[1]
-
-    def _rules(self, name: str) -> ActionRules:
-        action = self.action(name)
-        policy = action.policy(self.engine.default_policy)
-        return ActionRules(queue=action.queue, priority=action.priority, policy=policy)
 
     @property
     def datasets(self) -> DatasetClient:
@@ -355,6 +392,12 @@ class Client:
             delay_seconds=limits.valid_delay(options.delay_seconds),
             tags=limits.valid_tags(options.tags),
         )
+
+
+def _run_options(flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> RunOptions:
+    if not isinstance(flow, BoundFlow):
+        return RunOptions()
+    return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
 
 
 _PLAIN = TaskOptions()

@@ -50,6 +50,11 @@ def valid_action(name: object) -> str:
     return _valid_name("action", name)
 
 
+def valid_flow(name: object) -> str:
+    """Accept the name of a flow, such as `shop.nightly`."""
+    return _valid_name("flow", name)
+
+
 def valid_key(key: object) -> str:
     """Accept an idempotency key: 1 to 256 printable characters, not only spaces."""
     if not isinstance(key, str) or not key.strip() or not key.isprintable() or len(key) > KEY_CHARACTERS_MAX:

@@ -19,6 +19,7 @@ from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
+from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once
 from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
 from holdfast.store.database import TROUBLE
@@ -46,6 +47,7 @@ class Loops:
             group.create_task(self._repeat("reap", self.reap, reap_seconds))
             group.create_task(self._repeat("reconcile", self.reconcile, loops.reconcile_seconds))
             group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
+            group.create_task(self._repeat("schedule", self.schedule, loops.schedule_seconds))
             group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
@@ -76,6 +78,14 @@ class Loops:
         news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
         await follow_up(self._engine, news)
         return None
+
+    async def schedule(self) -> float | None:
+        """Fire the slots that have come; come back when the next one does."""
+        database, grace = self._engine.database, self._settings.worker.cancel_grace_seconds
+        scheduled = await schedule_once(database, self._engine.catalog, grace_seconds=grace)
+        await follow_up(self._engine, scheduled.news)
+        due = await seconds_until_slot(database)
+        return None if due is None else max(DUE_SECONDS_MIN, due)
 
     async def republish(self) -> float | None:
         """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""

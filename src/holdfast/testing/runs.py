@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
+from holdfast.core.action_rules import ActionRules
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
@@ -15,7 +16,7 @@ from holdfast.dispatcher.children import answer_once, run_output
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
-from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
+from holdfast.dispatcher.start import RunOptions, snapshot_of, start_runs
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql

@@ -13,12 +13,13 @@ import os
 import platform
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.follow import follow_up
@@ -27,11 +28,14 @@ from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report, Settled
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
+from holdfast.flow.flow import Flow
+from holdfast.schedule import Schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
+from holdfast.worker.declare import declare_schedules
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held, Rules
@@ -59,10 +63,13 @@ class Worker:
         engine: Engine,
         actions: Mapping[str, Action[..., Any]],
         *,
+        flows: Mapping[str, Flow[...]] | None = None,
         queues: Sequence[str] | None = None,
         slots: int | None = None,
         name: str = "",
         version: str = "",
+        schedules: Iterable[Schedule] = (),
+        origin: str = "",
         isolator: Isolator | None = None,
         datasets: Datasets | None = None,
         rules: Rules | None = None,
@@ -72,11 +79,14 @@ class Worker:
         settings = engine.settings.worker
         self.engine = engine
         self.actions = dict(actions)
+        self.flows = dict(flows or {})
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
+        self._schedules = tuple(schedules)
+        self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
         self._notes = Notes()
@@ -152,10 +162,14 @@ class Worker:
 
     async def _register(self) -> None:
         defaults = self.engine.default_policy
+        flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        rules = {name: action.rules(defaults) for name, action in self.actions.items()}
+        await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
+        await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
         await self._hold.declared.declare()
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"

@@ -287,11 +287,12 @@ join current on current.task_id = last.task_id
 where last.kind <> all(current.kinds) or last.attempt <> current.attempt;
 
 -- name: a_key_stands_for_a_task
--- An idempotency key points to a task of its tenant that was asked for under that key.
+-- An idempotency key points to a task or a run of its tenant that was asked for under that key.
 select i.task_id, i.key
 from holdfast.idempotency i
 left join holdfast.body b on b.task_id = i.task_id and b.tenant_id = i.tenant_id and b.key = i.key
-where b.task_id is null;
+left join holdfast.run r on r.run_id = i.task_id and r.tenant_id = i.tenant_id and r.key = i.key
+where b.task_id is null and r.run_id is null;
 
 -- name: a_keyed_task_keeps_its_key
 -- A task asked for under a key is what the key stands for, as long as the task is kept.
@@ -299,6 +300,13 @@ select b.task_id, b.key
 from holdfast.body b
 left join holdfast.idempotency i on i.tenant_id = b.tenant_id and i.key = b.key and i.task_id = b.task_id
 where b.key is not null and i.task_id is null;
+
+-- name: a_keyed_run_keeps_its_key
+-- A run started under a key is what the key stands for, as long as the run is kept.
+select r.run_id, r.key
+from holdfast.run r
+left join holdfast.idempotency i on i.tenant_id = r.tenant_id and i.key = r.key and i.task_id = r.run_id
+where r.key is not null and i.task_id is null;
 
 -- name: a_body_stays_with_its_tenant
 -- Task, lane and policy belong to one tenant (T1).
@@ -558,6 +566,37 @@ where c.tenant_id <> r.tenant_id;
 select s.last_value
 from holdfast.span s
 where not exists (select from holdfast.block b where s.last_value between b.first_id and b.last_id);
+
+-- name: a_fired_slot_has_its_task_or_run
+-- What a slot fired is there, as long as history of that time is kept (S13).
+select f.schedule_id, f.slot_at
+from holdfast.slot f
+join holdfast.block b on coalesce(f.task_id, f.run_id) between b.first_id and b.last_id
+left join holdfast.body d on d.task_id = f.task_id
+left join holdfast.run r on r.run_id = f.run_id
+where f.state = 'f' and d.task_id is null and r.run_id is null;
+
+-- name: no_slot_fires_twice
+-- A task or run belongs to one slot (S13). That a slot has one is its primary key.
+select coalesce(f.task_id, f.run_id) as id
+from holdfast.slot f
+where f.state = 'f'
+group by 1
+having count(*) > 1;
+
+-- name: slots_stay_with_their_tenant
+-- A schedule, its slots and what they fired belong to one tenant (T1).
+select f.schedule_id, f.slot_at
+from holdfast.slot f
+left join holdfast.body d on d.task_id = f.task_id
+left join holdfast.run r on r.run_id = f.run_id
+where f.tenant_id <> coalesce(d.tenant_id, r.tenant_id);
+
+-- name: due_schedules_fire
+-- Warning: a schedule has been due for more than a minute and nobody looked at it (L2). Does any worker or server run?
+select s.schedule_id, s.name
+from holdfast.schedule s
+where s.look_at < holdfast.instant() - interval '1 minute';
 
 -- name: a_dataset_shows_its_current_generation
 -- The version a dataset names is the one generation of it that is current.
