@@ -34,8 +34,9 @@ limit $3;
 select pg_snapshot_xmin(pg_current_snapshot())::text || ':0';
 
 -- name: log_lines
--- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed.
-select g.task_id, g.attempt, l.action,
+-- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed; of a
+-- run its flow.
+select g.task_id, g.attempt, coalesce(l.action, w.flow) as action,
   extract(epoch from coalesce(f.ended_at - f.started_at, a.ended_at - a.started_at))::double precision as took_seconds,
   f.type, f.code, f.message, f.sentence
 from unnest($1::bigint[], $2::int[]) as g (task_id, attempt)
@@ -43,4 +44,16 @@ left join holdfast.failure f on f.task_id = g.task_id and f.attempt = g.attempt
 left join holdfast.attempt a on a.task_id = g.task_id and a.attempt = g.attempt
 left join holdfast.ended e on e.task_id = g.task_id
 left join holdfast.body b on b.task_id = g.task_id
-left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id);
+left join lateral (
+  select s.lane_ids[w.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
+  from (
+    select w.run_id, w.node_no from holdfast.place(g.task_id) w where b.task_id is null
+    union all
+    select r.run_id, null from holdfast.run r where r.run_id = g.task_id
+  ) w
+  join holdfast.run r on r.run_id = w.run_id
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  join holdfast.flow o on o.flow_id = s.flow_id
+  limit 1
+) w on true
+left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id, w.lane_id);

@@ -8,45 +8,64 @@ left join holdfast.attempt a on a.task_id = b.task_id and a.state = 'c'
 where t.task_id is null and e.task_id is null and a.task_id is null;
 
 -- name: every_live_task_has_a_body
--- A task that can run still has what was asked for (L1).
+-- A task that can run still has what was asked for; a node's input is made from its bindings (L1).
 select t.task_id
 from holdfast.live t
 left join holdfast.body b on b.task_id = t.task_id
-where b.task_id is null;
+where b.task_id is null and t.run_id is null;
 
 -- name: every_ended_task_has_a_body
--- A task that may be run again still has what was asked for (L1).
+-- A task that may be run again still has what was asked for; a node's input is made from its bindings (L1).
 select e.task_id
 from holdfast.ended e
 left join holdfast.body b on b.task_id = e.task_id
-where b.task_id is null;
+where b.task_id is null and e.run_id is null;
 
 -- name: every_completed_task_has_a_body
--- A result belongs to a task (L1).
-select a.task_id
-from holdfast.attempt a
-left join holdfast.body b on b.task_id = a.task_id
-where a.state = 'c' and b.task_id is null;
+-- A result belongs to a task that was asked for, or lies in the span of a run or of items (L1).
+with spans as (
+  select r.run_id as id, r.run_id + r.nodes as last_id
+  from holdfast.run r
+  union all
+  select n.items_first, n.items_first + n.items - 1
+  from holdfast.node n
+  where n.items_first is not null
+),
+around as (
+  select x.id, x.is_result, max(x.last_id) over (order by x.id, x.is_result) as last_id
+  from (
+    select spans.id, spans.last_id, false as is_result
+    from spans
+    union all
+    select a.task_id, null, true
+    from holdfast.attempt a
+    left join holdfast.body b on b.task_id = a.task_id
+    where a.state = 'c' and b.task_id is null
+  ) x
+)
+select around.id as task_id
+from around
+where around.is_result and around.id > coalesce(around.last_id, -1);
 
 -- name: a_task_completes_once
--- At most one accepted completion per task (S1).
+-- At most one accepted completion per task and generation (S1).
 select a.task_id
 from holdfast.attempt a
 where a.state = 'c'
-group by a.task_id
+group by a.task_id, a.generation
 having count(*) > 1;
 
 -- name: a_completed_task_is_not_live
--- Nothing runs again after its completion was accepted (S1, S8).
+-- Nothing runs again in the generation in which its completion was accepted (S1, S8).
 select t.task_id
 from holdfast.live t
-join holdfast.attempt a on a.task_id = t.task_id and a.state = 'c';
+join holdfast.attempt a on a.task_id = t.task_id and a.state = 'c' and a.generation = t.generation;
 
 -- name: a_completed_task_has_not_failed
--- A completed task is neither failed nor canceled (S1, S8).
+-- A completed task is neither failed nor canceled in the same generation (S1, S8).
 select e.task_id
 from holdfast.ended e
-join holdfast.attempt a on a.task_id = e.task_id and a.state = 'c';
+join holdfast.attempt a on a.task_id = e.task_id and a.state = 'c' and a.generation = e.generation;
 
 -- name: an_ended_task_is_not_live
 -- A failed or canceled task does not run in the same generation (S8).
@@ -63,15 +82,19 @@ join holdfast.attempt a on a.task_id = f.task_id and a.attempt = f.attempt;
 -- name: attempts_are_numbered_without_gaps
 -- The attempts of a task are 1, 2, 3 …: each grant is newer than the last, none is missing and none is extra (S2, S3).
 with expected as (
-  select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
-  from holdfast.live t
-  union all
-  select e.task_id, e.attempt
-  from holdfast.ended e
-  union all
-  select a.task_id, a.attempt
-  from holdfast.attempt a
-  where a.state = 'c'
+  select x.task_id, max(x.attempts) as attempts
+  from (
+    select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
+    from holdfast.live t
+    union all
+    select e.task_id, e.attempt
+    from holdfast.ended e
+    union all
+    select a.task_id, a.attempt
+    from holdfast.attempt a
+    where a.state = 'c'
+  ) x
+  group by x.task_id
 ),
 recorded as (
   select h.task_id, count(*) as attempts, max(h.attempt) as last
@@ -140,13 +163,13 @@ with spent as (
   group by f.task_id
 ),
 allowed as (
-  select task_id, max_retries, max_losses
+  select task_id, max_retries, max_losses, generation
   from holdfast.live
   union all
-  select task_id, max_retries, max_losses
+  select task_id, max_retries, max_losses, generation
   from holdfast.ended
   union all
-  select b.task_id, p.max_retries, p.max_losses
+  select b.task_id, p.max_retries, p.max_losses, a.generation
   from holdfast.attempt a
   join holdfast.body b on b.task_id = a.task_id
   join holdfast.policy p on p.policy_id = b.policy_id
@@ -155,7 +178,8 @@ allowed as (
 select spent.task_id, spent.retries, spent.losses
 from spent
 join allowed on allowed.task_id = spent.task_id
-where spent.retries > allowed.max_retries * spent.generations or spent.losses > allowed.max_losses * spent.generations;
+where spent.retries > allowed.max_retries * greatest(spent.generations, allowed.generation)
+  or spent.losses > allowed.max_losses * greatest(spent.generations, allowed.generation);
 
 -- name: budgets_are_counted_right
 -- In its first generation a task counts exactly the retries its history shows (S11).
@@ -197,19 +221,28 @@ where t.state = 'w' and t.is_retrying and f.task_id is null;
 -- name: only_published_transitions_happen
 -- Recent events follow one another as the published table allows (S8, S9).
 with recent as materialized (
-  select e.seq, e.kind, e.task_ids
+  select e.seq, e.kind, e.task_ids, e.detail
   from holdfast.event e
   order by e.xid desc, e.seq desc
   limit 20000
 ),
-happened as (
-  select task_id, recent.seq, recent.kind as next, lag(recent.kind) over (partition by task_id order by recent.seq) as last
+told as (
+  select task_id, recent.seq, recent.kind
   from recent
   cross join lateral unnest(recent.task_ids) as task_id
   where recent.kind in (
     'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
-    'task.revived'
+    'task.revived', 'task.skipped', 'task.upstream_failed'
   )
+  union all
+  select recent.task_ids[1] + 1 + node.no::int, recent.seq, 'task.reset'
+  from recent
+  cross join lateral jsonb_array_elements_text(recent.detail -> 'nodes') as node (no)
+  where recent.kind = 'execution.redriven'
+),
+happened as (
+  select task_id, seq, kind as next, lag(kind) over (partition by task_id order by seq) as last
+  from told
 ),
 legal (last, next) as (
   values
@@ -220,7 +253,11 @@ legal (last, next) as (
     ('task.retrying', 'task.started'), ('task.retrying', 'task.reserved'), ('task.retrying', 'task.canceled'),
     ('task.released', 'task.started'), ('task.released', 'task.reserved'), ('task.released', 'task.canceled'),
     ('task.revived', 'task.started'), ('task.revived', 'task.reserved'), ('task.revived', 'task.canceled'),
-    ('task.failed', 'task.revived'), ('task.canceled', 'task.revived')
+    ('task.failed', 'task.revived'), ('task.canceled', 'task.revived'),
+    ('task.failed', 'task.reset'), ('task.completed', 'task.reset'), ('task.skipped', 'task.reset'),
+    ('task.upstream_failed', 'task.reset'), ('task.reset', 'task.reset'), ('task.reset', 'task.started'),
+    ('task.reset', 'task.reserved'), ('task.reset', 'task.canceled'), ('task.reset', 'task.skipped'),
+    ('task.reset', 'task.upstream_failed')
 )
 select happened.task_id, happened.last, happened.next
 from happened
@@ -230,20 +267,29 @@ where happened.last is not null and legal.next is null;
 -- name: events_agree_with_state
 -- The last recent event of a task tells its state and attempt (S10).
 with recent as materialized (
-  select e.seq, e.kind, e.task_ids, e.attempts, row_number() over (order by e.xid desc, e.seq desc) as age
+  select e.seq, e.kind, e.task_ids, e.attempts, e.detail, row_number() over (order by e.xid desc, e.seq desc) as age
   from holdfast.event e
   order by e.xid desc, e.seq desc
   limit 20000
 ),
-last as (
-  select distinct on (g.task_id) g.task_id, g.attempt, recent.kind
+told as (
+  select g.task_id, g.attempt, recent.kind, recent.seq
   from recent
   cross join lateral unnest(recent.task_ids, recent.attempts) as g (task_id, attempt)
   where recent.age <= 19000 and recent.kind in (
     'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
     'task.revived'
   )
-  order by g.task_id, recent.seq desc
+  union all
+  select recent.task_ids[1] + 1 + node.no::int, 0, 'task.reset', recent.seq
+  from recent
+  cross join lateral jsonb_array_elements_text(recent.detail -> 'nodes') as node (no)
+  where recent.age <= 19000 and recent.kind = 'execution.redriven'
+),
+last as (
+  select distinct on (told.task_id) told.task_id, told.attempt, told.kind
+  from told
+  order by told.task_id, told.seq desc
 ),
 current as (
   select t.task_id, t.attempt, case
@@ -254,9 +300,12 @@ current as (
     end as kinds
   from holdfast.live t
   union all
-  select a.task_id, a.attempt, array['task.completed']
+  select a.task_id, max(a.attempt), array['task.completed']
   from holdfast.attempt a
-  where a.state = 'c'
+  left join holdfast.live t on t.task_id = a.task_id
+  left join holdfast.ended e on e.task_id = a.task_id
+  where a.state = 'c' and t.task_id is null and e.task_id is null
+  group by a.task_id
   union all
   select e.task_id, e.attempt, array[case e.state when 'f' then 'task.failed' else 'task.canceled' end]
   from holdfast.ended e
@@ -264,14 +313,15 @@ current as (
 select last.task_id, last.kind, last.attempt as told, current.attempt
 from last
 join current on current.task_id = last.task_id
-where last.kind <> all(current.kinds) or last.attempt <> current.attempt;
+where last.kind <> 'task.reset' and (last.kind <> all(current.kinds) or last.attempt <> current.attempt);
 
 -- name: a_key_stands_for_a_task
--- An idempotency key points to a task of its tenant that was asked for under that key.
+-- An idempotency key points to a task or run of its tenant that was asked for under that key.
 select i.task_id, i.key
 from holdfast.idempotency i
 left join holdfast.body b on b.task_id = i.task_id and b.tenant_id = i.tenant_id and b.key = i.key
-where b.task_id is null;
+left join holdfast.run r on r.run_id = i.task_id and r.tenant_id = i.tenant_id and r.key = i.key
+where b.task_id is null and r.run_id is null;
 
 -- name: a_keyed_task_keeps_its_key
 -- A task asked for under a key is what the key stands for, as long as the task is kept.
