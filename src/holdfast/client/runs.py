@@ -104,10 +104,12 @@ class Run:
         engine = self._client.engine
         await verbs.pause_run(engine.database, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason)
 
-    async def resume(self) -> None:
+    async def resume(self, reason: str = "", *, actor: str = "client") -> None:
         """Let a paused run go on."""
         engine = self._client.engine
-        done = await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
+        done = await verbs.resume_run(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason
+        )
         await follow_up(engine, done)
 
     async def signal(self, name: str, payload: Any = None, *, key: str | None = None, actor: str = "client") -> None:

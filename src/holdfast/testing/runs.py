@@ -117,10 +117,13 @@ class Runs:
         """Release nothing more of a run."""
         await verbs.pause_run(self._engine.database, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason)
 
-    async def resume(self, run_id: str) -> None:
+    async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Let a paused run go on."""
         engine = self._engine
-        await follow_up(engine, await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(run_id)))
+        news = await verbs.resume_run(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason
+        )
+        await follow_up(engine, news)
 
     async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
         """Tell runs that an event happened."""

@@ -37,8 +37,9 @@ $$;
 -- remembered; a node of which nothing is known is blocked, or canceled with its run. `is_bare`: it has no task to look at.
 create function holdfast.nodes_of(run bigint) returns table (
   node_no int, task_id bigint, state text, attempt int, generation smallint, is_bare boolean, letter text, pending int,
-  succeeded int, skipped int, failed int, items int, items_pending int, items_failed int, deadline timestamptz,
-  wait_key text, started_at timestamptz, ended_at timestamptz, lane_id int, policy_id int
+  succeeded int, skipped int, failed int, items int, items_pending int, items_failed int, items_canceled int,
+  items_first bigint, child_run_id bigint, deadline timestamptz, wait_key text, started_at timestamptz,
+  ended_at timestamptz, lane_id int, policy_id int
 )
   language sql stable as $$
   select n.node_no, r.run_id + 1 + n.node_no,
@@ -58,8 +59,8 @@ create function holdfast.nodes_of(run bigint) returns table (
     coalesce(t.attempt, e.attempt, a.attempt, m.attempt, 0),
     coalesce(t.generation, e.generation, a.generation, m.generation, 1::smallint),
     t.task_id is null and e.task_id is null and a.task_id is null,
-    m.state::text, m.pending, m.succeeded, m.skipped, m.failed, m.items, m.items_pending, m.items_failed, m.deadline,
-    m.wait_key, coalesce(t.started_at, a.started_at), coalesce(a.ended_at, e.ended_at),
+    m.state::text, m.pending, m.succeeded, m.skipped, m.failed, m.items, m.items_pending, m.items_failed,
+    m.items_canceled, m.items_first, m.child_run_id, m.deadline, m.wait_key, coalesce(t.started_at, a.started_at), coalesce(a.ended_at, e.ended_at),
     s.lane_ids[n.node_no + 1], s.policy_ids[n.node_no + 1]
   from holdfast.run r
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
@@ -143,7 +144,7 @@ create view holdfast.nodes with (security_invoker = true) as
 select r.run_id::text as run_id, n.name as tenant, f.name as flow, f.version, d.node ->> 'name' as node,
   s.node_no, s.task_id::text as task_id, coalesce(d.node ->> 'kind', 'task') as kind, d.node ->> 'action' as action,
   q.name as queue, s.state, s.attempt, s.generation, s.started_at, s.ended_at, s.items, s.items_pending, s.items_failed,
-  s.wait_key, s.deadline
+  s.items_canceled, s.child_run_id::text as child_run, s.wait_key, s.deadline
 from holdfast.run r
 join holdfast.snapshot c on c.snapshot_id = r.snapshot_id
 join holdfast.flow f on f.flow_id = c.flow_id

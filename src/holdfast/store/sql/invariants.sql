@@ -22,30 +22,12 @@ left join holdfast.body b on b.task_id = e.task_id
 where b.task_id is null and e.run_id is null;
 
 -- name: every_completed_task_has_a_body
--- A result belongs to a task that was asked for, or lies in the span of a run or of items (L1).
-with spans as (
-  select r.run_id as id, r.run_id + r.nodes as last_id
-  from holdfast.run r
-  union all
-  select n.items_first, n.items_first + n.items - 1
-  from holdfast.node n
-  where n.items_first is not null
-),
-around as (
-  select x.id, x.is_result, max(x.last_id) over (order by x.id, x.is_result) as last_id
-  from (
-    select spans.id, spans.last_id, false as is_result
-    from spans
-    union all
-    select a.task_id, null, true
-    from holdfast.attempt a
-    left join holdfast.body b on b.task_id = a.task_id
-    where a.state = 'c' and b.task_id is null
-  ) x
-)
-select around.id as task_id
-from around
-where around.is_result and around.id > coalesce(around.last_id, -1);
+-- A result belongs to a task that was asked for; nodes and items have ids from the upper half of a block instead (L1).
+select a.task_id
+from holdfast.attempt a
+left join holdfast.body b on b.task_id = a.task_id
+left join holdfast.block k on a.task_id > (k.first_id + k.last_id) / 2 and a.task_id <= k.last_id
+where a.state = 'c' and b.task_id is null and k.block is null;
 
 -- name: a_task_completes_once
 -- At most one accepted completion per task and generation (S1).
@@ -249,7 +231,7 @@ legal (last, next) as (
     ('task.reserved', 'task.started'), ('task.reserved', 'task.retrying'), ('task.reserved', 'task.failed'),
     ('task.reserved', 'task.canceled'),
     ('task.started', 'task.completed'), ('task.started', 'task.retrying'), ('task.started', 'task.failed'),
-    ('task.started', 'task.released'), ('task.started', 'task.canceled'),
+    ('task.started', 'task.released'), ('task.started', 'task.canceled'), ('task.started', 'task.skipped'),
     ('task.retrying', 'task.started'), ('task.retrying', 'task.reserved'), ('task.retrying', 'task.canceled'),
     ('task.released', 'task.started'), ('task.released', 'task.reserved'), ('task.released', 'task.canceled'),
     ('task.revived', 'task.started'), ('task.revived', 'task.reserved'), ('task.revived', 'task.canceled'),

@@ -24,11 +24,16 @@ released as (
   from fresh
   cross join unnest($11::int[], $12::int[], $13::int[], $14::smallint[], $15::smallint[], $16::smallint[])
     as r (node_no, lane_id, policy_id, priority, max_retries, max_losses)
+  returning task_id
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select $1, 'execution.started', array_agg(run_id), array_agg(1)
   from fresh
+  union all
+  select $1, 'task.queued', array_agg(task_id), array_agg(0)
+  from released
+  having count(*) > 0
 )
 select array_agg(run_id order by run_id)
 from fresh;
@@ -52,7 +57,7 @@ where n.run_id = any($1::bigint[]);
 
 -- name: advance_runs
 -- Write what followed from nodes that ended: what is remembered of nodes, the tasks that go, the counters of runs and,
--- where nothing is left, how they ended. Under the locks of the runs; `state = 'o'` is the verdict's guard: it is written
+-- where nothing is left, how they ended; and tell it, runs after their nodes. Under the locks of the runs; `state = 'o'` is the verdict's guard: it is written
 -- once per generation.
 with nodes as (
   insert into holdfast.node (
@@ -102,11 +107,14 @@ told as (
     from counted
     where state <> 'o'
     union all
-    select tenant_id, run_id + 1 + node_no, 0, case state when 'k' then 'task.skipped' else 'task.upstream_failed' end
-    from unnest($1::bigint[], $2::int[], $3::int[], $4::text[]) as g (run_id, node_no, tenant_id, state)
-    where state in ('k', 'u')
+    select tenant_id, run_id + 1 + node_no, attempt, 'task.queued'
+    from unnest($11::bigint[], $12::int[], $13::int[], $19::int[]) as g (run_id, node_no, tenant_id, attempt)
+    union all
+    select tenant_id, task_id, attempt, kind
+    from unnest($26::int[], $27::text[], $28::bigint[], $29::int[]) as g (tenant_id, kind, task_id, attempt)
   ) as happened
   group by tenant_id, kind
+  order by kind like 'execution.%', kind
 )
 select array_agg(run_id) filter (where is_awaited) as awaited, array_agg(run_id) filter (where parent_run_id is not null) as children
 from counted
@@ -165,17 +173,37 @@ limit $2;
 
 -- name: pause_run
 -- Release nothing more of an open run. What is queued or runs goes on.
-update holdfast.run r
-set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
-where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
-returning r.run_id;
+with paused as (
+  update holdfast.run r
+  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
+  where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
+  returning r.run_id, r.tenant_id, r.generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'execution.paused', array[run_id], array[generation::int],
+    jsonb_build_object('actor', $3::text, 'reason', $4::text)
+  from paused
+)
+select run_id
+from paused;
 
 -- name: resume_run
 -- Let an open run go on. Under its lock.
-update holdfast.run r
-set paused_at = null, paused_by = null, paused_reason = null
-where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
-returning r.run_id;
+with resumed as (
+  update holdfast.run r
+  set paused_at = null, paused_by = null, paused_reason = null
+  where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
+  returning r.run_id, r.tenant_id, r.generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'execution.resumed', array[run_id], array[generation::int],
+    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from resumed
+)
+select run_id
+from resumed;
 
 -- name: cancel_run
 -- An open run is to end: what is blocked is over at once, what is active is counted down as it stops; with nothing active
@@ -234,33 +262,10 @@ where n.run_id = $1 and n.state = 'm'
 limit $3;
 
 -- name: node_states
--- Where each node of a run stands: a live task, an end of its own, a completed attempt of its generation, or what is
--- remembered; a node of which nothing is known is blocked, or canceled with its run.
-select n.node_no,
-  case
-    when t.state = 'r' then 'running'
-    when t.state = 'w' and t.is_retrying then 'retrying'
-    when t.state is not null then 'queued'
-    when e.state = 'f' or m.state = 'f' then 'failed'
-    when e.state = 'x' or m.state = 'x' then 'canceled'
-    when a.task_id is not null or m.state = 'c' then 'completed'
-    when m.state = 'k' then 'skipped'
-    when m.state = 'u' then 'upstream_failed'
-    when m.state in ('m', 's', 'w') then 'running'
-    when r.canceled_at is not null then 'canceled'
-    else 'blocked'
-  end as state,
-  coalesce(t.attempt, e.attempt, a.attempt, m.attempt, 0) as attempt,
-  coalesce(t.generation, e.generation, a.generation, m.generation, 1) as generation,
-  m.state::text as letter, m.pending, m.succeeded, m.skipped, m.failed, m.items, m.items_pending, m.items_failed, m.items_first, m.child_run_id,
-  m.deadline, m.wait_key, coalesce(t.started_at, a.started_at) as started_at, coalesce(a.ended_at, e.ended_at) as ended_at
+-- Where each node of a run stands (see holdfast.nodes_of).
+select n.*
 from holdfast.run r
-cross join lateral generate_series(0, r.nodes - 1) as n (node_no)
-left join holdfast.node m on m.run_id = r.run_id and m.node_no = n.node_no
-left join holdfast.live t on t.task_id = r.run_id + 1 + n.node_no
-left join holdfast.ended e on e.task_id = r.run_id + 1 + n.node_no
-left join holdfast.attempt a on a.task_id = r.run_id + 1 + n.node_no and a.state = 'c'
-  and a.generation = coalesce(m.generation, 1)
+cross join lateral holdfast.nodes_of(r.run_id) n
 where r.run_id = $1 and r.tenant_id = $2
 order by n.node_no;
 
