@@ -1,4 +1,4 @@
-"""What the shell may complete: names of queues, actions and tasks, asked from the database for a moment at most."""
+"""What the shell may complete: names of queues, actions and flows, ids of tasks and runs; asked for a moment at most."""
 
 from __future__ import annotations
 
@@ -24,6 +24,32 @@ def action_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)
+
+
+def run_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of the newest runs."""
+    return _ask(ctx, _runs, incomplete)
+
+
+def flow_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of declared flows."""
+    return _ask(ctx, _flows, incomplete)
+
+
+async def _runs(database: Any) -> list[str]:
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.store.statements import sql
+
+    asked = (DEFAULT_TENANT_ID, None, None, None, 2**63 - 1, 50)
+    return [row["run_id"] for row in await database.fetch(sql("list_runs"), *asked)]
+
+
+async def _flows(database: Any) -> list[str]:
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.store.statements import sql
+
+    rows = await database.fetch(sql("list_flows"), DEFAULT_TENANT_ID, 1_000)
+    return list(dict.fromkeys(row["name"] for row in rows))
 
 
 async def _queues(database: Any) -> list[str]:

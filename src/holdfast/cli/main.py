@@ -16,6 +16,7 @@ HOMES = {
     },
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
+        "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.complete import action_names, queue_names, task_ids
+from holdfast.cli.given import object_of
 from holdfast.cli.shell import OK, Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.tree import Group
+from holdfast.cli.why import emit_why
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
-from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.action import Action
@@ -50,7 +49,7 @@ def submit(action: str, given: str, app_ref: str | None, waits: bool, timeout: s
     Queue and retry policy are those some worker declared for ACTION, or those of --app.
     """
     shell = the_shell()
-    body = _object_of(given)
+    body = object_of(given)
     raise SystemExit(shell.run(_submit(shell, action, body, app_ref, waits, timeout, options)))
 
 
@@ -191,7 +190,7 @@ async def _show(shell: Shell, task_id: str) -> TaskView:
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     async with shell.client() as client:
-        return await show_task(client.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
+        return await show_task(client.engine.database, client.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
 
 
 def _print_task(shell: Shell, view: TaskView) -> None:
@@ -208,6 +207,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("due", view.due_at and moment(view.due_at, utc=shell.utc)),
         ("next retry", view.next_retry_at and moment(view.next_retry_at, utc=shell.utc)),
         ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
+        ("run", view.run_id),
+        ("node", view.node if view.item is None else f"{view.node}, item {view.item}"),
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("canceled by", view.canceled_by),
@@ -232,39 +233,12 @@ def _print_task(shell: Shell, view: TaskView) -> None:
 def why(task_id: str) -> None:
     """Explain why a task is where it is, and what would move it."""
     shell = the_shell()
-    explanation = shell.run(_why(shell, task_id))
-    if shell.is_json:
-        emit_json({"task_id": task_id, **_as_json(explanation)})
-        return
-    if not shell.is_table:
-        click.echo(harmless(explanation.headline))
-        return
-    _print_why(shell, explanation)
+    emit_why(shell, {"task_id": task_id}, shell.run(_why(shell, task_id)))
 
 
 async def _why(shell: Shell, task_id: str) -> Explanation:
     async with shell.client() as client:
         return await client.why(task_id)
-
-
-def _as_json(explanation: Explanation) -> dict[str, Any]:
-    import msgspec
-
-    plain = msgspec.to_builtins(explanation)
-    assert isinstance(plain, dict)
-    return plain
-
-
-def _print_why(shell: Shell, explanation: Explanation) -> None:
-    head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None, bold=True)
-    lines = [f"{head}  {harmless(explanation.headline)}"]
-    for check in explanation.checks:
-        mark = click.style("✓", fg="cyan") if check.ok else click.style("✗", fg="red")
-        lines.append(f"  {mark} {harmless(check.text)}")
-    lines += [f"  · {harmless(line)}" for line in explanation.evidence]
-    lines += [f"  → {click.style(move, bold=True)}" for move in explanation.moves]
-    for line in lines:
-        click.echo(line, color=shell.has_colour())
 
 
 @task.command()
@@ -311,32 +285,3 @@ def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = 
         return
     click.echo("\t".join(str(body[name]) for name in ("task_id", "state")))
     shell.talk(talk)
-
-
-def _object_of(given: str) -> dict[str, Any]:
-    """Read the input option: JSON, @file or - for stdin."""
-    import msgspec
-
-    text = given
-    if given == "-":
-        text = sys.stdin.read()
-    elif given.startswith("@"):
-        try:
-            text = Path(given[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
-    try:
-        body = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except msgspec.DecodeError as error:
-        raise Invalid(
-            f"The input is not JSON: {error}.",
-            code="payload_not_json",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        ) from error
-    if not isinstance(body, dict):
-        raise Invalid(
-            f"The input is a JSON {type(body).__name__}, not an object.",
-            code="invalid_input",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        )
-    return body

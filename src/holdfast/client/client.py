@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.results import Ending, Results
-from holdfast.client.runs import Run
+from holdfast.client.runs import Run, start_one
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.duration import seconds_of
@@ -173,6 +173,9 @@ class Client:
         self, flow: FlowDefinition, inputs: Iterable[Mapping[str, Any]], /, options: RunOptions | None = None
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
+        if options is not None and options.key is not None:
+            [given] = _only(inputs)
+            return [await start_one(self, await self._snapshot(flow), given, options)]
         accepted = [accept_run_input(flow.inputs, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
         engine = self.engine
@@ -181,6 +184,18 @@ class Client:
             run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
         await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
+
+    async def start_by_name(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        options: RunOptions | None = None,
+    ) -> Run:
+        """Start one run of a flow that some worker declared: its newest version, or one of them."""
+        snapshot = await self.engine.catalog.flows.newest_snapshot(DEFAULT_TENANT_ID, name, version)
+        return await start_one(self, snapshot, given, options or RunOptions())
 
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
@@ -244,8 +259,14 @@ class Client:
         ending = await self.ending(task_id, timeout=timeout)
         if ending.state == "completed":
             return wire.decode(ending.output or b"null")
-        if ending.state == "canceled":
-            raise TaskFailed(f"Task {task_id} was canceled.", code="task_canceled", state="canceled")
+        if ending.state in ("canceled", "skipped", "upstream_failed"):
+            word = "did not run: an upstream failed" if ending.state == "upstream_failed" else f"was {ending.state}"
+            raise TaskFailed(
+                f"Task {task_id} {word}.",
+                code=f"task_{ending.state}",
+                advice=f"See `holdfast task why {task_id}`.",
+                state=ending.state,
+            )
         raise TaskFailed(
             f"Task {task_id} failed: {ending.type or ending.code}: {ending.message}",
             advice=f"{ending.sentence} See `holdfast task why {task_id}`.",
@@ -280,9 +301,9 @@ class Client:
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""
-        from holdfast.dispatcher.explain import why
+        from holdfast.dispatcher.explain_runs import why
 
-        return await why(self.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
+        return await why(self.engine.database, self.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
 
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict
@@ -350,6 +371,13 @@ def _batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, 
     source = iter(inputs)
     while batch := list(islice(source, _BATCH)):
         yield batch
+
+
+def _only(inputs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    given = list(inputs)
+    if len(given) != 1:
+        raise Invalid("One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one.")
+    return given
 
 
 def _session(connection: Any) -> Any:

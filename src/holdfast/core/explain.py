@@ -6,7 +6,7 @@ headline. Nothing is guessed: what the facts do not show is not said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from holdfast.core.duration import human
@@ -49,7 +49,12 @@ class Explanation:
 
 
 def explain(facts: TaskFacts) -> Explanation:
-    """Explain where a task stands."""
+    """Explain where a task stands; of a node or an item also where it belongs."""
+    found = _explain(facts)
+    return found if facts.place is None else replace(found, evidence=(*found.evidence, str(facts.place)))
+
+
+def _explain(facts: TaskFacts) -> Explanation:
     match facts.position:
         case Position.QUEUED:
             return _queued(facts)
@@ -74,7 +79,8 @@ def explain(facts: TaskFacts) -> Explanation:
 def _queued(facts: TaskFacts) -> Explanation:
     gates = gates_of(facts)
     checks = (Check(ok=True, text="it is due"), *(gate.check for gate in gates))
-    evidence = (f"submitted {ago(facts.at, facts.created_at)}", *_history(facts))
+    came = "submitted" if facts.place is None else "ready since"
+    evidence = (f"{came} {ago(facts.at, facts.created_at)}", *_history(facts))
     for gate in gates:
         if not gate.check.ok:
             return Explanation(
@@ -214,8 +220,15 @@ def _failed(facts: TaskFacts) -> Explanation:
         headline=headline,
         state="failed",
         evidence=evidence,
-        moves=(f"holdfast task show {facts.task_id}", f"holdfast task retry {facts.task_id}"),
+        moves=(f"holdfast task show {facts.task_id}", _again(facts)),
     )
+
+
+def _again(facts: TaskFacts) -> str:
+    """How to run a failed task again: a node goes with everything downstream of it."""
+    if facts.place is None:
+        return f"holdfast task retry {facts.task_id}"
+    return f'holdfast run retry {facts.place.run_id} --reason "…"'
 
 
 def _canceled(facts: TaskFacts) -> Explanation:
@@ -227,7 +240,11 @@ def _canceled(facts: TaskFacts) -> Explanation:
         headline=f"Canceled {ago(facts.at, facts.ended_at)}{by_whom(facts)} {tries}{full_stop(why)}",
         state="canceled",
         evidence=_history(facts),
-        moves=(f"holdfast task submit {facts.action} --input …",),
+        moves=(
+            f"holdfast task submit {facts.action} --input …"
+            if facts.place is None
+            else f"holdfast run start --clone {facts.place.run_id}",
+        ),
     )
 
 

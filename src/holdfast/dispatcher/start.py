@@ -16,13 +16,18 @@ from holdfast.core.nodes import NodeKind
 from holdfast.core.plan import Plan
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.locked import lock_runs
-from holdfast.dispatcher.release import News, advance
+from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Session
+from holdfast.store.database import Database, Session
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
 _START_RUNS = sql("start_runs")
+_KEEP_RUN_KEY = sql("keep_run_key")
+_FIND_KEYS = sql("find_keys")
+
+_REPEATS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +124,43 @@ async def start_runs(
     for run in runs:
         run.progress.ready = list(plan.roots)
     return run_ids, await advance(session, catalog, runs)
+
+
+class _KeyTaken(Exception):
+    """Somebody else's run under the same key came first."""
+
+
+async def start_keyed(
+    database: Database, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
+) -> tuple[int, News]:
+    """Start one run under a key, or find the one that it stands for; `Conflict` if that began with another input."""
+    assert options.key is not None
+    named = (f"run:{snapshot.plan.definition.name}", encoded)
+    for _ in range(_REPEATS_MAX):
+        try:
+            async with database.transaction() as session:
+                found = await _find_keyed(session, snapshot.tenant_id, options.key, *named)
+                if found is not None:
+                    return found, NO_NEWS
+                [run_id], news = await start_runs(session, catalog, snapshot, [encoded], options)
+                if await session.fetchval(_KEEP_RUN_KEY, snapshot.tenant_id, options.key, run_id, *named) is None:
+                    raise _KeyTaken
+                return run_id, news
+        except (_KeyTaken, Unavailable) as error:
+            # Safe to repeat: a run that was started before the connection broke is found by its key.
+            trouble = error
+    raise Unavailable(
+        f"The run with the key {options.key!r} could not be started.", code="run_not_started", advice="Repeat it."
+    ) from trouble
+
+
+async def _find_keyed(session: Session, tenant_id: int, key: str, flow: str, encoded: bytes) -> int | None:
+    rows = await session.fetch(_FIND_KEYS, tenant_id, [key], [encoded], flow)
+    if rows and not rows[0]["is_same"]:
+        raise Conflict(
+            f"The key {key!r} already stands for {rows[0]['task_id']} with another input.",
+            code="idempotency_key_reused",
+            advice="Use a new key for new work.",
+            run_id=str(rows[0]["task_id"]),
+        )
+    return rows[0]["task_id"] if rows else None

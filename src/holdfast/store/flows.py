@@ -24,6 +24,7 @@ _READ_FLOW = sql("read_flow")
 _ENSURE_SNAPSHOT = sql("ensure_snapshot")
 _FIND_SNAPSHOT = sql("find_snapshot")
 _READ_SNAPSHOTS = sql("read_snapshots")
+_FIND_SNAPSHOTS = sql("find_snapshots")
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -85,7 +86,11 @@ class Flows:
         row = await self._database.fetchrow(_READ_FLOW, tenant_id, name, version)
         if row is None:
             shown = name if version is None else f"{name} version {version}"
-            raise NotFound(f"There is no flow {shown}.", code="flow_not_found", advice="See `holdfast flow list`.")
+            raise NotFound(
+                f"No worker ever declared the flow {shown}.",
+                code="flow_not_found",
+                advice="Start a worker of its app: `holdfast work APP`.",
+            )
         return definition_of(row["definition"])
 
     async def intern(
@@ -108,6 +113,25 @@ class Flows:
         snapshot = Snapshot(int(found), flow_id, tenant_id, plan, *columns)
         self._snapshots[snapshot.snapshot_id] = snapshot
         return snapshot
+
+    async def snapshot_ids(self, tenant_id: int, name: str, version: int | None = None) -> list[int]:
+        """The snapshots of a flow, or of one version of it, newest first."""
+        return [row[0] for row in await self._database.fetch(_FIND_SNAPSHOTS, tenant_id, name, version)]
+
+    async def newest_snapshot(self, tenant_id: int, name: str, version: int | None = None) -> Snapshot:
+        """A flow by name, as it was last made ready to run; `NotFound` says what to do."""
+        definition = await self.read(tenant_id, name, version)
+        found = await self.snapshot_ids(tenant_id, name, definition.version)
+        if not found:
+            raise NotFound(
+                f"Flow {name} version {definition.version} is known, but nobody made it ready to run.",
+                code="flow_not_ready",
+                advice="Start a worker of its app: `holdfast work APP`.",
+                flow=name,
+            )
+        async with self._database.session() as session:
+            await self.learn([found[0]], session)
+        return self.snapshot(found[0])
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """A snapshot met before; call `learn` first."""

@@ -35,6 +35,7 @@ $$;
 
 -- Where each node of a run stands: a live task, an end of its own, a completed attempt of its generation, or what is
 -- remembered; a node of which nothing is known is blocked, or canceled with its run. `is_bare`: it has no task to look at.
+-- Each table is probed by key, node by node (`limit 1` forbids another plan): a run is small beside them.
 create function holdfast.nodes_of(run bigint) returns table (
   node_no int, task_id bigint, state text, attempt int, generation smallint, is_bare boolean, letter text, pending int,
   succeeded int, skipped int, failed int, items int, items_pending int, items_failed int, items_canceled int,
@@ -65,11 +66,15 @@ create function holdfast.nodes_of(run bigint) returns table (
   from holdfast.run r
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   cross join lateral generate_series(0, r.nodes - 1) as n (node_no)
-  left join holdfast.node m on m.run_id = r.run_id and m.node_no = n.node_no
-  left join holdfast.live t on t.task_id = r.run_id + 1 + n.node_no
-  left join holdfast.ended e on e.task_id = r.run_id + 1 + n.node_no
-  left join holdfast.attempt a on a.task_id = r.run_id + 1 + n.node_no and a.state = 'c'
-    and a.generation = coalesce(m.generation, 1)
+  left join lateral (select x.* from holdfast.node x where x.run_id = r.run_id and x.node_no = n.node_no limit 1) m on true
+  left join lateral (select x.* from holdfast.live x where x.task_id = r.run_id + 1 + n.node_no limit 1) t on true
+  left join lateral (select x.* from holdfast.ended x where x.task_id = r.run_id + 1 + n.node_no limit 1) e on true
+  left join lateral (
+    select x.task_id, x.attempt, x.generation, x.started_at, x.ended_at
+    from holdfast.attempt x
+    where x.task_id = r.run_id + 1 + n.node_no and x.state = 'c' and x.generation = coalesce(m.generation, 1)
+    limit 1
+  ) a on true
   where r.run_id = run
 $$;
 

@@ -1,14 +1,60 @@
 -- name: read_events
--- Events after a cursor, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
--- (xid, seq) misses nothing and sees nothing twice.
+-- Events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
+-- (xid, seq) misses nothing; what it saw of that batch it passes over.
 select e.xid::text as xid, e.seq, e.at, n.name as tenant, e.kind, e.task_ids, e.attempts, e.detail::text as detail
 from holdfast.event e
 join holdfast.tenant n on n.tenant_id = e.tenant_id
 where e.tenant_id = $1
-  and (e.xid, e.seq) > ($2::text::xid8, $3::bigint)
+  and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
   and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.seq
 limit $4;
+
+-- name: read_run_events
+-- Events of one run, its nodes and their items, out of the next batches of all events from a batch on; none older than
+-- the run. Every row also says how far was looked, whether the run is over, below which transaction all is settled
+-- (horizon), and above which nothing had begun when the run was looked at (tail).
+with run as materialized (
+  select r.run_id, r.nodes, r.began, r.state::text as state
+  from holdfast.run r
+  where r.run_id = $1 and r.tenant_id = $2
+),
+page as materialized (
+  select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
+  from holdfast.event e
+  where e.tenant_id = $2
+    and (e.xid, e.seq) >= (
+      greatest($3::text::xid8, (select began from run)),
+      case when $3::text::xid8 >= (select began from run) then $4::bigint else 0 end
+    )
+    and e.xid < pg_snapshot_xmin(pg_current_snapshot())
+  order by e.xid, e.seq
+  limit $5
+),
+told as (
+  select page.xid, page.seq, g.number, page.at, page.kind, g.task_id, g.attempt, page.detail,
+    coalesce(n.node_no, (g.task_id - run.run_id - 1)::int) as node_no, (g.task_id - n.items_first)::int as item
+  from run
+  cross join page
+  cross join lateral unnest(page.task_ids, page.attempts) with ordinality as g (task_id, attempt, number)
+  left join lateral (
+    select n.node_no, n.items_first
+    from holdfast.node n
+    where n.run_id = run.run_id and n.items_first is not null and g.task_id > run.run_id + run.nodes
+      and g.task_id between n.items_first and n.items_first + n.items - 1
+    limit 1
+  ) n on true
+  where g.task_id between run.run_id and run.run_id + run.nodes or n.node_no is not null
+)
+select run.state, pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
+  pg_snapshot_xmax(pg_current_snapshot())::text as tail, (select count(*) from page) as looked,
+  last.xid::text as last_xid, last.seq as last_seq,
+  told.xid::text as xid, told.seq, told.number, told.at, told.kind, told.task_id, told.attempt, told.node_no, told.item,
+  told.detail::text as detail
+from run
+left join (select xid, seq from page order by xid desc, seq desc limit 1) last on true
+left join told on true
+order by told.xid, told.seq, told.number;
 
 -- name: add_notes
 -- Keep what running attempts said about themselves, if their lease is still theirs.

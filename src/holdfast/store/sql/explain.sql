@@ -66,6 +66,16 @@ left join lateral (
 ) f on true
 limit 1;
 
+-- name: find_place
+-- Which run and node an id belongs to; a run's own id belongs to no node.
+select r.run_id, w.node_no
+from (
+  select w.run_id, w.node_no from holdfast.place($1) w where w.item_no is null
+  union all
+  select r.run_id, null from holdfast.run r where r.run_id = $1
+) w
+join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2;
+
 -- name: explain_wait
 -- What a queued task waits for: its queue's pause and limits, the workers able to run it and how busy they are, the
 -- last one that was, and how many tasks of its lane come first (counted to a bound).

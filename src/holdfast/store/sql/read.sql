@@ -219,10 +219,14 @@ from (
   select 4, n.task_id, n.state, n.lane_id, n.policy_id, n.attempt, null, null, p.max_retries, p.max_losses, n.generation,
     w.priority, w.created_at, null, null, null, false, null, null, null, null, null, w.tags, null, null, m.output
   from place w
-  cross join lateral holdfast.nodes_of(w.run_id) n
+  cross join lateral (
+    select n.*
+    from holdfast.nodes_of(w.run_id) n
+    where n.node_no = w.node_no and n.is_bare and w.item_no is null
+    limit 1
+  ) n
   left join holdfast.policy p on p.policy_id = n.policy_id
   left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
-  where n.node_no = w.node_no and n.is_bare and w.item_no is null
 ) t
 left join place w on true
 order by t.rank

@@ -50,10 +50,14 @@ cross join lateral (
   where not exists (select from holdfast.body b where b.task_id = g.task_id)
   limit 1
 ) w
-cross join lateral holdfast.nodes_of(w.run_id) n
+cross join lateral (
+  select n.state
+  from holdfast.nodes_of(w.run_id) n
+  where n.node_no = w.node_no and n.is_bare and w.item_no is null
+  limit 1
+) n
 left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
-where w.item_no is null and n.node_no = w.node_no and n.is_bare
-  and n.state in ('completed', 'failed', 'canceled', 'skipped', 'upstream_failed');
+where n.state in ('completed', 'failed', 'canceled', 'skipped', 'upstream_failed');
 
 -- name: which_exist
 -- Which of these tasks and runs there are: live or ended, asked for, or a place in a run.

@@ -1,0 +1,57 @@
+"""Input as people type it: a JSON object, a file, standard input, or key=value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import Invalid
+
+
+def object_of(given: str) -> dict[str, Any]:
+    """Read the input option: JSON, @file or - for stdin."""
+    import msgspec
+
+    text = given
+    if given == "-":
+        text = sys.stdin.read()
+    elif given.startswith("@"):
+        try:
+            text = Path(given[1:]).read_text(encoding="utf-8")
+        except OSError as error:
+            raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
+    try:
+        body = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+    except msgspec.DecodeError as error:
+        raise Invalid(
+            f"The input is not JSON: {error}.",
+            code="payload_not_json",
+            advice="""Write for example --input '{"order_id": 7}'.""",
+        ) from error
+    if not isinstance(body, dict):
+        raise Invalid(
+            f"The input is a JSON {type(body).__name__}, not an object.",
+            code="invalid_input",
+            advice="""Write for example --input '{"order_id": 7}'.""",
+        )
+    return body
+
+
+def pairs_of(pairs: Iterable[str]) -> dict[str, Any]:
+    """Read `key=value`: a value that is JSON is taken as such, any other as text."""
+    import msgspec
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, is_pair, text = pair.partition("=")
+        if not is_pair or not key:
+            raise Invalid(
+                f"{pair!r} is not key=value.", code="invalid_input", advice="Write for example day=2026-11-15."
+            )
+        try:
+            found[key] = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+        except msgspec.DecodeError:
+            found[key] = text
+    return found
