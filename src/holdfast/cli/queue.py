@@ -62,9 +62,9 @@ def columns() -> list[Column[QueueView]]:
         count("QUEUED", "queued"),
         count("RUNNING", "running"),
         count("RETRYING", "retrying"),
-        count("BLOCKED", "blocked"),
         count("COMPLETED", "completed"),
         count("FAILED", "failed"),
+        count("BLOCKED", "blocked"),
         Column(
             title="OLDEST",
             text=lambda row: "–" if row.oldest_seconds is None else human(row.oldest_seconds),

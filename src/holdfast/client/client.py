@@ -25,6 +25,7 @@ from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.redrive import redrive_task
 from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
@@ -292,11 +293,19 @@ class Client:
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
-        """Run a failed task again; answers the number of the attempt that will run."""
+        """Run a failed task again, a node with what is downstream of it; answers the attempt that will run."""
+        engine, number = self.engine, task_number(task_id)
+        async with engine.database.transaction() as session:
+            node = await redrive_task(
+                session, engine.catalog, DEFAULT_TENANT_ID, number, actor=actor, reason=reason
+            )
+        if node is not None:
+            await follow_up(engine, node[1])
+            return node[0]
         requeued = await cancel_verb.retry(
-            self.engine.database, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
+            engine.database, DEFAULT_TENANT_ID, number, actor=actor, reason=reason
         )
-        self.engine.bell.ring(lanes=[requeued.lane_id])
+        engine.bell.ring(lanes=[requeued.lane_id])
         return requeued.attempt
 
     async def why(self, task_id: str) -> Explanation:
