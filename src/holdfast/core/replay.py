@@ -6,9 +6,8 @@ task's things happened; `order` is. So each node keeps the order of the last thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from holdfast.core.states import RETRYING_LABEL, TaskState
 from holdfast.core.verdict import RunState
@@ -18,7 +17,7 @@ STATES: Mapping[str, str] = MappingProxyType(
         "task.queued": TaskState.QUEUED,
         "task.reserved": TaskState.QUEUED,
         "task.released": TaskState.QUEUED,
-        "task.revived": TaskState.QUEUED,
+        "task.revived": TaskState.BLOCKED,
         "task.started": TaskState.RUNNING,
         "task.retrying": RETRYING_LABEL,
         "task.completed": TaskState.COMPLETED,
@@ -28,7 +27,7 @@ STATES: Mapping[str, str] = MappingProxyType(
         "task.upstream_failed": TaskState.UPSTREAM_FAILED,
     }
 )
-"""Where each event leaves its task. A retry without a pause is queued at once; a later start tells."""
+"""Where each event leaves its node. A retry without a pause is queued at once; a later start tells."""
 
 RUN_STATES: Mapping[str, str] = MappingProxyType(
     {
@@ -64,19 +63,13 @@ class Replay:
         self.states[node_no] = state
         self.attempts[node_no] = max(attempt, self.attempts[node_no])
 
-    def of_run(self, kind: str, detail: Mapping[str, Any] | None, order: int) -> None:
-        """Something happened to the run: a re-drive resets the nodes it names, a cancel ends what is blocked."""
-        if kind == "execution.redriven":
-            self._put((detail or {}).get("nodes", ()), TaskState.BLOCKED, order)
-        elif kind in ("execution.canceling", "execution.canceled"):
-            blocked = [number for number, state in enumerate(self.states) if state == TaskState.BLOCKED]
-            self._put(blocked, TaskState.CANCELED, order)
+    def of_run(self, kind: str, order: int) -> None:
+        """Something happened to the run. A cancel ends what is blocked, and that alone tells no node of its own."""
+        if kind in ("execution.canceling", "execution.canceled"):
+            for number, state in enumerate(self.states):
+                if state == TaskState.BLOCKED and order > self._orders[number]:
+                    self._orders[number] = order
+                    self.states[number] = TaskState.CANCELED
         if kind in RUN_STATES and order > self._run_order:
             self._run_order = order
             self.run_state = RUN_STATES[kind]
-
-    def _put(self, numbers: Iterable[int], state: str, order: int) -> None:
-        for number in numbers:
-            if order > self._orders[number]:
-                self._orders[number] = order
-                self.states[number] = state

@@ -102,7 +102,15 @@ async def _reopen(
     over = [one for one in numbers if states[one] != "blocked"]
     failed = [one for one in numbers if states[one] == "failed"]
     row = await session.fetchrow(
-        _REOPEN_RUN, found["run_id"], numbers, len(over), len(failed), actor, reason, found["generation"]
+        _REOPEN_RUN,
+        found["run_id"],
+        numbers,
+        len(over),
+        len(failed),
+        actor,
+        reason,
+        found["generation"],
+        [attempts[one] for one in numbers],
     )
     run = LockedRun(RunRow(*row), snapshot)
     by_number = {one["node_no"]: one for one in rows}

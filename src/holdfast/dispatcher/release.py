@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.nodes import NodeKind
-from holdfast.core.progress import End, NodeRow
+from holdfast.core.progress import BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED, End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.conditions import fails_condition
 from holdfast.dispatcher.items import count_items
@@ -25,6 +25,10 @@ from holdfast.store.statements import sql
 _READ_NODES = sql("read_nodes")
 _HELD_NODES = sql("held_nodes")
 _ADVANCE_RUNS = sql("advance_runs")
+_KEEP_COUNTS = sql("keep_counts")
+
+WRITTEN_HERE = frozenset({BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED})
+"""States of nodes that are written at the end of an advance; the others were when the node began or ended."""
 
 
 class NodeEnd(msgspec.Struct, frozen=True, gc=False):
@@ -142,7 +146,11 @@ async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
 
 
 async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
-    nodes = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
+    changed = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
+    nodes = [(run, row) for run, row in changed if row.state in WRITTEN_HERE]
+    if len(nodes) < len(changed):
+        counts = (_node_columns(run, row) for run, row in changed if row.state not in WRITTEN_HERE)
+        await session.fetch(_KEEP_COUNTS, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
     tasks = [(run, node_no) for run in runs for node_no in run.tasks]
     await catalog.learn((), {run.snapshot.policy_ids[node_no] for run, node_no in tasks}, session=session)
     row = await session.fetchrow(

@@ -205,3 +205,33 @@ begin
   end loop;
   perform setval('holdfast.span', (select (max(b.first_id) + max(b.last_id)) / 2 + 1 from holdfast.block b), false);
 end $$;
+
+-- Where each node of each run stands: a live task, an end of its own, a completed attempt of its generation, or what is
+-- remembered; a node of which nothing is known is blocked, or canceled with its run.
+create view holdfast.standing with (security_invoker = true) as
+select r.run_id, n.node_no, r.tenant_id,
+  case
+    when t.state = 'r' then 'running'
+    when t.state = 'w' and t.is_retrying then 'retrying'
+    when t.state is not null then 'queued'
+    when e.state = 'f' or m.state = 'f' then 'failed'
+    when e.state = 'x' or m.state = 'x' then 'canceled'
+    when a.task_id is not null or m.state = 'c' then 'completed'
+    when m.state = 'k' then 'skipped'
+    when m.state = 'u' then 'upstream_failed'
+    when m.state in ('m', 's', 'w') then 'running'
+    when r.canceled_at is not null then 'canceled'
+    else 'blocked'
+  end as state,
+  coalesce(t.attempt, e.attempt, a.attempt, m.attempt, 0) as attempt,
+  coalesce(t.generation, e.generation, a.generation, m.generation, 1) as generation,
+  m.state::text as letter, m.pending, m.succeeded, m.skipped, m.failed, m.items, m.items_pending, m.items_failed,
+  m.items_first, m.child_run_id, m.deadline, m.wait_key, coalesce(t.started_at, a.started_at) as started_at,
+  coalesce(a.ended_at, e.ended_at) as ended_at
+from holdfast.run r
+cross join lateral generate_series(0, r.nodes - 1) as n (node_no)
+left join holdfast.node m on m.run_id = r.run_id and m.node_no = n.node_no
+left join holdfast.live t on t.task_id = r.run_id + 1 + n.node_no
+left join holdfast.ended e on e.task_id = r.run_id + 1 + n.node_no
+left join holdfast.attempt a on a.task_id = r.run_id + 1 + n.node_no and a.state = 'c'
+  and a.generation = coalesce(m.generation, 1);

@@ -78,6 +78,14 @@ create function holdfast.nodes_of(run bigint) returns table (
   where r.run_id = run
 $$;
 
+-- The same as a view over all runs.
+create or replace view holdfast.standing with (security_invoker = true) as
+select r.run_id, n.node_no, r.tenant_id, n.state, n.attempt, n.generation::int as generation, n.letter, n.pending,
+  n.succeeded, n.skipped, n.failed, n.items, n.items_pending, n.items_failed, n.items_first, n.child_run_id, n.deadline,
+  n.wait_key, n.started_at, n.ended_at
+from holdfast.run r
+cross join lateral holdfast.nodes_of(r.run_id) n;
+
 -- How a run stands, by the rule of the engine (core/verdict.py): its verdict, or what holds it, or how far it is. An open
 -- run has started once one of its nodes runs, waits for a retry or completed.
 create function holdfast.run_state(r holdfast.run) returns text

@@ -294,6 +294,11 @@ told as (
     jsonb_build_object('actor', $5::text, 'reason', $6::text, 'nodes', $2::int[])
   from holdfast.run r
   where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
+  union all
+  select r.tenant_id, 'task.revived', array(select $1::bigint + 1 + one from unnest($2::int[]) as one), $8::int[],
+    jsonb_build_object('actor', $5::text, 'reason', $6::text)
+  from holdfast.run r
+  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
 )
 update holdfast.run r
 set generation = r.generation + 1, state = 'o', ended_at = null, pending = r.pending + $3, failed = r.failed - $4,
@@ -338,6 +343,12 @@ node as (
   on conflict (run_id, node_no) do update
   set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
     items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select $3, 'task.revived', array_agg(task_id), array_agg(attempt)
+  from again
+  having count(*) > 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
@@ -493,6 +504,14 @@ where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
 delete from holdfast.signal s
 where s.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
   and not exists (select from holdfast.run r where r.state = 'o' and r.created_at <= s.at);
+
+-- name: keep_counts
+-- The counters of nodes whose state was written when they began or ended without a task. Under the locks of their runs.
+update holdfast.node n
+set pending = g.pending, succeeded = g.succeeded, skipped = g.skipped, failed = g.failed
+from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[])
+  as g (run_id, node_no, pending, succeeded, skipped, failed)
+where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]);
 
 -- name: list_runs
 -- A page of runs, newest first, before an id. Each branch reads at most a page by an index of its own; one whose states
