@@ -183,6 +183,7 @@ ASKING: Sequence[Mutant] = [
         "revive",
         ("and e.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
         ('e.state = any($3::"char"[])', '$3::"char"[] is not null', "only_a_failed_task_is_retried"),
+        ("and e.run_id is null", "", "a_node_is_run_again_with_its_run_alone"),
     ),
     *_of(
         "enqueue_keyed",
@@ -239,6 +240,7 @@ RUNNING: Sequence[Mutant] = [
         "a run that ends is not paused any more, and its lock is held from the look to the update",
     ),
     *_of("cancel_run", ("and r.state = 'o'", "", "a_run_that_is_over_is_not_canceled")),
+    *_of("keep_run_key", ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_run")),
     *_of("cancel_waits", ("and n.state = 'w'", "", "a_canceled_run_ends_only_the_nodes_that_wait")),
     *_of(
         "reopen_run",

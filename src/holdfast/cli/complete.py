@@ -1,4 +1,4 @@
-"""What the shell may complete: names of queues, actions and flows, ids of tasks and runs; asked for a moment at most."""
+"""What the shell may complete: names of queues, actions and flows, ids of tasks and runs; asked in a moment at most."""
 
 from __future__ import annotations
 

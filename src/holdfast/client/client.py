@@ -296,15 +296,11 @@ class Client:
         """Run a failed task again, a node with what is downstream of it; answers the attempt that will run."""
         engine, number = self.engine, task_number(task_id)
         async with engine.database.transaction() as session:
-            node = await redrive_task(
-                session, engine.catalog, DEFAULT_TENANT_ID, number, actor=actor, reason=reason
-            )
+            node = await redrive_task(session, engine.catalog, DEFAULT_TENANT_ID, number, actor=actor, reason=reason)
         if node is not None:
             await follow_up(engine, node[1])
             return node[0]
-        requeued = await cancel_verb.retry(
-            engine.database, DEFAULT_TENANT_ID, number, actor=actor, reason=reason
-        )
+        requeued = await cancel_verb.retry(engine.database, DEFAULT_TENANT_ID, number, actor=actor, reason=reason)
         engine.bell.ring(lanes=[requeued.lane_id])
         return requeued.attempt
 

@@ -13,6 +13,7 @@ from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.flows import Flows
 from holdfast.store.statements import sql
@@ -52,7 +53,7 @@ async def a_run_that_is_over_is_not_opened_by_a_late_end(stage: Stage) -> None:
     await finish(stage.dispatcher)
     async with stage.engine.database.transaction() as session:
         assert not await session.fetch(sql("lock_runs"), [int(run)])
-        await session.fetch(sql("advance_runs"), *([[]] * 20), [int(run)], [0], [0], [0], [1])
+        await session.fetch(sql("advance_runs"), *([[]] * 20), [int(run)], [0], [0], [0], [1], *([[]] * 4))
     assert await stage.value("select failed from holdfast.run where run_id = $1", int(run)) == 0
 
 
@@ -62,7 +63,7 @@ async def a_run_is_seen_and_steered_by_its_tenant_alone(stage: Stage) -> None:
     run = int(await stage.dispatcher.runs.start(a_flow("a>b")))
     engine, who = stage.engine, {"actor": "x", "reason": ""}
     await refused(verbs.pause_run(engine.database, OTHER_TENANT_ID, run, **who), NotFound)
-    await refused(verbs.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run), NotFound)
+    await refused(verbs.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, **who), NotFound)
     cancel = verbs.cancel_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, grace_seconds=1, **who)
     await refused(cancel, NotFound)
     assert await stage.value("select paused_at is null and canceled_at is null from holdfast.run")
@@ -183,6 +184,28 @@ async def a_flow_is_interned_once_by_whoever_comes_second(stage: Stage) -> None:
     flow_id = await catalogs[0].keep(1, flow)
     for _ in catalogs:
         await stage.engine.database.fetch(sql("ensure_snapshot"), 1, flow_id, b"x", [0, 0], [0, 0], [0, 0], [0, 0])
+
+
+@check
+async def a_key_stands_for_one_run(stage: Stage) -> None:
+    """Two callers start the same run under one key; the second waits for the first and finds it."""
+    flow, database, catalog = a_flow("a>b"), stage.engine.database, stage.engine.catalog
+    snapshot, options = await stage.dispatcher.runs.snapshot(flow), RunOptions(key="once")
+    async with database.transaction() as session:
+        [first], _ = await start_runs(session, catalog, snapshot, [b"{}"], options)
+        await session.fetch(sql("keep_run_key"), 1, "once", first, f"run:{flow.name}", b"{}")
+        second = asyncio.ensure_future(start_keyed(database, catalog, snapshot, b"{}", options))
+        await stage.waits(second)
+    assert (await second)[0] == first
+    assert await stage.value("select count(*) from holdfast.run") == 1
+
+
+@check
+async def a_node_is_run_again_with_its_run_alone(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher, fail=[0])
+    await refused(stage.dispatcher.retry(str(int(run) + 1)), Conflict)
+    assert await stage.dispatcher.runs.nodes(run) == {"a": "failed", "b": "upstream_failed"}
 
 
 @check
