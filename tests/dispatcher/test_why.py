@@ -9,7 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.outcome import Canceled, Completed, Failed
 from holdfast.dispatcher import queues
-from holdfast.dispatcher.explain import why
+from holdfast.dispatcher.explain_runs import why
 from holdfast.errors import NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
@@ -28,7 +28,7 @@ from holdfast.testing.factories import (
 @pytest.fixture
 def ask(engine):
     async def ask(task_id: str):
-        return await why(engine.database, DEFAULT_TENANT_ID, int(task_id))
+        return await why(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(task_id))
 
     return ask
 

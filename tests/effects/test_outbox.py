@@ -12,7 +12,7 @@ import holdfast as hf
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.compensate import compensate
 from holdfast.dispatcher.effects import list_effects
-from holdfast.dispatcher.explain import why
+from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.look import show_task
 from holdfast.dispatcher.retain import begin_today, drop_old
 from holdfast.dispatcher.steps import Step, keep_step
@@ -86,7 +86,7 @@ async def test_show_and_why_name_what_is_unknown(dispatcher, outbox, engine):
     await dispatcher.settle(lease, Failed(a.a_failure()))
     view = await show_task(engine.database, 1, int(lease.task_id))
     assert [(one.effect, one.state) for one in view.effects] == [("smtp.send", "unknown")]
-    explanation = await why(engine.database, 1, int(lease.task_id))
+    explanation = await why(engine.database, engine.catalog, 1, int(lease.task_id))
     assert "effect smtp.send (receipt:7) is unknown: it was begun and has no answer" in explanation.evidence
     assert explanation.moves[-1] == f"holdfast effect list --task {lease.task_id}"
 

@@ -183,6 +183,7 @@ ASKING: Sequence[Mutant] = [
         "revive",
         ("and e.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
         ('e.state = any($3::"char"[])', '$3::"char"[] is not null', "only_a_failed_task_is_retried"),
+        ("and e.run_id is null", "", "a_node_is_run_again_with_its_run_alone"),
     ),
     *_of(
         "enqueue_keyed",

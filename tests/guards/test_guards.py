@@ -40,7 +40,6 @@ NO_GUARD = {
     "advance_runs": (
         "case state when 'c' then 'execution.completed'",
         "from counted\n    where state <> 'o'",
-        "where state in ('k', 'u')",
         "from counted\nwhere state <> 'o'",
     ),
     "lock_run": ("r.paused_at is not null as is_paused",),

@@ -9,7 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Binding, Edge, Node
-from holdfast.dispatcher.explain import why
+from holdfast.dispatcher.explain_runs import why
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.testing.factories import a_task
 
@@ -95,14 +95,14 @@ async def test_retry_disabled_ends_the_task_and_says_so(app, client, engine):
     async with app.processor(retry_enabled=False) as p:
         answer = await p.process_once()
     assert (answer.processed, answer.retried) == (True, False)
-    assert "automatic retries are off" in str(await why(engine.database, 1, int(task.task_id)))
+    assert "automatic retries are off" in str(await why(engine.database, engine.catalog, 1, int(task.task_id)))
 
 
 async def test_dead_letters_disabled_says_so(app, client, engine):
     task = await client.enqueue("shop.charge", fails=True)
     async with app.processor(retry_enabled=False, dead_letter_enabled=False) as p:
         await p.process_once()
-    assert "No dead letter was opened" in str(await why(engine.database, 1, int(task.task_id)))
+    assert "No dead letter was opened" in str(await why(engine.database, engine.catalog, 1, int(task.task_id)))
 
 
 async def test_max_attempts_lowers_the_budget_and_never_raises_it(app, client, dispatcher):

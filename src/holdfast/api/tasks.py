@@ -11,7 +11,7 @@ from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
 from holdfast.core import limits
 from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher.explain import why as why_verb
+from holdfast.dispatcher.explain_runs import why as why_verb
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.look import list_tasks, show_task
 from holdfast.errors import Conflict, Invalid
@@ -52,13 +52,13 @@ async def index(asked: Asked) -> Response:
 
 async def show(asked: Asked) -> Response:
     """One task in full."""
-    return reply(await show_task(asked.engine.database, asked.caller.tenant_id, _number(asked)))
+    return reply(await show_task(asked.engine.database, asked.engine.catalog, asked.caller.tenant_id, _number(asked)))
 
 
 async def why(asked: Asked) -> Response:
     """Why a task is where it is."""
     number = _number(asked)
-    explanation = await why_verb(asked.engine.database, asked.caller.tenant_id, number)
+    explanation = await why_verb(asked.engine.database, asked.engine.catalog, asked.caller.tenant_id, number)
     return reply({"task_id": str(number), **msgspec.to_builtins(explanation)})
 
 

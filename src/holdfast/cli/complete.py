@@ -1,4 +1,4 @@
-"""What the shell may complete: queues, actions, flows and tasks, asked from the database for a moment at most."""
+"""What the shell may complete: names of queues, actions and flows, ids of tasks and runs; asked in a moment at most."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str)
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)
+
+
+def run_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of the newest runs."""
+    return _ask(ctx, _runs, incomplete)
+
+
+async def _runs(database: Any) -> list[str]:
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.store.statements import sql
+
+    asked = (DEFAULT_TENANT_ID, None, None, None, 2**63 - 1, 50)
+    return [row["run_id"] for row in await database.fetch(sql("list_runs"), *asked)]
 
 
 async def _queues(database: Any) -> list[str]:

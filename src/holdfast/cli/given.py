@@ -1,8 +1,9 @@
-"""What people hand in on the command line: a JSON object as text, from a file or from stdin."""
+"""Input as people type it: a JSON object, a file, standard input, or key=value."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,21 @@ def object_of(given: str) -> dict[str, Any]:
             advice="""Write for example --input '{"order_id": 7}'.""",
         )
     return body
+
+
+def pairs_of(pairs: Iterable[str]) -> dict[str, Any]:
+    """Read `key=value`: a value that is JSON is taken as such, any other as text."""
+    import msgspec
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, is_pair, text = pair.partition("=")
+        if not is_pair or not key:
+            raise Invalid(
+                f"{pair!r} is not key=value.", code="invalid_input", advice="Write for example day=2026-11-15."
+            )
+        try:
+            found[key] = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+        except msgspec.DecodeError:
+            found[key] = text
+    return found

@@ -17,6 +17,7 @@ HOMES = {
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
         "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
+        "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),

@@ -27,8 +27,9 @@ def queue() -> None:
 def list_() -> None:
     """List queues with their counts.
 
-    queued (with those not yet due), running and retrying are what there is now. completed, failed and canceled look at
-    the newest part of kept history; a plus (in JSON: `partial` names the count) says that there may be more.
+    queued (with those not yet due), running and retrying are what there is now. blocked looks at the newest open runs;
+    completed, failed and canceled at the newest part of kept history. A plus (in JSON: `partial` names the count) says
+    that there may be more.
     """
     shell = the_shell()
     emit_rows(
@@ -63,6 +64,7 @@ def columns() -> list[Column[QueueView]]:
         count("RETRYING", "retrying"),
         count("COMPLETED", "completed"),
         count("FAILED", "failed"),
+        count("BLOCKED", "blocked"),
         Column(
             title="OLDEST",
             text=lambda row: "–" if row.oldest_seconds is None else human(row.oldest_seconds),

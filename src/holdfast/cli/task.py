@@ -14,6 +14,7 @@ from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
+from holdfast.cli.why import emit_why
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ async def _show(shell: Shell, task_id: str) -> TaskView:
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     async with shell.client() as client:
-        return await show_task(client.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
+        return await show_task(client.engine.database, client.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
 
 
 def _print_task(shell: Shell, view: TaskView) -> None:
@@ -210,6 +211,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("due", view.due_at and moment(view.due_at, utc=shell.utc)),
         ("next retry", view.next_retry_at and moment(view.next_retry_at, utc=shell.utc)),
         ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
+        ("run", view.run_id),
+        ("node", view.node if view.item is None else f"{view.node}, item {view.item}"),
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("canceled by", view.canceled_by),
@@ -236,39 +239,12 @@ def _print_task(shell: Shell, view: TaskView) -> None:
 def why(task_id: str) -> None:
     """Explain why a task is where it is, and what would move it."""
     shell = the_shell()
-    explanation = shell.run(_why(shell, task_id))
-    if shell.is_json:
-        emit_json({"task_id": task_id, **_as_json(explanation)})
-        return
-    if not shell.is_table:
-        click.echo(harmless(explanation.headline))
-        return
-    _print_why(shell, explanation)
+    emit_why(shell, {"task_id": task_id}, shell.run(_why(shell, task_id)))
 
 
 async def _why(shell: Shell, task_id: str) -> Explanation:
     async with shell.client() as client:
         return await client.why(task_id)
-
-
-def _as_json(explanation: Explanation) -> dict[str, Any]:
-    import msgspec
-
-    plain = msgspec.to_builtins(explanation)
-    assert isinstance(plain, dict)
-    return plain
-
-
-def _print_why(shell: Shell, explanation: Explanation) -> None:
-    head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None, bold=True)
-    lines = [f"{head}  {harmless(explanation.headline)}"]
-    for check in explanation.checks:
-        mark = click.style("✓", fg="cyan") if check.ok else click.style("✗", fg="red")
-        lines.append(f"  {mark} {harmless(check.text)}")
-    lines += [f"  · {harmless(line)}" for line in explanation.evidence]
-    lines += [f"  → {click.style(move, bold=True)}" for move in explanation.moves]
-    for line in lines:
-        click.echo(line, color=shell.has_colour())
 
 
 @task.command()

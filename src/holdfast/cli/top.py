@@ -117,7 +117,7 @@ def _screen(before: Look, now: Look) -> Any:
 
 def _queue_columns() -> list[Column[QueueView]]:
     """Without those that count history: a look must stay cheap."""
-    return [column for column in queue_commands.columns() if column.title not in ("COMPLETED", "FAILED")]
+    return [column for column in queue_commands.columns() if column.title not in ("BLOCKED", "COMPLETED", "FAILED")]
 
 
 def _rate(first: int, second: int, before: Look, now: Look) -> str:

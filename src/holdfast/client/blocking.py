@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.action import Action, Bound
 from holdfast.client.client import Client, Task
+from holdfast.client.run_events import RunEvent
 from holdfast.client.runs import Run, RunTask
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.observe import START
+from holdfast.dispatcher.show_runs import RunView
 from holdfast.dispatcher.start import RunOptions
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.settings import Settings
@@ -66,11 +69,11 @@ class SyncRun:
     def __repr__(self) -> str:
         return f"SyncRun({self.run_id!r})"
 
-    def wait(self, timeout: str | float | None = None) -> str:
-        return self._client.finished(self._run.wait(timeout))
-
     def result(self, timeout: str | float | None = None) -> Any:
         return self._client.finished(self._run.result(timeout))
+
+    def wait(self, timeout: str | float | None = None) -> str:
+        return self._client.finished(self._run.wait(timeout))
 
     def output(self) -> Any:
         return self._client.finished(self._run.output())
@@ -78,17 +81,48 @@ class SyncRun:
     def tasks(self) -> list[RunTask]:
         return self._client.finished(self._run.tasks())
 
+    def show(self) -> RunView:
+        return self._client.finished(self._run.show())
+
+    def why(self, node: str | None = None) -> Explanation:
+        return self._client.finished(self._run.why(node))
+
+    def events(self, after: str = START) -> Iterator[RunEvent]:
+        """Follow what happens to the run, from its beginning or after a cursor, until it is over."""
+        stream = self._run.events(after)
+        try:
+            while (event := self._client.finished(_next(stream))) is not None:
+                yield event
+        finally:
+            self._client.finished(stream.aclose())  # type: ignore[attr-defined]
+
     def cancel(self, reason: str = "") -> None:
         self._client.finished(self._run.cancel(reason))
 
     def pause(self, reason: str = "") -> None:
         self._client.finished(self._run.pause(reason))
 
-    def resume(self) -> None:
-        self._client.finished(self._run.resume())
+    def resume(self, reason: str = "") -> None:
+        self._client.finished(self._run.resume(reason))
+
+    def signal(self, name: str, payload: Any = None, *, key: str | None = None) -> None:
+        self._client.finished(self._run.signal(name, payload, key=key))
+
+    def approve(self, node: str, *, comment: str = "") -> None:
+        self._client.finished(self._run.approve(node, comment=comment))
+
+    def reject(self, node: str, *, comment: str = "") -> None:
+        self._client.finished(self._run.reject(node, comment=comment))
 
     def retry(self, reason: str = "", *, only: str | None = None) -> list[str]:
         return self._client.finished(self._run.retry(reason, only=only))
+
+    def clone(self, **changed: Any) -> SyncRun:
+        return SyncRun(self._client, self._client.finished(self._run.clone(**changed)))
+
+
+async def _next(stream: Any) -> Any:
+    return await anext(stream, None)
 
 
 class SyncClient:
@@ -143,6 +177,11 @@ class SyncClient:
     ) -> list[SyncRun]:
         return [SyncRun(self, run) for run in self.finished(self._client.start_many(flow, inputs, options))]
 
+    def start_by_name(
+        self, name: str, given: Mapping[str, Any], *, version: int | None = None, options: RunOptions | None = None
+    ) -> SyncRun:
+        return SyncRun(self, self.finished(self._client.start_by_name(name, given, version=version, options=options)))
+
     def run(self, run_id: str) -> SyncRun:
         return SyncRun(self, self._client.run(run_id))
 
@@ -160,3 +199,6 @@ class SyncClient:
 
     def retry(self, task_id: str, *, reason: str = "") -> int:
         return self.finished(self._client.retry(task_id, reason=reason))
+
+    def signal(self, name: str, payload: Any = None, *, key: str | None = None, run_id: str | None = None) -> None:
+        self.finished(self._client.signal(name, payload, key=key, run_id=run_id))

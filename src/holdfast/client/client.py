@@ -16,7 +16,7 @@ from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.results import Ending, Results
-from holdfast.client.runs import Run
+from holdfast.client.runs import Run, start_one
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.duration import seconds_of
@@ -28,6 +28,7 @@ from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.redrive import redrive_task
 from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
@@ -240,6 +241,18 @@ class Client:
         known = self._flows.get(name)
         return None if known is None else known.definition
 
+    async def start_by_name(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        options: RunOptions | None = None,
+    ) -> Run:
+        """Start one run of a flow that some worker declared: its newest version, or one of them."""
+        snapshot = await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, name, version)
+        return await start_one(self, snapshot, given, options or RunOptions())
+
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
         if (known := self._snapshots.get(id(flow))) is None:
@@ -305,8 +318,14 @@ class Client:
         ending = await self.ending(task_id, timeout=timeout)
         if ending.state == "completed":
             return wire.decode(ending.output or b"null")
-        if ending.state == "canceled":
-            raise TaskFailed(f"Task {task_id} was canceled.", code="task_canceled", state="canceled")
+        if ending.state in ("canceled", "skipped", "upstream_failed"):
+            word = "did not run: an upstream failed" if ending.state == "upstream_failed" else f"was {ending.state}"
+            raise TaskFailed(
+                f"Task {task_id} {word}.",
+                code=f"task_{ending.state}",
+                advice=f"See `holdfast task why {task_id}`.",
+                state=ending.state,
+            )
         raise TaskFailed(
             f"Task {task_id} failed: {ending.type or ending.code}: {ending.message}",
             advice=f"{ending.sentence} See `holdfast task why {task_id}`.",
@@ -332,18 +351,22 @@ class Client:
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
-        """Run a failed task again; answers the number of the attempt that will run."""
-        requeued = await cancel_verb.retry(
-            self.engine.database, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
-        )
-        self.engine.bell.ring(lanes=[requeued.lane_id])
+        """Run a failed task again, a node with what is downstream of it; answers the attempt that will run."""
+        engine, number = self.engine, task_number(task_id)
+        async with engine.database.transaction() as session:
+            node = await redrive_task(session, engine.catalog, DEFAULT_TENANT_ID, number, actor=actor, reason=reason)
+        if node is not None:
+            await follow_up(engine, node[1])
+            return node[0]
+        requeued = await cancel_verb.retry(engine.database, DEFAULT_TENANT_ID, number, actor=actor, reason=reason)
+        engine.bell.ring(lanes=[requeued.lane_id])
         return requeued.attempt
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""
-        from holdfast.dispatcher.explain import why
+        from holdfast.dispatcher.explain_runs import why
 
-        return await why(self.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
+        return await why(self.engine.database, self.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
 
     async def replay(
         self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
@@ -453,6 +476,13 @@ def _batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, 
     source = iter(inputs)
     while batch := list(islice(source, _BATCH)):
         yield batch
+
+
+def _only(inputs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    given = list(inputs)
+    if len(given) != 1:
+        raise Invalid("One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one.")
+    return given
 
 
 def _session(connection: Any) -> Any:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import wire
+from holdfast.client.run_events import RunEvent, run_events
+from holdfast.core import limits
+from holdfast.core.bindings import accept_run_input
+from holdfast.core.explain import Explanation
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import run_output
+from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
-from holdfast.errors import NotFound, TaskFailed
+from holdfast.dispatcher.observe import START
+from holdfast.dispatcher.show_runs import RunView, no_run, show_run
+from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
+from holdfast.errors import TaskFailed
 from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
@@ -18,6 +29,7 @@ if TYPE_CHECKING:
 
 _RUN_SNAPSHOTS = sql("run_snapshots")
 _NODE_STATES = sql("node_states")
+_READ_FOR_COPY = sql("read_run_for_copy")
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +79,31 @@ class Run:
         async with engine.database.session() as session:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
             if row is None:
-                raise _no_run(self.run_id)
+                raise no_run(self.run_id)
             return await run_output(session, engine.catalog, self._number, row["snapshot_id"])
+
+    def events(self, after: str = START) -> AsyncIterator[RunEvent]:
+        """Follow what happens to the run and its nodes, from its beginning or after a cursor, until it is over.
+
+        Each event has the cursor that goes on after it: a stream that is resumed loses nothing and repeats nothing.
+        """
+        return run_events(self._client.engine, self._number, after)
+
+    async def show(self) -> RunView:
+        """The run in full, with all its nodes."""
+        engine = self._client.engine
+        return await show_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
+
+    async def why(self, node: str | None = None) -> Explanation:
+        """Explain why the run, or one node of it, is where it is and what would move it."""
+        engine = self._client.engine
+        if node is None:
+            return await why_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
+        return await why_node(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, node)
+
+    async def clone(self, **changed: Any) -> Run:
+        """Start a copy: the same flow as this run knows it, its input with what is `changed`, linked to this run."""
+        return await copy_run(self._client, self._number, changed)
 
     async def tasks(self) -> list[RunTask]:
         """Every node of the run, in the order of the flow, and where its task stands."""
@@ -76,7 +111,7 @@ class Run:
         async with engine.database.session() as session:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
             if row is None:
-                raise _no_run(self.run_id)
+                raise no_run(self.run_id)
             await engine.catalog.flows.learn([row["snapshot_id"]], session)
             nodes = engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
             rows = await session.fetch(_NODE_STATES, self._number, DEFAULT_TENANT_ID)
@@ -143,5 +178,35 @@ class Run:
         return done.reset
 
 
-def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
+    """Start one run of what is ready to run; under a key at most once."""
+    engine = client.engine
+    accepted = accept_run_input(snapshot.plan.definition.inputs, given)
+    encoded = wire.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
+    if options.key is not None:
+        limits.valid_key(options.key)
+        number, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded, options)
+    else:
+        async with engine.database.transaction() as session:
+            [number], news = await start_runs(session, engine.catalog, snapshot, [encoded], options)
+    await follow_up(engine, news)
+    return Run(client, number)
+
+
+async def copy_run(client: Client, number: int, changed: Mapping[str, Any], *, key: str | None = None) -> Run:
+    """Start a run as another was started, but for what is changed of its input."""
+    engine = client.engine
+    async with engine.database.session() as session:
+        row = await session.fetchrow(_READ_FOR_COPY, number, DEFAULT_TENANT_ID)
+        if row is None:
+            raise no_run(number)
+        await engine.catalog.flows.learn([row["snapshot_id"]], session)
+    options = RunOptions(
+        max_active=row["max_active"],
+        priority=row["priority"],
+        tags=tuple(row["tags"] or ()),
+        key=key,
+        original_run_id=number,
+    )
+    snapshot = engine.catalog.flows.snapshot(row["snapshot_id"])
+    return await start_one(client, snapshot, {**wire.decode(row["input"]), **changed}, options)

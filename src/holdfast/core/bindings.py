@@ -20,7 +20,7 @@ from holdfast.core.assembly import (
     put_config,
     put_output,
 )
-from holdfast.core.condition import holds
+from holdfast.core.condition import Condition, holds
 from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, TriggerRule
 from holdfast.core.ports import LIST_ITEMS_MAX
 from holdfast.core.refusal import refusal, some_of
@@ -95,6 +95,18 @@ def condition_holds(
         return True
     value = _value(condition.upstream, node.name, condition.output_key, run_input, outputs, absent)
     return value is not ABSENT and holds(condition, value)
+
+
+def output_value(
+    condition: Condition,
+    node: str,
+    run_input: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    absent: Collection[str] = (),
+) -> Any:
+    """Read what a condition looks at; None if it is absent."""
+    value = _value(condition.upstream, node, condition.output_key, run_input, outputs, absent)
+    return None if value is ABSENT else value
 
 
 def map_inputs(node: Node, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:

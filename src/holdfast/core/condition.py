@@ -6,6 +6,7 @@ whose value is absent. Values that cannot be compared are the node's failure, ne
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
@@ -59,6 +60,32 @@ def holds(condition: Condition, value: Any) -> bool:
             assert_never(condition.operator)
 
 
+_WORDS = {
+    Operator.TRUTHY: "is true",
+    Operator.FALSY: "is false or empty",
+    Operator.EQUALS: "=",
+    Operator.NOT_EQUALS: "≠",
+    Operator.LESS: "<",
+    Operator.LESS_OR_EQUAL: "≤",
+    Operator.GREATER: ">",
+    Operator.GREATER_OR_EQUAL: "≥",
+    Operator.IN: "is one of",
+    Operator.CONTAINS: "contains",
+}
+
+
+def describe(condition: Condition) -> str:
+    """Write a condition for people: `count.rows > 0`."""
+    word = _WORDS[condition.operator]
+    if condition.operator in (Operator.TRUTHY, Operator.FALSY):
+        return f"{_where(condition)} {word}"
+    return f"{_where(condition)} {word} {json.dumps(condition.value, ensure_ascii=False)}"
+
+
+def _where(condition: Condition) -> str:
+    return f"{condition.upstream}.{condition.output_key}" if condition.output_key else condition.upstream
+
+
 def _is_same(one: Any, other: Any) -> bool:
     """Equal as JSON: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
@@ -91,9 +118,8 @@ def _is_number(value: object) -> bool:
 
 
 def _incomparable(condition: Condition, value: Any) -> Invalid:
-    where = f"{condition.upstream}.{condition.output_key}" if condition.output_key else condition.upstream
     return Invalid(
-        f"The condition on {where} cannot compare {type(value).__name__} "
+        f"The condition on {_where(condition)} cannot compare {type(value).__name__} "
         f"{condition.operator} {type(condition.value).__name__}.",
         code="DAG_VALIDATION_CONDITION_INVALID",
         advice="Compare numbers with numbers and text with text; in and contains need a list.",

@@ -52,8 +52,10 @@ class Explanation:
 
 
 def explain(facts: TaskFacts) -> Explanation:
-    """Explain where a task stands, and what it may have done to the world without knowing."""
+    """Explain where a task stands; of a node also where it belongs, and what it may have done without knowing."""
     explanation = _stand(facts)
+    if facts.place is not None:
+        explanation = replace(explanation, evidence=(*explanation.evidence, str(facts.place)))
     if not facts.unknown_effects:
         return explanation
     return replace(
@@ -98,7 +100,8 @@ def _stand(facts: TaskFacts) -> Explanation:
 def _queued(facts: TaskFacts) -> Explanation:
     gates = gates_of(facts)
     checks = (Check(ok=True, text="it is due"), *(gate.check for gate in gates))
-    evidence = (f"submitted {ago(facts.at, facts.created_at)}", *_history(facts))
+    came = "submitted" if facts.place is None else "ready since"
+    evidence = (f"{came} {ago(facts.at, facts.created_at)}", *_history(facts))
     for gate in gates:
         if not gate.check.ok:
             return Explanation(
@@ -238,8 +241,15 @@ def _failed(facts: TaskFacts) -> Explanation:
         headline=headline,
         state="failed",
         evidence=evidence,
-        moves=(f"holdfast task show {facts.task_id}", f"holdfast task retry {facts.task_id}"),
+        moves=(f"holdfast task show {facts.task_id}", _again(facts)),
     )
+
+
+def _again(facts: TaskFacts) -> str:
+    """How to run a failed task again: a node goes with everything downstream of it."""
+    if facts.place is None:
+        return f"holdfast task retry {facts.task_id}"
+    return f'holdfast run retry {facts.place.run_id} --reason "…"'
 
 
 def _canceled(facts: TaskFacts) -> Explanation:
@@ -251,7 +261,11 @@ def _canceled(facts: TaskFacts) -> Explanation:
         headline=f"Canceled {ago(facts.at, facts.ended_at)}{by_whom(facts)} {tries}{full_stop(why)}",
         state="canceled",
         evidence=_history(facts),
-        moves=(f"holdfast task submit {facts.action} --input …",),
+        moves=(
+            f"holdfast task submit {facts.action} --input …"
+            if facts.place is None
+            else f"holdfast run start --clone {facts.place.run_id}",
+        ),
     )
 
 

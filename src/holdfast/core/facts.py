@@ -76,6 +76,21 @@ class FailureFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlace:
+    """Where a task belongs: a node of a run, or one item of a node."""
+
+    run_id: str
+    flow: str
+    version: int
+    node: str
+    item: int | None = None
+
+    def __str__(self) -> str:
+        item = "" if self.item is None else f"item {self.item} of "
+        return f"{item}node {self.node} of run {self.run_id} ({self.flow} version {self.version})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
     """Everything an explanation may rest on. `at` is the moment of reading."""
 
@@ -108,3 +123,4 @@ class TaskFacts:
     output_bytes: int = 0
     unknown_effects: tuple[str, ...] = ()
     """What its attempts began to send and have neither receipt nor refusal for."""
+    place: RunPlace | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.duration import human
@@ -69,6 +70,13 @@ def clock(instant: datetime) -> str:
 
 def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def and_more(names: Sequence[str], most: int, *, total: int | None = None) -> str:
+    """The first names, and how many there are besides: `a, b and 3 more`."""
+    shown = list(names[:most])
+    rest = (len(names) if total is None else total) - len(shown)
+    return f"{', '.join(shown)} and {rest} more" if rest > 0 else ", ".join(shown)
 
 
 def one_line(text: str) -> str:

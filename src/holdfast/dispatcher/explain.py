@@ -1,4 +1,7 @@
-"""Explain: read the evidence about one task, in at most two statements, and hand it to the pure explanation."""
+"""Explain: read the evidence about one task, in at most two statements, and hand it to the pure explanation.
+
+Runs, and nodes that have no task of their own, are explained by `explain_runs`, which is also the door for any id.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import json
 from typing import Any
 
 from holdfast.core.explain import Explanation, explain
-from holdfast.core.facts import CrewFacts, FailureFacts, Position, QueueFacts, TaskFacts, WorkerFacts
+from holdfast.core.facts import CrewFacts, FailureFacts, Position, QueueFacts, RunPlace, TaskFacts, WorkerFacts
 from holdfast.errors import NotFound
+from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
@@ -21,12 +25,12 @@ SILENT_SECONDS = 30.0
 _FAILURES = {"f": "failed", "t": "timed_out", "l": "lost"}
 
 
-async def why(database: Database, tenant_id: int, task_id: int) -> Explanation:
-    """Explain why a task is where it is, or raise `NotFound`."""
-    return explain(await read_facts(database, tenant_id, task_id))
+async def why_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> Explanation:
+    """Explain why a task is where it is; `NotFound` if there is none, also for a node that has no task yet."""
+    return explain(await read_facts(database, catalog, tenant_id, task_id))
 
 
-async def read_facts(database: Database, tenant_id: int, task_id: int) -> TaskFacts:
+async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskFacts:
     row = await database.fetchrow(_EXPLAIN_TASK, task_id, tenant_id)
     if row is None:
         raise NotFound(
@@ -68,6 +72,22 @@ async def read_facts(database: Database, tenant_id: int, task_id: int) -> TaskFa
         ahead_is_more=wait is not None and wait["ahead"] >= AHEAD_MAX,
         output_bytes=row["output_bytes"],
         unknown_effects=tuple(row["unknown_effects"] or ()),
+        place=await _place(database, catalog, row),
+    )
+
+
+async def _place(database: Database, catalog: Catalog, row: Any) -> RunPlace | None:
+    if row["run_id"] is None:
+        return None
+    async with database.session() as session:
+        await catalog.flows.learn([row["snapshot_id"]], session)
+    plan = catalog.flows.snapshot(row["snapshot_id"]).plan
+    return RunPlace(
+        run_id=str(row["run_id"]),
+        flow=plan.definition.name,
+        version=plan.definition.version,
+        node=plan.nodes[row["node_no"]].name,
+        item=row["item_no"],
     )
 
 

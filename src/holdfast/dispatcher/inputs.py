@@ -48,6 +48,21 @@ async def with_inputs(session: Session, catalog: Catalog, claimed: Sequence[Clai
     ]
 
 
+async def node_input(
+    session: Session, catalog: Catalog, run_id: int, node_no: int, item: int | None = None
+) -> dict[str, Any] | None:
+    """What the bindings of a node (or of one item of it) give now; None if they do not give an input yet."""
+    [[_, snapshot_id]] = await session.fetch(_RUN_SNAPSHOTS, [run_id])
+    await catalog.flows.learn([snapshot_id], session)
+    plan = catalog.flows.snapshot(snapshot_id).plan
+    asked = [(run_id, up) for up in bound_upstreams(plan, node_no)]
+    given = _resolve(plan, node_no, (await read_values(session, {run_id: plan}, asked))[run_id])
+    if isinstance(given, Failure):
+        return None
+    over = plan.nodes[node_no].map_over
+    return given if item is None or over is None else {**given, over: given[over][item]}
+
+
 Resolved = dict[str, Any] | Failure
 """A node's input, or why it has none."""
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.core.nodes import NodeKind
 from holdfast.core.progress import HELD, RELEASED, End, Progress
+from holdfast.core.states import TaskState
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
@@ -35,7 +37,19 @@ class RunRow(msgspec.Struct, frozen=True, gc=False):
 class LockedRun:
     """One run in the hands of this transaction."""
 
-    __slots__ = ("activated", "ends", "kept_items", "lanes", "left", "progress", "row", "snapshot", "tasks", "waits")
+    __slots__ = (
+        "activated",
+        "ends",
+        "kept_items",
+        "lanes",
+        "left",
+        "progress",
+        "row",
+        "snapshot",
+        "tasks",
+        "told",
+        "waits",
+    )
 
     def __init__(self, row: RunRow, snapshot: Snapshot) -> None:
         self.row = row
@@ -55,6 +69,8 @@ class LockedRun:
         """Whether a node began to wait for an event, which may have come already."""
         self.kept_items: dict[int, tuple[int, int]] = {}
         """Nodes that run again only those items that did not complete: where their items begin, and how many."""
+        self.told: list[tuple[int, str]] = []
+        """What happened to nodes that no statement of their own tells: the node, and the kind of event."""
 
     def admit(self, node_no: int) -> bool:
         """Let a node start, or hold it back while the run is paused or full."""
@@ -71,6 +87,13 @@ class LockedRun:
         self.tasks.append(node_no)
         if node_no in self.progress.rows:
             self.progress.mark(node_no, RELEASED)
+
+    def tell_ends(self, ends: list[End]) -> None:
+        """Note the ends that are news: a task's own end was told by the statement that settled it."""
+        for node_no, state in ends:
+            is_task = self.snapshot.plan.nodes[node_no].kind is NodeKind.TASK
+            if not is_task or state in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED):
+                self.told.append((node_no, f"task.{state}"))
 
     def room(self) -> int:
         """How many more nodes may start in a run that has a limit."""

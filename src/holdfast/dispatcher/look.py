@@ -11,9 +11,12 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from holdfast.core.nodes import Node
 from holdfast.core.states import RETRYING_LABEL, TaskState
 from holdfast.dispatcher.effects import EffectView, list_effects
+from holdfast.dispatcher.inputs import node_input
 from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
@@ -33,7 +36,7 @@ STATES = (*(state.value for state in TaskState), RETRYING_LABEL)
 
 LIMIT_MAX = 10_000
 READ_SECONDS_MAX = 10
-_ID_MAX = 2**63 - 1
+ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class TaskRow:
     worker: str | None
     error: str | None
     at: datetime
+    run_id: str | None
+    node: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,7 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """One task in full."""
+    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over."""
 
     task_id: str
     action: str
@@ -108,6 +113,9 @@ class TaskView:
     output: msgspec.Raw | None
     attempts: list[AttemptView]
     effects: list[EffectView]
+    run_id: str | None = None
+    node: str | None = None
+    item: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,26 +201,27 @@ async def list_tasks(
         lanes = [row["lane_id"] for row in await database.fetch(_FIND_LANES, tenant_id, queue, action)]
         if not lanes:
             return []
-    asked = (tenant_id, list(states) or None, lanes, tag, _ID_MAX if before is None else before, limit)
-    return [_task_row(row) for row in await _bounded(database, _LIST_TASKS, *asked)]
+    asked = (tenant_id, list(states) or None, lanes, tag, ID_MAX if before is None else before, limit)
+    return [_task_row(row) for row in await bounded(database, _LIST_TASKS, *asked)]
 
 
-async def show_task(database: Database, tenant_id: int, task_id: int) -> TaskView:
+async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskView:
     """One task with all its attempts, or `NotFound`."""
     row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
     if row is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+    node, given = await _node_of(database, catalog, row)
     lane = await database.fetchrow(_READ_LANES, [row["lane_id"]])
     attempts = [AttemptView(**dict(one)) for one in await database.fetch(_SHOW_ATTEMPTS, task_id, tenant_id)]
     is_retrying = row["is_retrying"]
     return TaskView(
         task_id=str(task_id),
-        action=lane["action"],
-        queue=lane["queue"],
+        action=lane["action"] if lane is not None else node.action if node is not None else "",
+        queue=lane["queue"] if lane is not None else "",
         state=row["state"],
         attempt=row["attempt"],
-        max_attempts=row["max_retries"] + 1,
-        max_losses=row["max_losses"],
+        max_attempts=(row["max_retries"] or 0) + 1,
+        max_losses=row["max_losses"] or 0,
         generation=row["generation"] or 1,
         priority=row["priority"],
         tags=row["tags"] or [],
@@ -227,11 +236,25 @@ async def show_task(database: Database, tenant_id: int, task_id: int) -> TaskVie
         canceled_by=row["actor"] or None,
         cancel_reason=(row["reason"] or None) if row["state"] != "failed" else None,
         original_task_id=None if row["original_task_id"] is None else str(row["original_task_id"]),
-        input=msgspec.Raw(row["input"]),
+        input=msgspec.Raw(given if row["input"] is None else row["input"]),
         output=None if row["output"] is None else msgspec.Raw(row["output"]),
         attempts=attempts,
         effects=await list_effects(database, tenant_id, task_ids=[task_id]),
+        run_id=None if row["run_id"] is None else str(row["run_id"]),
+        node=None if node is None else node.name,
+        item=row["item_no"],
     )
+
+
+async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[Node | None, bytes]:
+    """The node that a task is, or is an item of, and its input as its bindings give it."""
+    if row["run_id"] is None:
+        return None, b"null"
+    async with database.session() as session:
+        await catalog.flows.learn([row["snapshot_id"]], session)
+        node = catalog.flows.snapshot(row["snapshot_id"]).plan.nodes[row["node_no"]]
+        given = await node_input(session, catalog, row["run_id"], row["node_no"], row["item_no"])
+        return node, msgspec.json.encode(given)
 
 
 async def read_notes(database: Database, tenant_id: int, task_id: int, *, limit: int = LIMIT_MAX) -> list[Note]:
@@ -262,7 +285,7 @@ async def list_actions(database: Database, tenant_id: int, *, name: str | None =
     return [ActionView(**{**dict(row), "policy": json.loads(row["policy"])}) for row in rows]
 
 
-async def _bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
+async def bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
     """Read within a time limit: a filter that matches little may pass over much history."""
     try:
         async with database.transaction() as session:
@@ -278,10 +301,19 @@ async def _bounded(database: Database, statement: str, *arguments: Any) -> list[
 
 def _task_row(row: Any) -> TaskRow:
     found = dict(row)
-    code, kind, message = found.pop("code"), found.pop("type"), found.pop("message")
-    name = (kind or "").rpartition(".")[2] or code
-    line = " ".join((message or "").split())[:300]
-    return TaskRow(**found, error=None if code is None else f"{name}: {line}".rstrip(": "))
+    line = error_line(found)
+    for name in ("code", "type", "message"):
+        del found[name]
+    return TaskRow(**found, error=line)
+
+
+def error_line(row: Any) -> str | None:
+    """A failure on one line: `ValueError: no such order`."""
+    if row["code"] is None:
+        return None
+    name = (row["type"] or "").rpartition(".")[2] or row["code"]
+    line = " ".join((row["message"] or "").split())[:300]
+    return f"{name}: {line}".rstrip(": ")
 
 
 def _worker_view(row: Any, tasks: list[HeldTask] | None = None) -> WorkerView:

@@ -1,24 +1,34 @@
-"""Observe: read events in an order that can be resumed, losing nothing and repeating nothing."""
+"""Observe: read events in an order that can be resumed, losing nothing and repeating nothing.
+
+A cursor is `xid:seq:n`, the n-th task of one batch; `xid:seq` is after the whole batch. The order is that in which
+transactions began to write, and nothing is shown before everything that could come before it is settled. Of one task,
+`order` says what happened later where transactions overlapped.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
 _READ_EVENTS = sql("read_events")
 _EVENT_TAIL = sql("event_tail")
+_READ_RUN_EVENTS = sql("read_run_events")
 
 START = "0:0"
+PAGE = 500
+_WHOLE = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened to one task. `cursor` resumes after the whole batch it came in."""
+    """One thing that happened to one task or run. `cursor` resumes after it."""
 
     cursor: str
     at: datetime
@@ -26,6 +36,42 @@ class Event:
     task_id: str
     attempt: int
     detail: dict[str, Any] | None
+    order: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """One thing that happened to a run (`node_no` None), to a node of it, or to an item of a node."""
+
+    cursor: str
+    at: datetime
+    kind: str
+    task_id: str
+    node_no: int | None
+    item: int | None
+    attempt: int
+    detail: dict[str, Any] | None
+    order: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """Some events of a run; `cursor` is where to read on. `is_end`: everything that will be told was told."""
+
+    events: list[NodeEvent]
+    cursor: str
+    is_all: bool
+    is_end: bool
+    tail: str
+
+
+def cursor_of(text: str) -> tuple[str, int, int]:
+    """Take a cursor apart; `Invalid` if it is none."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in parts):
+        raise Invalid(f"{text[:80]!r} is not a cursor.", code="invalid_cursor", advice=f"Begin with {START}.")
+    xid, seq, *place = parts
+    return xid, int(seq), int(place[0]) if place else _WHOLE
 
 
 async def event_tail(database: Database) -> str:
@@ -35,17 +81,68 @@ async def event_tail(database: Database) -> str:
 
 async def events_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = 500) -> list[Event]:
     """Events after `cursor`, oldest first. `limit` counts batches; one may hold many tasks."""
-    xid, _, seq = cursor.partition(":")
-    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, int(seq or 0), limit)
+    xid, seq, place = cursor_of(cursor)
+    # One more: the first may be the batch that the cursor stands in.
+    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1)
     return [
         Event(
-            cursor=f"{row['xid']}:{row['seq']}",
+            cursor=f"{row['xid']}:{row['seq']}:{number}",
             at=row["at"],
             kind=row["kind"],
             task_id=str(task_id),
             attempt=attempt,
-            detail=None if row["detail"] is None else json.loads(row["detail"]),
+            detail=_detail(row),
+            order=row["seq"],
         )
         for row in rows
-        for task_id, attempt in zip(row["task_ids"], row["attempts"], strict=True)
+        for number, (task_id, attempt) in enumerate(zip(row["task_ids"], row["attempts"], strict=True), start=1)
+        if (row["xid"], row["seq"]) != (xid, seq) or number > place
     ]
+
+
+async def run_events_after(
+    database: Database, tenant_id: int, run_id: int, cursor: str = START, *, ended_by: str = "", limit: int = PAGE
+) -> RunPage:
+    """Events of one run after `cursor`, out of the next `limit` batches of all events; `NotFound` without such a run.
+
+    `ended_by` is the `tail` of the first page that saw the run over: once everything before it is settled, nothing of
+    this generation is left to be told.
+    """
+    xid, seq, place = cursor_of(cursor)
+    rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1)
+    if not rows:
+        raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+    first = rows[0]
+    is_all = first["looked"] <= limit
+    is_over = first["state"] != "o"
+    tail = (ended_by or first["tail"]) if is_over else ""
+    return RunPage(
+        events=_run_events(rows, run_id, (xid, seq, place)),
+        cursor=cursor if first["last_xid"] is None else f"{first['last_xid']}:{first['last_seq']}",
+        is_all=is_all,
+        is_end=is_over and is_all and int(first["horizon"]) >= int(tail),
+        tail=tail,
+    )
+
+
+def _run_events(rows: Sequence[Any], run_id: int, after: tuple[str, int, int]) -> list[NodeEvent]:
+    xid, seq, place = after
+    return [
+        NodeEvent(
+            cursor=f"{row['xid']}:{row['seq']}:{row['number']}",
+            at=row["at"],
+            kind=row["kind"],
+            task_id=str(row["task_id"]),
+            node_no=None if row["task_id"] == run_id else row["node_no"],
+            item=row["item"],
+            attempt=row["attempt"],
+            detail=_detail(row),
+            order=row["seq"],
+        )
+        for row in rows
+        if row["xid"] is not None and ((row["xid"], row["seq"]) != (xid, seq) or row["number"] > place)
+    ]
+
+
+def _detail(row: Any) -> dict[str, Any] | None:
+    return None if row["detail"] is None else json.loads(row["detail"])

@@ -29,9 +29,11 @@ _QUEUED = sql("queued_counts")
 _HELD = sql("held_counts")
 _ENDED = sql("ended_counts")
 _COMPLETED = sql("completed_counts")
+_BLOCKED = sql("blocked_counts")
 
 LIVE_COUNT_MAX = 1_000_000
 HISTORY_COUNT_MAX = 250_000
+BLOCKED_COUNT_MAX = 20_000
 RUNNING_MAX = 1_000_000
 PER_SECOND_MAX = 1_000_000.0
 
@@ -40,16 +42,16 @@ PER_SECOND_MAX = 1_000_000.0
 class QueueView:
     """One queue as people see it.
 
-    `completed`, `failed` and `canceled` count the newest of kept history over all queues, and `queued` is counted to a
-    bound; `partial` names the counts that may therefore be short. None where counting history was not asked for.
-    `queued` includes the `delayed`; `blocked` belongs to flows.
+    `completed`, `failed` and `canceled` count the newest of kept history over all queues, `blocked` the nodes of the
+    newest open runs, and `queued` is counted to a bound; `partial` names the counts that may therefore be short. None
+    where counting history was not asked for. `queued` includes the `delayed`.
     """
 
     name: str
     queued: int
     running: int
     retrying: int
-    blocked: int
+    blocked: int | None
     delayed: int
     completed: int | None
     failed: int | None
@@ -78,7 +80,7 @@ async def list_queues(
         counts.setdefault(row["queue_id"], {}).update(_without_id(row))
     if with_history:
         partial |= await _count_history(database, tenant_id, counts)
-    history = dict.fromkeys(("completed", "failed", "canceled"), 0 if with_history else None)
+    history = dict.fromkeys(("completed", "failed", "canceled", "blocked"), 0 if with_history else None)
     return [
         _view(row, history | counts.get(row["queue_id"], {}), partial)
         for row in await database.fetch(_ROWS, tenant_id, name)
@@ -86,9 +88,12 @@ async def list_queues(
 
 
 async def _count_history(database: Database, tenant_id: int, counts: dict[int, dict[str, int]]) -> set[str]:
-    """Add what ended, looking at the newest only; answers which counts may be short."""
+    """Add what ended and what is blocked, looking at the newest only; answers which counts may be short."""
     partial: set[str] = set()
     totals = {"failed": 0, "canceled": 0}
+    for row in await database.fetch(_BLOCKED, tenant_id, BLOCKED_COUNT_MAX):
+        counts.setdefault(row["queue_id"], {})["blocked"] = row["blocked"]
+        partial |= {"blocked"} if row["is_partial"] else set()
     for row in await database.fetch(_COMPLETED, tenant_id, HISTORY_COUNT_MAX):
         counts.setdefault(row["queue_id"], {})["completed"] = row["completed"]
         partial |= {"completed"} if row["is_partial"] else set()
@@ -109,7 +114,7 @@ def _view(row: Any, counts: Mapping[str, int | None], partial: set[str]) -> Queu
         queued=(counts.get("queued") or 0) + delayed,
         running=counts.get("running") or 0,
         retrying=counts.get("retrying") or 0,
-        blocked=0,
+        blocked=counts["blocked"],
         delayed=delayed,
         completed=counts["completed"],
         failed=counts["failed"],

@@ -88,6 +88,7 @@ async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun])
         await _read_rows(session, moving)
         for run in moving:
             ends, run.ends = run.ends, []
+            run.tell_ends(ends)
             if run.row.is_canceled:
                 run.progress.close(ends)
             else:
@@ -126,6 +127,8 @@ async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> No
         elif (end := await start_special(session, catalog, run, node_no)) is not None:
             run.left += 1
             run.ends.append(end)
+        else:
+            run.told.append((node_no, "task.started"))
 
 
 async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
@@ -155,6 +158,7 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
         *_columns(10, (_node_columns(run, row) for run, row in nodes)),
         *_columns(10, (_task_columns(catalog, run, node_no) for run, node_no in tasks)),
         *_columns(5, (_run_columns(run) for run in runs)),
+        *_columns(4, (_event_columns(run, node_no, kind) for run in runs for node_no, kind in run.told)),
     )
     lanes = {run.snapshot.lane_ids[node_no] for run, node_no in tasks}.union(*(run.lanes for run in runs))
     return News(lanes, row["awaited"] or [], row["children"] or [], any(run.waits for run in runs))
@@ -178,6 +182,12 @@ def _task_columns(catalog: Catalog, run: LockedRun, node_no: int) -> tuple[Any, 
     attempt, generation = (0, 1) if remembered is None else (remembered.attempt, remembered.generation)
     where = (row.run_id, node_no, row.tenant_id, snapshot.lane_ids[node_no], policy_id)
     return (*where, priority, policy.max_retries, policy.max_losses, attempt, generation)
+
+
+def _event_columns(run: LockedRun, node_no: int, kind: str) -> tuple[int, str, int, int]:
+    remembered = run.progress.rows.get(node_no)
+    attempt = 0 if remembered is None else remembered.attempt
+    return (run.row.tenant_id, kind, run.row.run_id + 1 + node_no, attempt)
 
 
 def _run_columns(run: LockedRun) -> tuple[int, int, int, int, int]:

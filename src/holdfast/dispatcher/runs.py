@@ -54,7 +54,7 @@ async def resume_run(
     """Let a paused run go on."""
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        if found is not None and await session.fetchrow(_RESUME_RUN, run_id) is not None:
+        if found is not None and await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None:
             [run] = await lock_runs(session, catalog, [run_id])
             for row in await session.fetch(_HELD_NODES, run_id, EVERY):
                 _take_up(run, NodeRow(*row))

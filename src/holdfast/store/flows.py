@@ -27,6 +27,7 @@ _ENSURE_SNAPSHOT = sql("ensure_snapshot")
 _FIND_SNAPSHOT = sql("find_snapshot")
 _READ_SNAPSHOTS = sql("read_snapshots")
 _NEWEST_SNAPSHOT = sql("newest_snapshot")
+_FIND_SNAPSHOTS = sql("find_snapshots")
 _FLOW_NAMES = sql("flow_names")
 
 _NAMES_MAX = 1_000
@@ -129,6 +130,10 @@ class Flows:
         snapshot = Snapshot(int(found), flow_id, tenant_id, plan, *columns)
         self._snapshots[snapshot.snapshot_id] = snapshot
         return snapshot
+
+    async def snapshot_ids(self, tenant_id: int, name: str, version: int | None = None) -> list[int]:
+        """The snapshots of a flow, or of one version of it, newest first."""
+        return [row[0] for row in await self._database.fetch(_FIND_SNAPSHOTS, tenant_id, name, version)]
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """A snapshot met before; call `learn` first."""

@@ -75,7 +75,7 @@ async def a_run_that_is_over_is_not_opened_by_a_late_end(stage: Stage) -> None:
     await finish(stage.dispatcher)
     async with stage.engine.database.transaction() as session:
         assert not await session.fetch(sql("lock_runs"), [int(run)])
-        await session.fetch(sql("advance_runs"), *([[]] * 20), [int(run)], [0], [0], [0], [1])
+        await session.fetch(sql("advance_runs"), *([[]] * 20), [int(run)], [0], [0], [0], [1], *([[]] * 4))
     assert await stage.value("select failed from holdfast.run where run_id = $1", int(run)) == 0
 
 
@@ -85,7 +85,7 @@ async def a_run_is_seen_and_steered_by_its_tenant_alone(stage: Stage) -> None:
     run = int(await stage.dispatcher.runs.start(a_flow("a>b")))
     engine, who = stage.engine, {"actor": "x", "reason": ""}
     await refused(verbs.pause_run(engine.database, OTHER_TENANT_ID, run, **who), NotFound)
-    await refused(verbs.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run), NotFound)
+    await refused(verbs.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, **who), NotFound)
     cancel = verbs.cancel_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, grace_seconds=1, **who)
     await refused(cancel, NotFound)
     assert await stage.value("select paused_at is null and canceled_at is null from holdfast.run")
@@ -193,6 +193,14 @@ async def only_members_that_did_not_complete_run_again(stage: Stage) -> None:
     await stage.dispatcher.settle(second, Failed(a_failure()))
     await stage.dispatcher.runs.retry(run)
     assert [lease.task_id for lease in await stage.dispatcher.claim(10)] == [second.task_id]
+
+
+@check
+async def a_node_is_run_again_with_its_run_alone(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher, fail=[0])
+    await refused(stage.dispatcher.retry(str(int(run) + 1)), Conflict)
+    assert await stage.dispatcher.runs.nodes(run) == {"a": "failed", "b": "upstream_failed"}
 
 
 @check

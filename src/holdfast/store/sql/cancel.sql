@@ -62,10 +62,11 @@ where t.task_id = $1 and t.tenant_id = $2 and t.state = 'w' and t.is_retrying
 returning t.task_id, t.attempt, t.lane_id, t.generation;
 
 -- name: revive
--- A task that failed for good or was canceled begins a new generation with a fresh budget. Attempts keep counting.
+-- A task that failed for good or was canceled begins a new generation with a fresh budget. Attempts keep counting. A node
+-- goes only with its run (see reopen_run).
 with gone as (
   delete from holdfast.ended e
-  where e.task_id = $1 and e.tenant_id = $2 and e.state = any($3::"char"[])
+  where e.task_id = $1 and e.tenant_id = $2 and e.state = any($3::"char"[]) and e.run_id is null
   returning e.*
 ),
 back as (

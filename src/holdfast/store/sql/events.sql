@@ -1,14 +1,60 @@
 -- name: read_events
--- Events after a cursor, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
--- (xid, seq) misses nothing and sees nothing twice.
+-- Events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
+-- (xid, seq) misses nothing; what it saw of that batch it passes over.
 select e.xid::text as xid, e.seq, e.at, n.name as tenant, e.kind, e.task_ids, e.attempts, e.detail::text as detail
 from holdfast.event e
 join holdfast.tenant n on n.tenant_id = e.tenant_id
 where e.tenant_id = $1
-  and (e.xid, e.seq) > ($2::text::xid8, $3::bigint)
+  and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
   and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.seq
 limit $4;
+
+-- name: read_run_events
+-- Events of one run, its nodes and their items, out of the next batches of all events from a batch on; none older than
+-- the run. Every row also says how far was looked, whether the run is over, below which transaction all is settled
+-- (horizon), and above which nothing had begun when the run was looked at (tail).
+with run as materialized (
+  select r.run_id, r.nodes, r.began, r.state::text as state
+  from holdfast.run r
+  where r.run_id = $1 and r.tenant_id = $2
+),
+page as materialized (
+  select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
+  from holdfast.event e
+  where e.tenant_id = $2
+    and (e.xid, e.seq) >= (
+      greatest($3::text::xid8, (select began from run)),
+      case when $3::text::xid8 >= (select began from run) then $4::bigint else 0 end
+    )
+    and e.xid < pg_snapshot_xmin(pg_current_snapshot())
+  order by e.xid, e.seq
+  limit $5
+),
+told as (
+  select page.xid, page.seq, g.number, page.at, page.kind, g.task_id, g.attempt, page.detail,
+    coalesce(n.node_no, (g.task_id - run.run_id - 1)::int) as node_no, (g.task_id - n.items_first)::int as item
+  from run
+  cross join page
+  cross join lateral unnest(page.task_ids, page.attempts) with ordinality as g (task_id, attempt, number)
+  left join lateral (
+    select n.node_no, n.items_first
+    from holdfast.node n
+    where n.run_id = run.run_id and n.items_first is not null and g.task_id > run.run_id + run.nodes
+      and g.task_id between n.items_first and n.items_first + n.items - 1
+    limit 1
+  ) n on true
+  where g.task_id between run.run_id and run.run_id + run.nodes or n.node_no is not null
+)
+select run.state, pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
+  pg_snapshot_xmax(pg_current_snapshot())::text as tail, (select count(*) from page) as looked,
+  last.xid::text as last_xid, last.seq as last_seq,
+  told.xid::text as xid, told.seq, told.number, told.at, told.kind, told.task_id, told.attempt, told.node_no, told.item,
+  told.detail::text as detail
+from run
+left join (select xid, seq from page order by xid desc, seq desc limit 1) last on true
+left join told on true
+order by told.xid, told.seq, told.number;
 
 -- name: add_notes
 -- Keep what running attempts said about themselves, if their lease is still theirs.
@@ -34,8 +80,9 @@ limit $3;
 select pg_snapshot_xmin(pg_current_snapshot())::text || ':0';
 
 -- name: log_lines
--- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed.
-select g.task_id, g.attempt, l.action,
+-- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed; of a
+-- run its flow.
+select g.task_id, g.attempt, coalesce(l.action, w.flow) as action,
   extract(epoch from coalesce(f.ended_at - f.started_at, a.ended_at - a.started_at))::double precision as took_seconds,
   f.type, f.code, f.message, f.sentence
 from unnest($1::bigint[], $2::int[]) as g (task_id, attempt)
@@ -43,4 +90,16 @@ left join holdfast.failure f on f.task_id = g.task_id and f.attempt = g.attempt
 left join holdfast.attempt a on a.task_id = g.task_id and a.attempt = g.attempt
 left join holdfast.ended e on e.task_id = g.task_id
 left join holdfast.body b on b.task_id = g.task_id
-left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id);
+left join lateral (
+  select s.lane_ids[w.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
+  from (
+    select w.run_id, w.node_no from holdfast.place(g.task_id) w where b.task_id is null
+    union all
+    select r.run_id, null from holdfast.run r where r.run_id = g.task_id
+  ) w
+  join holdfast.run r on r.run_id = w.run_id
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  join holdfast.flow o on o.flow_id = s.flow_id
+  limit 1
+) w on true
+left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id, w.lane_id);

@@ -1,10 +1,23 @@
 -- name: explain_task
--- Where one task stands, what holds it, and how its last failed attempt ended. A live row wins over older endings.
-with stand as (
+-- Where one task stands, what holds it, and how its last failed attempt ended. A live row wins over older endings; a
+-- completion counts only in the present generation of its node. A node without a task of its own is not found here.
+with place as materialized (
+  select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, s.lane_ids[w.node_no + 1] as lane_id,
+    s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
+    coalesce(n.generation, 1) as generation
+  from holdfast.place($1) w
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
+),
+stand as (
   select case t.state when 'q' then 'queued' when 'v' then 'reserved' when 'r' then 'running'
       else case when t.is_retrying then 'retrying' else 'delayed' end end as position,
     t.lane_id, t.policy_id, t.worker_id, t.priority, t.attempt, t.retries, t.max_retries, t.losses, t.max_losses,
-    t.generation, (select b.created_at from holdfast.body b where b.task_id = t.task_id) as created_at, t.due_at,
+    t.generation, coalesce(
+      (select b.created_at from holdfast.body b where b.task_id = t.task_id),
+      (select holdfast.ready_since(t.run_id, t.node_no))
+    ) as created_at, t.due_at,
     t.started_at, null::timestamptz as ended_at, t.lease_expires_at, t.cancel_at, t.cancel_actor as actor,
     t.cancel_reason as reason, 0 as output_bytes
   from holdfast.live t
@@ -16,16 +29,19 @@ with stand as (
   from holdfast.ended e
   where e.task_id = $1 and e.tenant_id = $2
   union all
-  select 'completed', b.lane_id, b.policy_id, a.worker_id, b.priority, a.attempt, 0, p.max_retries, 0, p.max_losses,
-    a.generation, b.created_at, null, a.started_at, a.ended_at, null, null, null, null, coalesce(length(a.output), 0)
+  select 'completed', coalesce(b.lane_id, w.lane_id), p.policy_id, a.worker_id, coalesce(b.priority, w.priority),
+    a.attempt, 0, p.max_retries, 0, p.max_losses, a.generation, coalesce(b.created_at, w.created_at), null, a.started_at,
+    a.ended_at, null, null, null, null, coalesce(length(a.output), 0)
   from holdfast.attempt a
-  join holdfast.body b on b.task_id = a.task_id
-  join holdfast.policy p on p.policy_id = b.policy_id
+  left join holdfast.body b on b.task_id = a.task_id
+  left join place w on true
+  join holdfast.policy p on p.policy_id = coalesce(b.policy_id, w.policy_id)
   where a.task_id = $1 and a.tenant_id = $2 and a.state = 'c'
+    and (b.task_id is not null or w.item_no is not null or a.generation = w.generation)
 )
-select stand.*, holdfast.instant() as at, l.action, l.queue_id, q.name as queue, p.timeout_seconds,
-  w.name as worker_name, w.version as worker_version, w.state as worker_state, w.beat_at as worker_beat_at,
-  w.ended_at as worker_ended_at,
+select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant() as at, l.action, l.queue_id, q.name as queue, p.timeout_seconds,
+  c.name as worker_name, c.version as worker_version, c.state as worker_state, c.beat_at as worker_beat_at,
+  c.ended_at as worker_ended_at,
   f.attempt as failure_attempt, f.state::text as failure_state, f.code, f.type, f.message, f.reason as failure_reason,
   f.rule, f.sentence, f.ended_at as failure_ended_at,
   (
@@ -44,7 +60,8 @@ from stand
 join holdfast.lane l on l.lane_id = stand.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
 join holdfast.policy p on p.policy_id = stand.policy_id
-left join holdfast.worker w on w.worker_id = stand.worker_id
+left join holdfast.worker c on c.worker_id = stand.worker_id
+left join place w on true
 left join lateral (
   select *
   from holdfast.failure f
@@ -53,6 +70,16 @@ left join lateral (
   limit 1
 ) f on true
 limit 1;
+
+-- name: find_place
+-- Which run and node an id belongs to; a run's own id belongs to no node.
+select r.run_id, w.node_no
+from (
+  select w.run_id, w.node_no from holdfast.place($1) w where w.item_no is null
+  union all
+  select r.run_id, null from holdfast.run r where r.run_id = $1
+) w
+join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2;
 
 -- name: explain_wait
 -- What a queued task waits for: its queue's pause and limits, the workers able to run it and how busy they are, the

@@ -158,13 +158,13 @@ with spent as (
   group by f.task_id
 ),
 allowed as (
-  select task_id, max_retries, max_losses
+  select task_id, max_retries, max_losses, generation
   from holdfast.live
   union all
-  select task_id, max_retries, max_losses
+  select task_id, max_retries, max_losses, generation
   from holdfast.ended
   union all
-  select b.task_id, p.max_retries, p.max_losses
+  select b.task_id, p.max_retries, p.max_losses, a.generation
   from holdfast.attempt a
   join holdfast.body b on b.task_id = a.task_id
   join holdfast.policy p on p.policy_id = b.policy_id
@@ -173,7 +173,8 @@ allowed as (
 select spent.task_id, spent.retries, spent.losses
 from spent
 join allowed on allowed.task_id = spent.task_id
-where spent.retries > allowed.max_retries * spent.generations or spent.losses > allowed.max_losses * spent.generations;
+where spent.retries > allowed.max_retries * greatest(spent.generations, allowed.generation)
+  or spent.losses > allowed.max_losses * greatest(spent.generations, allowed.generation);
 
 -- name: budgets_are_counted_right
 -- In its first generation a task counts exactly the retries its history shows (S11).
@@ -226,7 +227,7 @@ happened as (
   cross join lateral unnest(recent.task_ids) as task_id
   where recent.kind in (
     'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
-    'task.revived'
+    'task.revived', 'task.skipped', 'task.upstream_failed'
   )
 ),
 legal (last, next) as (
@@ -239,7 +240,10 @@ legal (last, next) as (
     ('task.released', 'task.started'), ('task.released', 'task.reserved'), ('task.released', 'task.canceled'),
     ('task.revived', 'task.started'), ('task.revived', 'task.reserved'), ('task.revived', 'task.canceled'),
     ('task.failed', 'task.revived'), ('task.canceled', 'task.revived'), ('task.completed', 'task.revived'),
-    ('task.revived', 'task.revived')
+    ('task.revived', 'task.revived'), ('task.skipped', 'task.revived'), ('task.upstream_failed', 'task.revived'),
+    ('task.revived', 'task.skipped'), ('task.revived', 'task.upstream_failed'),
+    -- A node that runs no task may end as it begins, and a wait may be skipped when its time is over.
+    ('task.revived', 'task.completed'), ('task.revived', 'task.failed'), ('task.started', 'task.skipped')
 )
 select happened.task_id, happened.last, happened.next
 from happened

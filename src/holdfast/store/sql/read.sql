@@ -1,75 +1,161 @@
 -- name: list_tasks
 -- A page of tasks, newest first, before an id. Each branch reads at most a page; one whose states were not asked for
--- reads nothing. Names, times and last failures are fetched for the rows shown, never for those passed over.
+-- reads nothing. Nodes without a task of their own come from their runs, newest run first. Names, times and last failures
+-- are fetched for the rows shown, never for those passed over; a definition is read once for all rows of its snapshot.
 with page as materialized (
   select *
   from (
     (
-      select t.task_id, 'queued' as state
+      select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
       from holdfast.live t
       where ($2::text[] is null or 'queued' = any($2))
         and t.state = 'q' and t.tenant_id = $1 and t.task_id < $5
         and ($3::int[] is null or t.lane_id = any($3))
-        and ($4::text is null or exists (select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags)))
+        and ($4::text is null or exists (
+          select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags)
+          union all
+          select from holdfast.run r where r.run_id = t.run_id and $4 = any(r.tags)
+        ))
       order by t.task_id desc
       limit $6
     )
     union all
     (
-      select t.task_id, case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end
+      select t.task_id, case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end,
+        t.attempt, t.run_id, t.node_no
       from holdfast.live t
       where ($2::text[] is null or $2 && array['queued', 'running', 'retrying'])
         and t.state <> 'q' and t.tenant_id = $1 and t.task_id < $5
         and ($2::text[] is null
           or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2))
         and ($3::int[] is null or t.lane_id = any($3))
-        and ($4::text is null or exists (select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags)))
+        and ($4::text is null or exists (
+          select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags)
+          union all
+          select from holdfast.run r where r.run_id = t.run_id and $4 = any(r.tags)
+        ))
       order by t.task_id desc
       limit $6
     )
     union all
     (
-      select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end
+      select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, e.attempt, e.run_id, e.node_no
       from holdfast.ended e
       where ($2::text[] is null or $2 && array['failed', 'canceled'])
         and e.tenant_id = $1 and e.task_id < $5
         and ($2::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any($2))
         and ($3::int[] is null or e.lane_id = any($3))
-        and ($4::text is null or $4 = any(e.tags))
+        and ($4::text is null or $4 = any(e.tags)
+          or exists (select from holdfast.run r where r.run_id = e.run_id and $4 = any(r.tags)))
       order by e.task_id desc
       limit $6
     )
     union all
     (
-      select a.task_id, 'completed'
+      select a.task_id, 'completed', a.attempt, w.run_id, w.node_no
       from holdfast.attempt a
-      join holdfast.body b on b.task_id = a.task_id
+      left join lateral (select b.lane_id, b.tags from holdfast.body b where b.task_id = a.task_id limit 1) b on true
+      left join lateral (
+        select w.run_id, w.node_no, w.item_no, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
+          coalesce(m.generation, 1) as generation
+        from holdfast.place(a.task_id) w
+        join holdfast.run r on r.run_id = w.run_id
+        join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+        left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
+        where b.lane_id is null
+        limit 1
+      ) w on true
       where ($2::text[] is null or 'completed' = any($2))
         and a.state = 'c' and a.tenant_id = $1 and a.task_id < $5
-        and ($3::int[] is null or b.lane_id = any($3))
-        and ($4::text is null or $4 = any(b.tags))
+        and (b.lane_id is not null or w.item_no is not null or w.generation = a.generation)
+        and ($3::int[] is null or coalesce(b.lane_id, w.lane_id) = any($3))
+        and ($4::text is null or $4 = any(b.tags) or $4 = any(w.tags))
       order by a.task_id desc
+      limit $6
+    )
+    union all
+    (
+      select n.run_id + 1 + n.node_no,
+        case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
+          when 'f' then 'failed' else 'canceled' end,
+        n.attempt, n.run_id, n.node_no
+      from holdfast.node n
+      where ($2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled'])
+        and n.state in ('c', 'f', 'x', 'k', 'u') and n.tenant_id = $1 and n.run_id < $5 and n.run_id + 1 + n.node_no < $5
+        and ($2::text[] is null
+          or case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
+            when 'f' then 'failed' else 'canceled' end = any($2))
+        and (($3::int[] is null and $4::text is null) or exists (
+          select
+          from holdfast.run r
+          join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+          where r.run_id = n.run_id and ($3::int[] is null or s.lane_ids[n.node_no + 1] = any($3))
+            and ($4::text is null or $4 = any(r.tags))
+        ))
+      order by n.run_id desc, n.node_no desc
+      limit $6
+    )
+    union all
+    (
+      select n.task_id, n.state, n.attempt, r.run_id, n.node_no
+      from holdfast.run r
+      cross join lateral holdfast.nodes_of(r.run_id) n
+      where ($2::text[] is null or $2 && array['blocked', 'running', 'canceled'])
+        and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5 and n.task_id < $5
+        and n.is_bare and (n.letter is null or n.letter not in ('c', 'f', 'x', 'k', 'u'))
+        and ($2::text[] is null or n.state = any($2))
+        and ($3::int[] is null or n.lane_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc, n.node_no desc
+      limit $6
+    )
+    union all
+    (
+      select n.task_id, n.state, n.attempt, r.run_id, n.node_no
+      from holdfast.run r
+      cross join lateral holdfast.nodes_of(r.run_id) n
+      where ($2::text[] is null or 'canceled' = any($2))
+        and r.state in ('f', 'x') and r.state = 'x' and r.tenant_id = $1 and r.run_id < $5 and n.task_id < $5
+        and n.is_bare and (n.letter is null or n.letter not in ('c', 'f', 'x', 'k', 'u'))
+        and ($3::int[] is null or n.lane_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc, n.node_no desc
       limit $6
     )
   ) found
   order by task_id desc
   limit $6
+),
+placed as materialized (
+  select page.*, r.snapshot_id, r.created_at, r.tags, r.priority
+  from page
+  left join holdfast.run r on r.run_id = page.run_id
+),
+names as materialized (
+  select s.snapshot_id, (d.number - 1)::int as node_no, d.node ->> 'name' as node, d.node ->> 'action' as action,
+    s.lane_ids[d.number] as lane_id, s.policy_ids[d.number] as policy_id, s.priorities[d.number] as priority
+  from (select distinct snapshot_id from placed) asked
+  join holdfast.snapshot s on s.snapshot_id = asked.snapshot_id
+  join holdfast.flow f on f.flow_id = s.flow_id
+  cross join lateral jsonb_array_elements(f.definition -> 'nodes') with ordinality as d (node, number)
 )
-select page.task_id::text as task_id, page.state, l.action, q.name as queue,
-  coalesce(t.attempt, e.attempt, a.attempt) as attempt, coalesce(t.max_retries, e.max_retries, p.max_retries) + 1 as max_attempts,
-  coalesce(t.priority, e.priority, b.priority) as priority, coalesce(b.tags, e.tags, '{}') as tags, coalesce(b.key, e.key) as key,
-  coalesce(b.created_at, e.created_at) as created_at, coalesce(t.started_at, a.started_at) as started_at,
+select page.task_id::text as task_id, page.state, coalesce(l.action, names.action) as action, coalesce(q.name, '') as queue,
+  page.attempt, coalesce(t.max_retries, e.max_retries, p.max_retries, 0) + 1 as max_attempts,
+  coalesce(t.priority, e.priority, b.priority, page.priority, names.priority) as priority,
+  coalesce(b.tags, e.tags, page.tags, '{}') as tags, coalesce(b.key, e.key) as key,
+  coalesce(b.created_at, page.created_at, e.created_at) as created_at, coalesce(t.started_at, a.started_at) as started_at,
   coalesce(e.ended_at, a.ended_at) as ended_at,
   case when not t.is_retrying then t.due_at end as due_at, case when t.is_retrying then t.due_at end as next_retry_at,
-  w.name as worker, f.code, f.type, f.message, holdfast.instant() as at
-from page
+  w.name as worker, f.code, f.type, f.message, holdfast.instant() as at, page.run_id::text as run_id, names.node
+from placed page
 left join holdfast.live t on t.task_id = page.task_id and page.state in ('queued', 'running', 'retrying')
 left join holdfast.ended e on e.task_id = page.task_id and page.state in ('failed', 'canceled')
-left join holdfast.attempt a on a.task_id = page.task_id and a.state = 'c' and page.state = 'completed'
+left join holdfast.attempt a on a.task_id = page.task_id and a.attempt = page.attempt and a.state = 'c' and page.state = 'completed'
 left join lateral (select * from holdfast.body b where b.task_id = page.task_id limit 1) b on true
-join holdfast.lane l on l.lane_id = coalesce(t.lane_id, e.lane_id, b.lane_id)
-join holdfast.queue q on q.queue_id = l.queue_id
-join holdfast.policy p on p.policy_id = coalesce(t.policy_id, e.policy_id, b.policy_id)
+left join names on names.snapshot_id = page.snapshot_id and names.node_no = page.node_no
+left join holdfast.lane l on l.lane_id = coalesce(t.lane_id, e.lane_id, b.lane_id, names.lane_id)
+left join holdfast.queue q on q.queue_id = l.queue_id
+left join holdfast.policy p on p.policy_id = coalesce(t.policy_id, e.policy_id, b.policy_id, names.policy_id)
 left join holdfast.worker w on w.worker_id = coalesce(t.worker_id, a.worker_id)
 left join lateral (
   select f.code, f.type, f.message
@@ -90,33 +176,59 @@ where l.tenant_id = $1
   and ($3::text is null or l.action = $3);
 
 -- name: show_task
--- One task in full. A live row wins over older endings.
-select t.*
+-- One task in full. A live row wins over older endings; a completion counts only in the present generation of its node.
+with place as materialized (
+  select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
+    s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
+    coalesce(n.generation, 1) as generation
+  from holdfast.place($1) w
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
+)
+select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id
 from (
   select 1 as rank, t.task_id, case t.state when 'r' then 'running' when 'w'
       then case when t.is_retrying then 'retrying' else 'queued' end else 'queued' end as state,
-    t.lane_id, t.policy_id, t.attempt, t.retries, t.losses, t.max_retries, t.max_losses, t.generation, t.priority, b.created_at,
-    t.started_at, null::timestamptz as ended_at, t.due_at, t.is_retrying, t.lease_expires_at, t.cancel_at,
-    t.cancel_actor as actor, t.cancel_reason as reason, b.key, b.tags, b.original_task_id, b.input, null::bytea as output
+    t.lane_id, t.policy_id, t.attempt, t.retries, t.losses, t.max_retries, t.max_losses, t.generation, t.priority,
+    coalesce(b.created_at, w.created_at) as created_at, t.started_at, null::timestamptz as ended_at, t.due_at,
+    t.is_retrying, t.lease_expires_at, t.cancel_at, t.cancel_actor as actor, t.cancel_reason as reason, b.key,
+    coalesce(b.tags, w.tags) as tags, b.original_task_id, b.input, null::bytea as output
   from holdfast.live t
-  join holdfast.body b on b.task_id = t.task_id
+  left join holdfast.body b on b.task_id = t.task_id
+  left join place w on true
   where t.task_id = $1 and t.tenant_id = $2
   union all
   select 2, e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, e.lane_id, e.policy_id, e.attempt, e.retries,
-    e.losses, e.max_retries, e.max_losses, e.generation, e.priority, e.created_at, null, e.ended_at, null, false, null, null,
-    e.actor, e.reason, e.key, e.tags, null, e.input, null
+    e.losses, e.max_retries, e.max_losses, e.generation, e.priority, coalesce(w.created_at, e.created_at), null, e.ended_at,
+    null, false, null, null, e.actor, e.reason, e.key, coalesce(e.tags, w.tags), null, e.input, null
   from holdfast.ended e
+  left join place w on true
   where e.task_id = $1 and e.tenant_id = $2
   union all
-  select 3, a.task_id, 'completed', b.lane_id, b.policy_id, a.attempt, null, null, p.max_retries, p.max_losses,
-    a.generation, b.priority, b.created_at, a.started_at, a.ended_at, null, false, null, null, null, null, b.key, b.tags,
-    b.original_task_id, b.input,
-    a.output
+  select 3, a.task_id, 'completed', coalesce(b.lane_id, w.lane_id), p.policy_id, a.attempt, null, null, p.max_retries,
+    p.max_losses, a.generation, coalesce(b.priority, w.priority), coalesce(b.created_at, w.created_at), a.started_at,
+    a.ended_at, null, false, null, null, null, null, b.key, coalesce(b.tags, w.tags), b.original_task_id, b.input, a.output
   from holdfast.attempt a
-  join holdfast.body b on b.task_id = a.task_id
-  join holdfast.policy p on p.policy_id = b.policy_id
+  left join holdfast.body b on b.task_id = a.task_id
+  left join place w on true
+  join holdfast.policy p on p.policy_id = coalesce(b.policy_id, w.policy_id)
   where a.task_id = $1 and a.tenant_id = $2 and a.state = 'c'
+    and (b.task_id is not null or w.item_no is not null or a.generation = w.generation)
+  union all
+  select 4, n.task_id, n.state, n.lane_id, n.policy_id, n.attempt, null, null, p.max_retries, p.max_losses, n.generation,
+    w.priority, w.created_at, null, null, null, false, null, null, null, null, null, w.tags, null, null, m.output
+  from place w
+  cross join lateral (
+    select n.*
+    from holdfast.nodes_of(w.run_id) n
+    where n.node_no = w.node_no and n.is_bare and w.item_no is null
+    limit 1
+  ) n
+  left join holdfast.policy p on p.policy_id = n.policy_id
+  left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
 ) t
+left join place w on true
 order by t.rank
 limit 1;
 
@@ -151,16 +263,18 @@ select q.queue_id, q.name, q.paused_at, q.paused_by, q.paused_reason, q.max_runn
       and exists (select from holdfast.lane l where l.queue_id = q.queue_id and l.action = any(w.actions))
   ) as workers,
   (
-    select extract(epoch from holdfast.instant() - min(b.created_at))::double precision
+    select extract(epoch from holdfast.instant() - min(coalesce(
+      (select b.created_at from holdfast.body b where b.task_id = head.task_id),
+      (select holdfast.ready_since(head.run_id, head.node_no))
+    )))::double precision
     from holdfast.lane l
     cross join lateral (
-      select t.task_id
+      select t.task_id, t.run_id, t.node_no
       from holdfast.live t
       where t.state = 'q' and t.lane_id = l.lane_id
       order by t.priority, t.task_id
       limit 1
     ) head
-    join holdfast.body b on b.task_id = head.task_id
     where l.queue_id = q.queue_id
   ) as oldest_seconds
 from holdfast.queue q
@@ -210,19 +324,62 @@ join holdfast.lane l on l.lane_id = e.lane_id
 group by l.queue_id;
 
 -- name: completed_counts
--- Completed tasks per queue among the newest kept ones: history is looked at to a bound, never as a whole.
+-- Completed tasks per queue among the newest kept ones: history is looked at to a bound, never as a whole. Nodes are
+-- counted by the number they have in their snapshot, so that a snapshot is read once.
 with newest as materialized (
   select task_id
   from holdfast.attempt
   where state = 'c' and tenant_id = $1
   order by task_id desc
   limit $2
+),
+known as materialized (
+  select newest.task_id, b.lane_id
+  from newest
+  left join holdfast.body b on b.task_id = newest.task_id and b.task_id >= (select min(task_id) from newest)
+),
+placed as materialized (
+  select r.snapshot_id, w.node_no, count(*) as count
+  from known
+  cross join lateral holdfast.place(known.task_id) w
+  join holdfast.run r on r.run_id = w.run_id
+  where known.lane_id is null
+  group by r.snapshot_id, w.node_no
+),
+counted as (
+  select lane_id, count(*) as count
+  from known
+  where lane_id is not null
+  group by lane_id
+  union all
+  select s.lane_id, placed.count
+  from placed
+  join (
+    select s.snapshot_id, g.lane_id, (g.number - 1)::int as node_no
+    from holdfast.snapshot s
+    cross join lateral unnest(s.lane_ids) with ordinality as g (lane_id, number)
+    where s.snapshot_id in (select snapshot_id from placed)
+  ) s on s.snapshot_id = placed.snapshot_id and s.node_no = placed.node_no
 )
-select l.queue_id, count(*) as completed, (select count(*) from newest) >= $2 as is_partial
-from newest
-join holdfast.body b on b.task_id = newest.task_id
-join holdfast.lane l on l.lane_id = b.lane_id
-where b.task_id >= (select min(task_id) from newest)
+select l.queue_id, sum(counted.count)::bigint as completed, (select count(*) from newest) >= $2 as is_partial
+from counted
+join holdfast.lane l on l.lane_id = counted.lane_id
+group by l.queue_id;
+
+-- name: blocked_counts
+-- Blocked nodes per queue among the newest open runs that have any, looked at to a bound.
+with looked as materialized (
+  select n.state, n.lane_id
+  from holdfast.run r
+  cross join lateral holdfast.nodes_of(r.run_id) n
+  where r.state = 'o' and r.tenant_id = $1 and r.pending > r.active
+  order by r.run_id desc
+  limit $2
+)
+select l.queue_id, count(*) as blocked, (select count(*) from looked) >= $2 as is_partial
+from looked
+join holdfast.lane l on l.lane_id = looked.lane_id
+where looked.state = 'blocked'
 group by l.queue_id;
 
 -- name: list_actions

@@ -17,11 +17,20 @@ union all
 select run_id from runs;
 
 -- name: results
--- How these tasks and runs ended, if they did.
+-- How these tasks and runs ended, if they did. A completion of an earlier generation does not answer for a node that was
+-- reset, and a node without a task of its own answers by what is remembered of it.
 select a.task_id, 'completed' as state, a.output, null::text as code, null::text as type, null::text as message,
   null::text as sentence
 from holdfast.attempt a
-where a.task_id = any($1::bigint[]) and a.state = 'c'
+left join lateral (select b.task_id from holdfast.body b where b.task_id = a.task_id limit 1) b on true
+left join lateral (
+  select n.generation
+  from holdfast.place(a.task_id) w
+  join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
+  where b.task_id is null and w.item_no is null
+  limit 1
+) n on true
+where a.task_id = any($1::bigint[]) and a.state = 'c' and (n.generation is null or n.generation = a.generation)
 union all
 select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, null, f.code, f.type, f.message, f.sentence
 from holdfast.ended e
@@ -31,17 +40,38 @@ union all
 select r.run_id, case r.state when 'c' then 'completed' when 'f' then 'failed' else 'canceled' end, null, null, null, null,
   null
 from holdfast.run r
-where r.run_id = any($1::bigint[]) and r.state <> 'o';
+where r.run_id = any($1::bigint[]) and r.state <> 'o'
+union all
+select g.task_id, n.state, m.output, null, null, null, null
+from unnest($1::bigint[]) as g (task_id)
+cross join lateral (
+  select w.run_id, w.node_no, w.item_no
+  from holdfast.place(g.task_id) w
+  where not exists (select from holdfast.body b where b.task_id = g.task_id)
+  limit 1
+) w
+cross join lateral (
+  select n.state
+  from holdfast.nodes_of(w.run_id) n
+  where n.node_no = w.node_no and n.is_bare and w.item_no is null
+  limit 1
+) n
+left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
+where n.state in ('completed', 'failed', 'canceled', 'skipped', 'upstream_failed');
 
 -- name: which_exist
--- Which of these tasks are live or ended here.
+-- Which of these tasks and runs there are: live or ended, asked for, or a place in a run.
 select t.task_id from holdfast.live t where t.task_id = any($1::bigint[])
 union
 select b.task_id from holdfast.body b where b.task_id = any($1::bigint[])
 union
 select e.task_id from holdfast.ended e where e.task_id = any($1::bigint[])
 union
-select r.run_id from holdfast.run r where r.run_id = any($1::bigint[]);
+select r.run_id from holdfast.run r where r.run_id = any($1::bigint[])
+union
+select g.task_id
+from unnest($1::bigint[]) as g (task_id)
+cross join lateral (select w.run_id from holdfast.place(g.task_id) w limit 1) w;
 
 -- name: attempt_decision
 -- What was decided about an attempt that failed.

@@ -33,11 +33,16 @@ released as (
   from fresh
   cross join unnest($11::int[], $12::int[], $13::int[], $14::smallint[], $15::smallint[], $16::smallint[])
     as r (node_no, lane_id, policy_id, priority, max_retries, max_losses)
+  returning task_id
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select $1, 'execution.started', array_agg(run_id), array_agg(1)
   from fresh
+  union all
+  select $1, 'task.queued', array_agg(task_id), array_agg(0)
+  from released
+  having count(*) > 0
 )
 select array_agg(run_id order by run_id)
 from fresh;
@@ -61,7 +66,7 @@ where n.run_id = any($1::bigint[]);
 
 -- name: advance_runs
 -- Write what followed from nodes that ended: what is remembered of nodes, the tasks that go, the counters of runs and,
--- where nothing is left, how they ended. Under the locks of the runs; `state = 'o'` is the verdict's guard: it is written
+-- where nothing is left, how they ended; and tell it, runs after their nodes. Under the locks of the runs; `state = 'o'` is the verdict's guard: it is written
 -- once per generation.
 with nodes as (
   insert into holdfast.node (
@@ -111,11 +116,14 @@ told as (
     from counted
     where state <> 'o'
     union all
-    select tenant_id, run_id + 1 + node_no, 0, case state when 'k' then 'task.skipped' else 'task.upstream_failed' end
-    from unnest($1::bigint[], $2::int[], $3::int[], $4::text[]) as g (run_id, node_no, tenant_id, state)
-    where state in ('k', 'u')
+    select tenant_id, run_id + 1 + node_no, attempt, 'task.queued'
+    from unnest($11::bigint[], $12::int[], $13::int[], $19::int[]) as g (run_id, node_no, tenant_id, attempt)
+    union all
+    select tenant_id, task_id, attempt, kind
+    from unnest($26::int[], $27::text[], $28::bigint[], $29::int[]) as g (tenant_id, kind, task_id, attempt)
   ) as happened
   group by tenant_id, kind
+  order by kind like 'execution.%', kind
 )
 select array_agg(run_id) filter (where is_awaited) as awaited, array_agg(run_id) filter (where parent_run_id is not null) as children
 from counted
@@ -174,17 +182,37 @@ limit $2;
 
 -- name: pause_run
 -- Release nothing more of an open run. What is queued or runs goes on.
-update holdfast.run r
-set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
-where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
-returning r.run_id;
+with paused as (
+  update holdfast.run r
+  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
+  where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
+  returning r.run_id, r.tenant_id, r.generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'execution.paused', array[run_id], array[generation::int],
+    jsonb_build_object('actor', $3::text, 'reason', $4::text)
+  from paused
+)
+select run_id
+from paused;
 
 -- name: resume_run
 -- Let an open run go on. Under its lock.
-update holdfast.run r
-set paused_at = null, paused_by = null, paused_reason = null
-where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
-returning r.run_id;
+with resumed as (
+  update holdfast.run r
+  set paused_at = null, paused_by = null, paused_reason = null
+  where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
+  returning r.run_id, r.tenant_id, r.generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'execution.resumed', array[run_id], array[generation::int],
+    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from resumed
+)
+select run_id
+from resumed;
 
 -- name: cancel_run
 -- An open run is to end: what is blocked is over at once, what is active is counted down as it stops; with nothing active
@@ -243,10 +271,11 @@ where n.run_id = $1 and n.state = 'm'
 limit $3;
 
 -- name: node_states
--- Where each node of a run stands.
+-- Where each node of a run stands (see holdfast.nodes_of).
 select n.*
-from holdfast.standing n
-where n.run_id = $1 and n.tenant_id = $2
+from holdfast.run r
+cross join lateral holdfast.nodes_of(r.run_id) n
+where r.run_id = $1 and r.tenant_id = $2
 order by n.node_no;
 
 -- name: last_attempts
@@ -492,3 +521,146 @@ set pending = g.pending, succeeded = g.succeeded, skipped = g.skipped, failed = 
 from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[])
   as g (run_id, node_no, pending, succeeded, skipped, failed)
 where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]);
+
+-- name: list_runs
+-- A page of runs, newest first, before an id. Each branch reads at most a page by an index of its own; one whose states
+-- were not asked for reads nothing. Names and the first failure are fetched for the runs shown.
+with page as materialized (
+  select *
+  from (
+    (
+      select r.run_id
+      from holdfast.run r
+      where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
+        and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5
+        and ($2::text[] is null or holdfast.run_state(r) = any($2))
+        and ($3::int[] is null or r.snapshot_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc
+      limit $6
+    )
+    union all
+    (
+      select r.run_id
+      from holdfast.run r
+      where ($2::text[] is null or $2 && array['failed', 'canceled'])
+        and r.state in ('f', 'x') and r.tenant_id = $1 and r.run_id < $5
+        and ($2::text[] is null or case r.state when 'f' then 'failed' else 'canceled' end = any($2))
+        and ($3::int[] is null or r.snapshot_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc
+      limit $6
+    )
+    union all
+    (
+      select r.run_id
+      from holdfast.run r
+      where ($2::text[] is null or 'completed' = any($2))
+        and r.state = 'c' and r.tenant_id = $1 and r.run_id < $5
+        and ($3::int[] is null or r.snapshot_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc
+      limit $6
+    )
+  ) found
+  order by run_id desc
+  limit $6
+)
+select r.run_id::text as run_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
+  r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
+  r.parent_run_id::text as parent_run_id, r.original_run_id::text as original_run_id, holdfast.instant() as at,
+  f.definition -> 'nodes' -> broken.node_no ->> 'name' as failed_node, x.code, x.type, x.message
+from page
+join holdfast.run r on r.run_id = page.run_id
+join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+join holdfast.flow f on f.flow_id = s.flow_id
+left join lateral (
+  select b.node_no, b.task_id
+  from (
+    (select e.node_no, e.task_id from holdfast.ended e where e.run_id = r.run_id and e.state = 'f' order by e.node_no limit 1)
+    union all
+    (
+      select n.node_no, n.run_id + 1 + n.node_no
+      from holdfast.node n
+      where n.run_id = r.run_id and n.state = 'f'
+      order by n.node_no
+      limit 1
+    )
+  ) b
+  where r.failed > 0
+  limit 1
+) broken on true
+left join lateral (
+  select x.code, x.type, x.message
+  from holdfast.failure x
+  where x.task_id = broken.task_id
+  order by x.attempt desc
+  limit 1
+) x on true
+order by r.run_id desc;
+
+-- name: find_snapshots
+-- The snapshots of a flow, or of one version of it, newest first.
+select s.snapshot_id
+from holdfast.flow f
+join holdfast.snapshot s on s.flow_id = f.flow_id
+where f.tenant_id = $1 and f.name = $2 and ($3::int is null or f.version = $3)
+order by f.version desc, s.snapshot_id desc;
+
+-- name: show_run
+-- One run in full, without its nodes.
+select r.run_id, r.snapshot_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
+  r.failed, r.generation, r.created_at, r.ended_at, r.key, r.tags, r.max_active, r.priority, r.paused_at, r.paused_by,
+  r.paused_reason, r.canceled_at, r.canceled_by, r.cancel_reason, r.parent_run_id, r.parent_node, r.original_run_id,
+  r.input, holdfast.instant() as at
+from holdfast.run r
+join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+join holdfast.flow f on f.flow_id = s.flow_id
+where r.run_id = $1 and r.tenant_id = $2;
+
+-- name: last_failures
+-- How nodes last failed, with the last failure of any item for those that have items.
+select g.node_no, x.task_id, x.attempt, x.state::text as state, x.code, x.type, x.message, x.reason, x.rule, x.sentence,
+  x.ended_at
+from unnest($2::int[]) as g (node_no)
+left join holdfast.node n on n.run_id = $1 and n.node_no = g.node_no
+cross join lateral (
+  select y.*
+  from (
+    (select f.* from holdfast.failure f where f.task_id = $1::bigint + 1 + g.node_no order by f.attempt desc limit 1)
+    union all
+    (
+      select f.*
+      from holdfast.failure f
+      where f.task_id between n.items_first and n.items_first + n.items - 1
+      order by f.ended_at desc
+      limit 1
+    )
+  ) y
+  order by y.ended_at desc
+  limit 1
+) x;
+
+-- name: waiting_counts
+-- What of a run is held back, and which task of it waits first.
+select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.state = 'h') as held,
+  (
+    select min(t.task_id)
+    from holdfast.live t
+    where t.task_id > $1::bigint and t.task_id <= $1::bigint + $2::int and t.state <> 'r'
+  ) as first_waiting;
+
+-- name: find_failed_node
+-- The node that a failed task is, or is an item of, with the number of its last attempt.
+select w.run_id, w.node_no, coalesce(e.attempt, n.attempt, 0) as attempt, r.snapshot_id
+from holdfast.place($1) w
+join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+left join holdfast.ended e on e.task_id = $1 and e.state = 'f'
+left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no and n.state = 'f' and w.item_no is null
+where e.task_id is not null or n.run_id is not null;
+
+-- name: read_run_for_copy
+-- What a copy of a run begins with.
+select r.snapshot_id, r.input, r.tags, r.max_active, r.priority
+from holdfast.run r
+where r.run_id = $1 and r.tenant_id = $2;

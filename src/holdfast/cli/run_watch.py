@@ -1,0 +1,216 @@
+"""`holdfast run watch`: follow a run to its end. The exit code is the outcome.
+
+On a terminal a screen that stays: how far the run is, its nodes, what happened last. Elsewhere a line for each event,
+with the cursor that `--from` goes on after; in JSON an object on each line. The last line is the verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.complete import run_ids
+from holdfast.cli.shell import FAILED, OK, Shell, the_shell
+from holdfast.cli.show import emit_json
+from holdfast.cli.tree import Command
+from holdfast.cli.words import harmless, hue, lasted, one_line, state_text
+from holdfast.core.verdict import RUN_TERMINAL, RunState
+from holdfast.errors import WaitTimeout
+
+if TYPE_CHECKING:
+    from holdfast.client.run_events import RunEvent
+    from holdfast.client.runs import Run
+    from holdfast.dispatcher.show_runs import NodeView, RunView
+
+LOOK_SECONDS = 0.5
+NODES_SHOWN_MAX = 15
+EVENTS_SHOWN_MAX = 5
+_BEGINNING = "0:0"
+_FIRST = ("running", "retrying", "failed", "queued", "blocked", "upstream_failed", "skipped", "canceled", "completed")
+
+
+@click.command(cls=Command)
+@click.argument("run_id", shell_complete=run_ids)
+@click.option("--from", "after", metavar="CURSOR", default=_BEGINNING, help="Only what happened after this cursor.")
+@click.option("--timeout", metavar="DURATION", help="Give up watching after this long; exit code 6.")
+def watch(run_id: str, after: str, timeout: str | None) -> None:
+    """Follow one run until it ends, telling each change; exit with the outcome.
+
+    Without a terminal each event is a line that begins with its cursor: --from goes on after it.
+    """
+    shell = the_shell()
+    raise SystemExit(shell.run(_watch(shell, run_id, after, timeout)))
+
+
+async def _watch(shell: Shell, run_id: str, after: str, timeout: str | None) -> int:
+    from holdfast.core.duration import seconds_of
+
+    seconds = None if timeout is None else seconds_of(timeout)
+    async with shell.client() as client:
+        run = client.run(run_id)
+        view = await run.show()
+        teller = _Screen(shell, run, view) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
+        try:
+            async with asyncio.timeout(seconds), teller:
+                view = await _follow(run, teller, after)
+        except TimeoutError:
+            raise WaitTimeout(
+                f"Run {run_id} has not ended after {seconds:g} s.", advice=f"See `holdfast run why {run_id}`."
+            ) from None
+        await _tell_verdict(shell, run, view)
+    return OK if view.state == RunState.COMPLETED else FAILED
+
+
+async def _follow(run: Run, teller: _Lines | _Screen, after: str) -> RunView:
+    """Tell events until the run is over; one that was run again meanwhile goes on."""
+    while True:
+        async with contextlib.aclosing(run.events(after)) as events:  # type: ignore[type-var]
+            async for event in events:
+                teller.tell(event)
+                after = event.cursor
+        view = await run.show()
+        if view.state in RUN_TERMINAL:
+            return view
+
+
+async def _tell_verdict(shell: Shell, run: Run, view: RunView) -> None:
+    if shell.is_json:
+        import json
+
+        click.echo(json.dumps({"run_id": view.run_id, "state": view.state}))
+        return
+    headline = harmless((await run.why()).headline)
+    if shell.is_table:
+        word = click.style(state_text(view.state), fg=hue(view.state) or None, bold=True)
+        click.echo(f"{word}  {headline}", color=shell.has_colour())
+        return
+    click.echo(f"{view.run_id}\t{view.state}")
+    shell.talk(headline)
+
+
+async def end_of_run(shell: Shell, run: Run, timeout: str | None) -> int:
+    """Wait for one run, print how it ended and its output, and give the exit code."""
+    state = await run.wait(timeout)
+    if shell.is_json:
+        view = await run.show()
+        emit_json({"run_id": run.run_id, "state": state, "output": view.output})
+    elif state == RunState.COMPLETED:
+        click.echo(bytes((await run.show()).output or b"null").decode())
+        shell.talk(state_text(state))
+    else:
+        click.echo(state)
+        shell.talk(f"{state_text(state)}  {harmless((await run.why()).headline)}")
+    return OK if state == RunState.COMPLETED else FAILED
+
+
+class _Lines:
+    """A line for each event, on stdout."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def tell(self, event: RunEvent) -> None:
+        if self._shell.is_json:
+            import msgspec
+
+            click.echo(msgspec.json.encode(event).decode())
+        elif self._shell.is_table:
+            click.echo(_line(event), color=self._shell.has_colour())
+        else:
+            parts = (event.cursor, event.at.isoformat(), event.kind, _where(event), str(event.attempt))
+            click.echo("\t".join(map(one_line, parts)))
+
+
+class _Screen:
+    """A screen on a terminal, drawn anew while the run goes on."""
+
+    def __init__(self, shell: Shell, run: Run, view: RunView) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._run = run
+        self._view = view
+        self._recent: deque[RunEvent] = deque(maxlen=EVENTS_SHOWN_MAX)
+        console = Console(no_color=not shell.has_colour(), highlight=False)
+        self._live = Live(self._drawn(), console=console, auto_refresh=False, transient=True)
+        self._drawing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._live.start()
+        self._drawing = asyncio.create_task(self._draw(), name="holdfast-run-watch")
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._drawing is not None
+        self._drawing.cancel()
+        await asyncio.gather(self._drawing, return_exceptions=True)
+        self._live.update(self._drawn(), refresh=True)
+        self._live.stop()
+
+    def tell(self, event: RunEvent) -> None:
+        self._recent.append(event)
+
+    async def _draw(self) -> None:
+        while True:
+            self._view = await self._run.show()
+            self._live.update(self._drawn(), refresh=True)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _drawn(self) -> Any:
+        return screen_of(self._view, list(self._recent))
+
+
+def screen_of(view: RunView, recent: list[RunEvent]) -> Any:
+    """How far a run is: a bar, its nodes with those under way first, and what happened last."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    from holdfast.cli.run import node_columns
+    from holdfast.cli.show import table_of
+
+    over = view.nodes - view.pending
+    took = lasted(view.created_at, view.ended_at or view.at)
+    head = Text.assemble(
+        (f"{harmless(view.flow)} v{view.version}  ", "bold"),
+        (state_text(view.state), hue(view.state)),
+        f"  {over}/{view.nodes}  {took}",
+    )
+    shown = sorted(view.tasks, key=_rank)[:NODES_SHOWN_MAX]
+    hidden = len(view.tasks) - len(shown)
+    rest = Text(f"and {hidden} more nodes" if hidden else "", style="dim")
+    lines = [Text.from_ansi(_line(event)) for event in recent]
+    bar = ProgressBar(total=max(1, view.nodes), completed=over, width=40)
+    return Group(head, bar, table_of(shown, node_columns(view)), rest, *lines)
+
+
+def _rank(node: NodeView) -> int:
+    return _FIRST.index(node.state) if node.state in _FIRST else len(_FIRST)
+
+
+def _line(event: RunEvent) -> str:
+    """An event for people: `12:00:01  ✓ completed    extract  attempt 2`."""
+    word = event.kind.rpartition(".")[2]
+    state = {"started": "running", "resumed": "running", "redriven": "revived"}.get(word, word)
+    head = click.style(f"{state_text(state):<18}", fg=hue(state) or None)
+    parts = [f"{event.at.astimezone():%H:%M:%S}", head, harmless(_where(event))]
+    if event.attempt > 1 and event.node is not None:
+        parts.append(f"attempt {event.attempt}")
+    if event.detail and event.detail.get("actor"):
+        reason = event.detail.get("reason")
+        parts.append(one_line(f"by {event.detail['actor']}{f': {reason}' if reason else ''}"))
+    return "  ".join(parts)
+
+
+def _where(event: RunEvent) -> str:
+    if event.node is None:
+        return "(run)"
+    return event.node if event.item is None else f"{event.node}[{event.item}]"

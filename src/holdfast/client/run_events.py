@@ -1,0 +1,87 @@
+"""The events of one run as a stream: from any cursor, without loss or repetition, until the run is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.dispatcher.observe import START, NodeEvent, run_events_after
+from holdfast.dispatcher.show_runs import no_run
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import AWAY
+from holdfast.store.statements import sql
+
+if TYPE_CHECKING:
+    from holdfast.dispatcher.engine import Engine
+
+_RUN_SNAPSHOTS = sql("run_snapshots")
+
+LOOK_SECONDS_FIRST = 0.05
+LOOK_SECONDS_MAX = 0.5
+
+
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a run (`node` None), a node of it, or an item of a node.
+
+    `cursor` resumes after it. Of one node, `order` says what happened later where transactions overlapped.
+    """
+
+    cursor: str
+    at: datetime
+    kind: str
+    node: str | None
+    item: int | None
+    task_id: str
+    attempt: int
+    detail: dict[str, Any] | None
+    order: int
+
+
+async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIterator[RunEvent]:
+    """Events of a run after a cursor; ends once the run is over and everything about it was told.
+
+    While the database is away it waits. `NotFound` without such a run, `Invalid` if `after` is no cursor.
+    """
+    names = await _node_names(engine, run_id)
+    cursor, ended_by, pause = after, "", LOOK_SECONDS_FIRST
+    while True:
+        try:
+            page = await run_events_after(engine.database, DEFAULT_TENANT_ID, run_id, cursor, ended_by=ended_by)
+        except AWAY:
+            await asyncio.sleep(LOOK_SECONDS_MAX)
+            continue
+        for event in page.events:
+            yield _named(event, names)
+        cursor, ended_by = page.cursor, page.tail
+        if page.is_end:
+            return
+        pause = LOOK_SECONDS_FIRST if page.events else min(pause * 1.5, LOOK_SECONDS_MAX)
+        if page.is_all:
+            await asyncio.sleep(pause)
+
+
+async def _node_names(engine: Engine, run_id: int) -> list[str]:
+    async with engine.database.session() as session:
+        row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id])
+        if row is None:
+            raise no_run(run_id)
+        await engine.catalog.flows.learn([row["snapshot_id"]], session)
+    return [node.name for node in engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes]
+
+
+def _named(event: NodeEvent, names: list[str]) -> RunEvent:
+    return RunEvent(
+        cursor=event.cursor,
+        at=event.at,
+        kind=event.kind,
+        node=None if event.node_no is None else names[event.node_no],
+        item=event.item,
+        task_id=event.task_id,
+        attempt=event.attempt,
+        detail=event.detail,
+        order=event.order,
+    )
