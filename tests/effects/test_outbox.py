@@ -84,7 +84,7 @@ async def test_show_and_why_name_what_is_unknown(dispatcher, outbox, engine):
     lease = await a.a_running_task(dispatcher, max_retries=0)
     await outbox.open(lease, user_key="receipt:7")
     await dispatcher.settle(lease, Failed(a.a_failure()))
-    view = await show_task(engine.database, 1, int(lease.task_id))
+    view = await show_task(engine.database, engine.catalog, 1, int(lease.task_id))
     assert [(one.effect, one.state) for one in view.effects] == [("smtp.send", "unknown")]
     explanation = await why(engine.database, engine.catalog, 1, int(lease.task_id))
     assert "effect smtp.send (receipt:7) is unknown: it was begun and has no answer" in explanation.evidence

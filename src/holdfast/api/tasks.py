@@ -87,7 +87,7 @@ async def cancel(asked: Asked) -> Response:
     await follow_up(engine, done.news)
     if number not in done.states:
         # It does not exist, or is over: the explanation knows which.
-        state = (await why_verb(engine.database, asked.caller.tenant_id, number)).state
+        state = (await why_verb(engine.database, engine.catalog, asked.caller.tenant_id, number)).state
         raise Conflict(f"Task {number} is already {state}.", code="task_over", state=state)
     return reply({"task_id": str(number), "state": done.states[number]}, 202)
 
