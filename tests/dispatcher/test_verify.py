@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.core.flows import a_diamond
+from tests.datasets.hands import declared, orders, rows, staged
 from tests.flow.test_runs import a_map, a_parent, a_sum
 
 from holdfast.core.outcome import Completed
@@ -121,6 +122,14 @@ DAMAGE = {
     "audit_heads_name_the_last_row": """
         alter table holdfast.audit disable trigger all; delete from holdfast.audit""",
     "the_audit_log_is_append_only": "drop trigger only_forward on holdfast.audit_head",
+    "a_dataset_shows_its_current_generation": "update holdfast.dataset set current_version = 2",
+    "every_generation_has_its_tables": "drop table holdfast_data.orders_v1_staged",
+    "readers_see_the_current_generation": """
+        create or replace view holdfast_data.orders as select order_id, cents from holdfast_data.orders_v2""",
+    "rows_of_datasets_are_counted": "delete from holdfast_data.orders_v1 where order_id = 1",
+    "a_commit_belongs_to_a_completed_attempt": "update holdfast.dataset_commit set attempt = 7",
+    "staged_rows_are_swept": """
+        update holdfast.dataset_stage set staged_at = now() - interval '1 hour', attempt = 7""",
 }
 
 
@@ -143,6 +152,7 @@ async def stages(dispatcher):
     await _act(dispatcher)
     await a.a_running_task(dispatcher)
     found["run"] = await a_run_in_each_stage(dispatcher)
+    await a_dataset(dispatcher)
     return found
 
 
@@ -155,6 +165,16 @@ async def _act(dispatcher) -> None:
         await open_effect(engine.database, engine.catalog, sender, wanted)
     await keep_step(engine.database, lease.claimed, Step("page", b"", b"1"))
     await dispatcher.settle(lease, Completed(b"null"))
+
+
+async def a_dataset(dispatcher) -> None:
+    """Two versions: the current one with two rows, and one to which a running attempt writes."""
+    engine = dispatcher.engine
+    generations = [await declared(engine, orders(version)) for version in (1, 2)]
+    done, running = await a.a_running_task(dispatcher), await a.a_running_task(dispatcher)
+    commit = await staged(engine, done, generations[0], rows(1, 2))
+    await dispatcher.settle(done, Completed(b"null", (commit,)))
+    await staged(engine, running, generations[1], rows(1))
 
 
 async def a_run_in_each_stage(dispatcher) -> str:

@@ -88,7 +88,7 @@ async def cut_over_in(
 
 
 async def _show(session: Session, dataset_id: int, version: int, asking: Asking) -> None:
-    await session.fetch(_SUPERSEDE, dataset_id, version)
+    await session.fetch(_SUPERSEDE, dataset_id)
     assert await session.fetch(_CUT_OVER, dataset_id, version, asking.actor, asking.reason)
     await session.fetch(_SHOW_GENERATION, dataset_id, False)
 

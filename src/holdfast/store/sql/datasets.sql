@@ -145,8 +145,7 @@ returning task_id;
 -- Parts whose attempt is over or lost its lease: nobody will commit them. Several sweepers share them out.
 select s.generation_id, s.task_id, s.lease_token, s.part
 from holdfast.dataset_stage s
-left join holdfast.live t
-  on t.task_id = s.task_id and t.attempt = s.attempt and t.lease_token = s.lease_token and t.state = 'r'
+left join holdfast.live t on t.task_id = s.task_id and t.lease_token = s.lease_token
 where t.task_id is null
 limit $1
 for update of s skip locked;
@@ -209,7 +208,7 @@ limit $2;
 -- The current generation of a dataset becomes an old one. Under the lock of the dataset.
 update holdfast.dataset_generation g
 set state = 'o'
-where g.dataset_id = $1 and g.state = 'c' and g.version <> $2
+where g.dataset_id = $1 and g.state = 'c'
 returning g.version;
 
 -- name: cut_over

@@ -1,0 +1,125 @@
+"""Files into a PostgreSQL table, and a new version of the table under the eyes of its readers.
+
+    python examples/ingest.py
+
+writes a few CSV files, ingests them, then builds a second version with one column more while a reader polls, and cuts
+over. It runs on HOLDFAST_URL, or on the embedded database (`ENV=local`). Nothing here is a toy: kill it at any moment
+and start it again, and the table holds each line of each file once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import holdfast as hf
+
+app = hf.App("ingest")
+
+ORDERS = {"order_id": "bigint", "day": "date", "cents": "bigint"}
+app.dataset("orders", version=1, columns=ORDERS, key="order_id")
+orders_with_source = app.dataset("orders", version=2, columns={**ORDERS, "source": "text"}, key="order_id")
+
+
+@app.action
+def list_files(folder: str) -> list[str]:
+    return sorted(str(path) for path in Path(folder).glob("*.csv"))
+
+
+@app.action(max_retries=3, timeout="5m")
+def ingest_file(ctx: hf.Context, path: str, version: int) -> dict[str, Any]:
+    """One file is one partition: ingested again, it replaces exactly what came from it before."""
+    rows = ctx.dataset("orders", version).replace(read(path, version), partition=Path(path).name)
+    return {"file": path, "rows": rows}
+
+
+def read(path: str, version: int) -> Iterator[dict[str, Any]]:
+    """The lines of a file, one by one: a large one is never whole in memory."""
+    with Path(path).open(newline="") as file:
+        for line in csv.DictReader(file):
+            row = {"order_id": int(line["order_id"]), "day": line["day"], "cents": int(line["cents"])}
+            yield row | {"source": Path(path).name} if version > 1 else row
+
+
+@app.action
+def check_counts(ctx: hf.Context, files: list[dict[str, Any]], version: int) -> int:
+    """What was committed must be what the files held."""
+    given, found = sum(file["rows"] for file in files), ctx.dataset("orders", version).count()
+    if given != found:
+        raise hf.Fatal(f"{given} lines were read and {found} rows are there")
+    return int(found)
+
+
+@app.action
+def publish(ctx: hf.Context, rows: int, version: int) -> int:
+    """Readers see this version from the completion of this task on."""
+    ctx.dataset("orders", version).cut_over()
+    return rows
+
+
+@app.flow
+def ingest(folder: str, version: int):  # type: ignore[no-untyped-def]
+    paths = list_files(folder)
+    files = ingest_file.node(map_over="path", concurrency=4).map(path=paths, version=version)
+    return publish(rows=check_counts(files=files, version=version), version=version)
+
+
+async def work() -> None:
+    """Do what is there to do; a fleet of `holdfast work examples/ingest.py:app` would do it just as well."""
+    async with app.processor(worker_id="example") as processor:
+        while (await processor.process_once()).processed:
+            pass
+
+
+async def story(folder: Path, say: Callable[[str], None] = print) -> set[tuple[int, int]]:
+    """The whole example; answers every (rows, columns) that the polling reader saw."""
+    write_files(folder, {"monday": range(1, 41), "tuesday": range(41, 101)})
+    async with app.client() as client:
+        run = await client.start(ingest, folder=str(folder), version=1)
+        await work()
+        say(f"version 1 {await run.wait(timeout=60)} with {await run.result()} rows")
+
+        write_files(folder, {"wednesday": range(101, 151)})
+        looks: set[tuple[int, int]] = set()
+        reader = asyncio.ensure_future(poll(client, looks))
+        [build] = await client.datasets.build(orders_with_source, ingest, [{"folder": str(folder), "version": 2}])
+        await work()
+        say(f"version 2 {await build.wait(timeout=60)} with {await build.result()} rows")
+        looks.add(await look(client))
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        say(f"a reader saw (rows, columns): {', '.join(map(str, sorted(looks)))}")
+
+        write_files(folder, {"wednesday": range(101, 141)})
+        again = await client.start(ingest, folder=str(folder), version=2)
+        await work()
+        say(f"wednesday shrank; ingested again, there are {await again.result(timeout=60)} rows")
+    return looks
+
+
+async def poll(client: hf.Client, looks: set[tuple[int, int]]) -> None:
+    """Any reader of the view: it knows nothing of versions."""
+    while True:
+        looks.add(await look(client))
+
+
+async def look(client: hf.Client) -> tuple[int, int]:
+    rows = await client.engine.database.fetch("select * from holdfast_data.orders")
+    return len(rows), len(rows[0]) if rows else 0
+
+
+def write_files(folder: Path, days: dict[str, range]) -> None:
+    for number, (day, order_ids) in enumerate(days.items()):
+        with (folder / f"{day}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["order_id", "day", "cents"])
+            writer.writerows([order_id, f"2026-11-{16 + number}", order_id * 100] for order_id in order_ids)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(story(Path(name)))

@@ -1,0 +1,59 @@
+"""The example of the docs, as a program and inside the test kit, where its parts can be broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.load import load_app
+from holdfast.testing.idle import run_until_idle
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ingest.py"
+
+
+@pytest.fixture
+def example(holdfast_url):
+    app = load_app(f"{EXAMPLE}:app")
+    app.configure(hf.Settings(url=holdfast_url))
+    return sys.modules[app.actions["ingest.list_files"].function.__module__]
+
+
+async def test_readers_see_one_version_or_the_other(example, tmp_path):
+    said: list[str] = []
+    assert await example.story(tmp_path, said.append) == {(100, 3), (150, 4)}
+    assert said[0] == "version 1 completed with 100 rows"
+    assert said[-1] == "wednesday shrank; ingested again, there are 140 rows"
+
+
+def test_it_runs_by_itself(holdfast_url):
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    environ |= {"HOLDFAST_URL": holdfast_url, "PYTHONPATH": str(Path(hf.__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, EXAMPLE], env=environ, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines()[1] == "version 2 completed with 150 rows"
+
+
+async def test_a_broken_file_fails_its_node_and_readers_keep_what_they_have(example, tmp_path, engine):
+    example.write_files(tmp_path, {"monday": range(1, 4)})
+    async with example.app.client() as client:
+        await client.start(example.ingest, folder=str(tmp_path), version=1)
+        await run_until_idle(example.app, engine)
+        (tmp_path / "tuesday.csv").write_text("order_id,day,cents\n7,the day after,100\n")
+        [run] = await client.datasets.build(
+            example.orders_with_source, example.ingest, [{"folder": str(tmp_path), "version": 2}]
+        )
+        await run_until_idle(example.app, engine)
+        assert await run.wait(timeout=5) == "failed"
+        with pytest.raises(hf.Conflict):
+            await client.datasets.cut_over("orders", 2)
+        assert await example.look(client) == (3, 3)
+        (tmp_path / "tuesday.csv").write_text("order_id,day,cents\n7,2026-11-17,100\n")
+        await run.retry("the file was mended")
+        await run_until_idle(example.app, engine)
+        assert (await run.wait(timeout=5), await example.look(client)) == ("completed", (4, 4))
