@@ -538,6 +538,8 @@ ACTING: Sequence[Mutant] = [
         ("e.tenant_id = $1 and", "$1::int is not null and", "another_tenants_effect_is_not_marked_as_undone"),
         ("and e.compensated_by is null", "", "an_effect_is_undone_once"),
     ),
+]
+
 WRITING: Sequence[Mutant] = [
     *_of(
         "ensure_dataset",
@@ -619,7 +621,19 @@ WRITING: Sequence[Mutant] = [
     _redundant("end_generation", "and g.state = 'r'", "", "lock_leaving found it in this state and holds it"),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING, *AUTHORING, *SCHEDULING, *REMOTE, *ACTING, *WRITING]
+MUTANTS: Sequence[Mutant] = [
+    *CLAIMING,
+    *LEASING,
+    *SETTLING,
+    *ASKING,
+    *RUNNING,
+    *KEEPING,
+    *AUTHORING,
+    *SCHEDULING,
+    *REMOTE,
+    *ACTING,
+    *WRITING,
+]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",
