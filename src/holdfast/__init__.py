@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client, Task
+    from holdfast.core.circuit import Breaker
     from holdfast.core.classify import Rule
     from holdfast.core.explain import Explanation
     from holdfast.core.path import replace_attempt_segment
+    from holdfast.core.quota import Quota
     from holdfast.core.retry import RetryPolicy
     from holdfast.core.signals import Fatal, Retry
     from holdfast.errors import (
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "App",
+    "Breaker",
     "Client",
     "Conflict",
     "Context",
@@ -48,6 +51,7 @@ __all__ = [
     "Invalid",
     "LeaseLost",
     "NotFound",
+    "Quota",
     "Retry",
     "RetryPolicy",
     "Rule",
@@ -65,6 +69,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Action": "holdfast.action",
     "App": "holdfast.app",
+    "Breaker": "holdfast.core.circuit",
     "Client": "holdfast.client.client",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
@@ -74,6 +79,7 @@ _HOMES = {
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
     "NotFound": "holdfast.errors",
+    "Quota": "holdfast.core.quota",
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
     "Rule": "holdfast.core.classify",

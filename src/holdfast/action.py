@@ -15,7 +15,9 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.circuit import Breaker
 from holdfast.core.duration import seconds_of
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 
@@ -55,6 +57,8 @@ class Action(Generic[P, R]):
     isolation: Isolation
     priority: int
     signature: Signature
+    breaker: Breaker | None = None
+    quota: Quota | None = None
 
     def policy(self, defaults: RetryPolicy) -> RetryPolicy:
         """The policy of this action where `defaults` come from settings, which are not read at import."""

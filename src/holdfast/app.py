@@ -15,8 +15,10 @@ from holdfast.action import Action, Isolation, Signature
 from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
+from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
 from holdfast.core.duration import seconds_of
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 from holdfast.settings import Settings
@@ -64,6 +66,8 @@ class App:
         memory_bytes_max: int | None = None,
         rules: list[Rule] | tuple[Rule, ...] = (),
         retry: dict[str, Any] | None = None,
+        breaker: Breaker | dict[str, Any] | bool | None = None,
+        quota: Quota | dict[str, Any] | bool | None = None,
     ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
 
     def action(self, *bare: Callable[..., Any], **options: Any) -> Any:
@@ -88,6 +92,8 @@ class App:
             isolation=_isolation(function, options.get("isolation")),
             priority=limits.valid_priority(options.get("priority", limits.PRIORITY_DEFAULT)),
             signature=Signature(function),
+            breaker=Breaker.of(options.get("breaker")),
+            quota=Quota.of(options.get("quota")),
         )
         self.actions[name] = action
         return action

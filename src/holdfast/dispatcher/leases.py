@@ -39,6 +39,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     retries: int
     losses: int
     outcome: Outcome
+    lane_id: int = 0
+    """For breakers, which count by action; 0 where nobody knows, and then nothing is counted."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -67,4 +69,5 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         claimed.retries,
         claimed.losses,
         outcome,
+        claimed.lane_id,
     )

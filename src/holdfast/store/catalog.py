@@ -49,6 +49,8 @@ class Catalog:
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}
         self._policies: dict[int, RetryPolicy] = {}
+        self.guarded: set[int] = set()
+        """Lanes seen with a breaker: how their attempts end is counted. A lane too many costs a statement, no more."""
 
     async def lane_id(self, tenant_id: int, queue: str, action: str) -> int:
         key = (tenant_id, queue, action)

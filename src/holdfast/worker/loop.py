@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.declare import Guards, declare_guards
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.heartbeat import Beat
@@ -139,6 +140,8 @@ class Worker:
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
+        await declare_guards(self.engine, DEFAULT_TENANT_ID, guards)
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
