@@ -16,7 +16,7 @@ from holdfast.core.retry import RetryAt, classification, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.breakers import Ended, count
 from holdfast.dispatcher.leases import Refusal, Report, Settled
-from holdfast.dispatcher.release import NodeEnd, end_nodes
+from holdfast.dispatcher.release import News, NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -40,20 +40,14 @@ _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELE
 
 
 async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """Settle a batch. The caller's transaction commits it, and wakes `lanes` and `awaited` afterwards."""
+    """Settle a batch. The caller commits it, and tells the news afterwards."""
     first, again = _apart(reports)
     settled = await _settle(session, catalog, first)
     while again:
         first, again = _apart(again)
-        late = await _settle(session, catalog, first)
-        settled = Settled(
-            settled.accepted + late.accepted,
-            settled.refused + late.refused,
-            settled.awaited + late.awaited,
-            settled.lanes + late.lanes,
-        )
+        settled = settled.and_(await _settle(session, catalog, first))
     if catalog.guarded and (ended := [_ended(catalog, one) for one in reports if _says_something(catalog, one)]):
-        settled.lanes.extend(await count(session, ended))
+        settled = settled.and_(Settled(0, [], News(set(await count(session, ended)), [], [])))
     return settled
 
 
@@ -104,12 +98,11 @@ async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report])
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
         ends += _node_ends(row, row["node_states"] or ())
+    news = News(set(lanes), awaited, [])
     if ends:
-        released = await end_nodes(session, catalog, ends)
-        lanes += released.lanes
-        awaited += released.awaited
+        news = news.and_(await end_nodes(session, catalog, ends))
     refused = [] if accepted == len(reports) else await _refusals(session, reports)
-    return Settled(len(reports) - len(refused), refused, awaited, lanes)
+    return Settled(len(reports) - len(refused), refused, news)
 
 
 def _node_ends(row: Any, states: Iterable[str]) -> list[NodeEnd]:
