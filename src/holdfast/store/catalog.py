@@ -111,8 +111,10 @@ class Catalog:
             for row in await source.fetch(_READ_POLICIES, policies):
                 self._policies[row["policy_id"]] = RetryPolicy.from_json(json.loads(row["content"]))
         if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
-            for row in await source.fetch(_READ_LANES, lanes):
-                self._lanes[row["lane_id"]] = Lane(**dict(row))
+            for lane_id, action, queue, tenant, is_guarded in await source.fetch(_READ_LANES, lanes):
+                self._lanes[lane_id] = Lane(lane_id, action, queue, tenant)
+                if is_guarded:
+                    self.guarded.add(lane_id)
 
     async def declare(self, tenant_id: int, action: str, queue: str, policy: RetryPolicy, version: str) -> None:
         """Tell the database what this process knows about an action."""
