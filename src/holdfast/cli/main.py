@@ -18,7 +18,7 @@ HOMES = {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
-        "action": ("holdfast.cli.action:action", "See what workers can run."),
+        "action": ("holdfast.cli.action:action", "See what workers can run, and steer breakers."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {

@@ -153,9 +153,17 @@ class BreakerView:
 
 async def show_breaker(database: Database, tenant_id: int, action: str) -> BreakerView:
     """The breaker of an action, or `NotFound`."""
+    found = await find_breaker(database, tenant_id, action)
+    if found is None:
+        raise _missing(action)
+    return found
+
+
+async def find_breaker(database: Database, tenant_id: int, action: str) -> BreakerView | None:
+    """The breaker of an action, if it has one."""
     row = await database.fetchrow(_SHOW, tenant_id, action)
     if row is None:
-        raise _missing(action)
+        return None
     found = dict(row)
     breaker_id, at = found.pop("breaker_id"), found.pop("at")
     slices = (await read_windows(database, [breaker_id])).get(breaker_id, ())

@@ -81,6 +81,11 @@ class QuotaView:
     reason: str
     changed_at: datetime
 
+    @property
+    def text(self) -> str:
+        """`100 per minute`."""
+        return str(Quota(retries=self.retries, share=self.share, window_seconds=self.window_seconds))
+
 
 async def list_quotas(database: Database, tenant_id: int, *, lane_id: int | None = None) -> list[QuotaView]:
     """Every quota of a tenant, or those over one lane."""

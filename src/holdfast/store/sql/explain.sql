@@ -27,7 +27,8 @@ select stand.*, holdfast.instant() as at, l.action, l.queue_id, q.name as queue,
   w.name as worker_name, w.version as worker_version, w.state as worker_state, w.beat_at as worker_beat_at,
   w.ended_at as worker_ended_at,
   f.attempt as failure_attempt, f.state::text as failure_state, f.code, f.type, f.message, f.reason as failure_reason,
-  f.rule, f.sentence, f.ended_at as failure_ended_at,
+  f.rule, f.sentence, f.ended_at as failure_ended_at, f.retry_at as failure_retry_at,
+  coalesce(f.class, f.reason) as failure_class,
   (
     select n.detail::text
     from holdfast.note n
