@@ -66,7 +66,9 @@ def test_retries_of_a_queue_are_limited_step_by_step(holdfast, seed):
     assert holdfast("queue", "limit", "mail", "--retries", "100/m").out == "mail\tretries 100 per minute\n"
     said = holdfast("queue", "limit", "mail", "--retry-share", "10%").out
     assert said == "mail\tretries 100 per minute, at most 10 % of first attempts per minute\n"
-    assert holdfast("queue", "limit", "mail", "--running", "5", "--retry-share", "none").out.startswith("mail\t5 running")
+    assert holdfast("queue", "limit", "mail", "--running", "5", "--retry-share", "none").out.startswith(
+        "mail\t5 running"
+    )
     (row,) = holdfast("queue", "list", "-o", "json").json
     assert row["retry_quota"] == "100 per minute"
     view = holdfast("queue", "limit", "mail", "--retries", "none", "-o", "json").json

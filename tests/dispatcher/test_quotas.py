@@ -193,7 +193,7 @@ async def test_a_changed_quota_does_not_cut_a_backoff_short(dispatcher, clock):
 async def test_a_retry_asked_for_by_a_person_asks_no_quota(dispatcher, clock):
     await clock.freeze()
     await queue_with(dispatcher, Quota(retries=1))
-    first, second = await failed_once(dispatcher, tasks=2)
+    _, second = await failed_once(dispatcher, tasks=2)
     await dispatcher.reconcile_once()
     assert await dispatcher.retry(second, reason="I looked at it") == 2
     assert await queued(dispatcher) == 2

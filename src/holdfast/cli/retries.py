@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.shell import Shell, actor
 from holdfast.cli.show import Column, emit_rows
+from holdfast.core.circuit import valid_share
 from holdfast.core.duration import human, seconds_of
 from holdfast.core.quota import Quota
 from holdfast.errors import Invalid
@@ -37,7 +38,9 @@ async def limit_retries(engine: Engine, queue: str | None, retries: str | None, 
     scope = "tenant" if queue is None else "queue"
     views = await list_quotas(engine.database, DEFAULT_TENANT_ID)
     known = next((view for view in views if view.scope == scope and queue in (None, view.name)), None)
-    now = None if known is None else Quota(retries=known.retries, share=known.share, window_seconds=known.window_seconds)
+    now = (
+        None if known is None else Quota(retries=known.retries, share=known.share, window_seconds=known.window_seconds)
+    )
     changed = changed_quota(now, retries, share)
     await set_quota(engine, DEFAULT_TENANT_ID, changed, queue=queue, actor=actor(), reason=reason)
 
@@ -49,9 +52,9 @@ def changed_quota(now: Quota | None, retries: str | None, share: str | None) -> 
         count = None
     elif retries is not None:
         count, window = _count_and_window(retries, window)
-    part: float | str | None = None if now is None else now.share
+    part = None if now is None else now.share
     if share is not None:
-        part = None if share == NONE else share
+        part = None if share == NONE else valid_share("quota", share)
     if count is None and part is None:
         return None
     return replace(now or Quota(), retries=count, share=part, window_seconds=window)

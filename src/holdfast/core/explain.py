@@ -183,7 +183,13 @@ def _retrying(facts: TaskFacts) -> Explanation:
     failure, left = facts.failure, seconds_between(facts.due_at, facts.at)
     what = what_happened(failure)
     moves = (f"holdfast task retry {facts.task_id}", f"holdfast task cancel {facts.task_id}")
-    evidence = (*(() if failure is None else (failure.sentence, f"class {failure.known_as or failure.reason}, by {failure.rule}")),)
+    evidence = (
+        *(
+            ()
+            if failure is None
+            else (failure.sentence, f"class {failure.known_as or failure.reason}, by {failure.rule}")
+        ),
+    )
     if left < -OVERDUE_SECONDS:
         return _unattended(facts, f"Its retry was due {human(-left)} ago", "retrying", (what, *evidence))
     when = f"in {human(left)}" if left > 0 else "now"
@@ -228,7 +234,10 @@ def _failed(facts: TaskFacts) -> Explanation:
     else:
         headline = f"Failed for good after {tries}: {full_stop(cause(failure))} {failure.sentence}".rstrip()
         code = "attempts_exhausted" if failure.reason.endswith("_exhausted") else "non_retryable"
-        evidence = (f"attempt {failure.attempt} {what_happened(failure)}", f"class {failure.known_as or failure.reason}, by {failure.rule}")
+        evidence = (
+            f"attempt {failure.attempt} {what_happened(failure)}",
+            f"class {failure.known_as or failure.reason}, by {failure.rule}",
+        )
     if facts.ended_at is not None:
         evidence = (*evidence, f"ended {ago(facts.at, facts.ended_at)}")
     return Explanation(

@@ -75,7 +75,9 @@ def _gate_breaker(facts: TaskFacts, breaker: BreakerFacts) -> Gate:
         return _gate_broken(facts, f"{whose} is held {since}", opened, "--reset")
     left = human(max(0.0, seconds_between(breaker.trial_at, facts.at)))
     after = f"{breaker.failures} of {count_of(breaker.attempts, 'attempt')} failed with {one_line(breaker.cause)}"
-    return _gate_broken(facts, f"{whose} is open", f"{whose} is {since} after {after}; next trial in {left}.", "--reset")
+    return _gate_broken(
+        facts, f"{whose} is open", f"{whose} is {since} after {after}; next trial in {left}.", "--reset"
+    )
 
 
 def _gate_broken(facts: TaskFacts, text: str, said: str, move: str) -> Gate:

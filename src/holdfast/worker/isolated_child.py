@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -115,7 +116,7 @@ class _Process:
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             self._is_running = False
             limit.lift()
-            return _failed(failure_of(error))
+            return _failed(failure_of(error, now=datetime.now(UTC)))
         self._is_running = False
         limit.lift()
         return _completed(value, start.output_bytes_max)
