@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Unavailable,
         WaitTimeout,
     )
+    from holdfast.packs.load import load_pack
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
 
@@ -61,6 +62,7 @@ __all__ = [
     "TaskFailed",
     "Unavailable",
     "WaitTimeout",
+    "load_pack",
     "replace_attempt_segment",
 ]
 
@@ -89,6 +91,7 @@ _HOMES = {
     "TaskFailed": "holdfast.errors",
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
+    "load_pack": "holdfast.packs.load",
     "replace_attempt_segment": "holdfast.core.path",
 }
 

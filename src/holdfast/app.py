@@ -98,6 +98,15 @@ class App:
         self.actions[name] = action
         return action
 
+    def include(self, other: App) -> None:
+        """Also run the actions of another app, under their own names."""
+        for name, action in other.actions.items():
+            if name in self.actions:
+                raise Invalid(
+                    f"The action {name} is registered twice.", code="action_exists", advice="Give one another name."
+                )
+            self.actions[name] = action
+
     def client(self) -> Client:
         """`async with app.client() as client:`"""
         return Client(self.settings, self.actions)

@@ -19,6 +19,7 @@ HOMES = {
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run, and steer breakers."),
+        "pack": ("holdfast.cli.pack:pack", "Check packs of YAML actions."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {

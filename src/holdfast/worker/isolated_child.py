@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> NoReturn:
         sys.exit(0)
     orders = wire_orders.decode(hello.orders)
     try:
-        app = load_app(orders.app_ref)
+        app = load_app(orders.app_ref, orders.packs)
     except HoldfastError as error:
         connection.sendall(frame(Unusable(str(error))))
         sys.exit(1)
