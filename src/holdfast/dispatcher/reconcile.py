@@ -36,11 +36,16 @@ class Promoted:
 async def reconcile_once(database: Database, *, limit: int = PROMOTE_BATCH) -> Promoted:
     """Look at no more than `limit` due tasks and promote what may go."""
     async with database.transaction() as session:
-        row = await session.fetchrow(_PROMOTE, limit)
-        promoted = Promoted(count=row["promoted"], lanes=row["lanes"] or [])
-        if not row["asked_tasks"]:
-            return promoted
-        metered = await _through_quotas(session, list(zip(row["asked_tasks"], row["asked_lanes"], strict=True)))
+        return await promote(session, limit)
+
+
+async def promote(session: Session, limit: int) -> Promoted:
+    """The same in the caller's transaction."""
+    row = await session.fetchrow(_PROMOTE, limit)
+    promoted = Promoted(count=row["promoted"], lanes=row["lanes"] or [])
+    if not row["asked_tasks"]:
+        return promoted
+    metered = await _through_quotas(session, list(zip(row["asked_tasks"], row["asked_lanes"], strict=True)))
     lanes = sorted({*promoted.lanes, *metered.lanes})
     return Promoted(count=promoted.count + metered.count, lanes=lanes, held=metered.held)
 

@@ -91,10 +91,10 @@ waiting as materialized (
 ),
 moved as (
   update holdfast.live t
-  set state = (case when t.task_id = any(array(select task_id from waiting)) then 'w' else 'q' end)::"char",
-    due_at = case when t.task_id = any(array(select task_id from waiting))
+  set state = (case when t.task_id in (table waiting) then 'w' else 'q' end)::"char",
+    due_at = case when t.task_id in (table waiting)
       then holdfast.instant() + make_interval(secs => ($6::double precision[])[array_position($1::bigint[], t.task_id)]) end,
-    is_retrying = t.task_id = any(array(select task_id from waiting)),
+    is_retrying = t.task_id in (table waiting),
     retries = t.retries + (($4::text[])[array_position($1::bigint[], t.task_id)] in ('f', 't'))::int,
     losses = t.losses + (($4::text[])[array_position($1::bigint[], t.task_id)] = 'l')::int,
     worker_id = null, lease_token = null, lease_expires_at = null, started_at = null
