@@ -14,10 +14,16 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.effects import EffectState
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Edge, Node
 from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher import compensate as compensate_verb
+from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
 from holdfast.dispatcher.exchange import exchange
@@ -25,16 +31,20 @@ from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate
 from holdfast.testing.crash import Stage
+from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
 BY_VICTIM = b'"victim"'
 LEASE_SECONDS = 10.0
+NODE_ACTION = "shop.node"
 
 
 @asynccontextmanager
@@ -188,6 +198,7 @@ async def cancel(stage: Stage) -> None:
     async with opened(stage) as engine:
         done = await cancel_verb.cancel(
             engine.database,
+            engine.catalog,
             DEFAULT_TENANT_ID,
             stage.given["task_ids"],
             grace_seconds=5.0,
@@ -209,6 +220,34 @@ async def retain(stage: Stage) -> None:
         stage.say(await retain_once(engine.database, days=stage.given["days"]))
 
 
+async def do_effect(stage: Stage) -> None:
+    """Open the gate, send (which is said), keep the receipt and a step: what an attempt does between two hops."""
+    async with opened(stage) as engine:
+        claimed = lease_of(stage.given["leases"][0])
+        wanted = OpenEffect(name="smtp.send", user_key=f"round:{stage.given['round']}", ordinal=0, digest=b"")
+        gate = await open_effect(engine.database, engine.catalog, Sender(claimed=claimed, tenant="default"), wanted)
+        stage.say({"sent": gate.key})
+        answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b"1")
+        await answer_effect(engine.database, claimed, answer)
+        stage.say({"kept": gate.key})
+        await keep_step(engine.database, claimed, Step("page", b"", b"1"))
+        stage.say({"step": True})
+
+
+def lease_of(lease: list[Any]) -> Claimed:
+    task_id, attempt, token, policy_id, retries, losses = lease
+    named = (1, policy_id, retries, losses, DEFAULT_TENANT_ID, None, None, b"{}", None)
+    return Claimed(task_id, attempt, uuid.UUID(token), *named)
+
+
+async def compensate(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        done = await compensate_verb.compensate(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, stage.given["key"], actor="victim", reason="wrong"
+        )
+        stage.say(done.task_id)
+
+
 async def migrate_all(stage: Stage) -> None:
     database = await Database(stage.url, sessions_max=2, tap=stage.tap).open()
     try:
@@ -216,3 +255,69 @@ async def migrate_all(stage: Stage) -> None:
         stage.say("migrated")
     finally:
         await database.close()
+
+
+async def start_run(stage: Stage) -> None:
+    """A flow nobody kept before, so that keeping it is part of the sweep."""
+    async with opened(stage) as engine:
+        runs = Dispatcher(engine).runs
+        stage.say([int(one) for one in await runs.start_many(a_crash_flow(stage.given["round"]), [{}, {}])])
+
+
+async def redrive(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"])))
+
+
+async def cancel_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)
+        stage.say("canceled")
+
+
+async def resume_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.resume(str(stage.given["run_id"]))
+        stage.say("resumed")
+
+
+async def answer_parent(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await answer_once(engine.database, engine.catalog)
+        stage.say("answered")
+
+
+async def send_signal(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
+        stage.say("sent")
+
+
+async def schedule_pass(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).schedule_once())
+
+
+async def schedule_by_hand(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await Dispatcher(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
+
+
+async def schedule_declare(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        draft = ScheduleDraft(
+            name=f"s{stage.given['round']}", origin="app:shop", target="shop.charge", cron="0 6 * * mon-fri"
+        )
+        stage.say(await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft))
+
+
+def a_crash_flow(version: int) -> FlowDefinition:
+    """First, two between, last, each a task."""
+    names = ("first", "left", "right", "last")
+    edges = (("first", "left"), ("first", "right"), ("left", "last"), ("right", "last"))
+    return FlowDefinition(
+        name="shop.crash",
+        version=version,
+        nodes=tuple(Node(name=name, action=NODE_ACTION) for name in names),
+        edges=tuple(Edge(upstream=up, downstream=down, is_order_only=True) for up, down in edges),
+    )

@@ -201,13 +201,14 @@ class Histories(RuleBasedStateMachine):
 
     async def cancel(self, line, choice):
         task_ids = [self.tasks[choice.which % len(self.tasks)]]
-        await self.on(line, lambda line: cancel_verb.cancel(line, 1, task_ids, grace_seconds=5, reason="", actor=""))
+        who = {"grace_seconds": 5, "reason": "", "actor": "somebody"}
+        await self.on(line, lambda line: cancel_verb.cancel(line, self.engine.catalog, 1, task_ids, **who))
 
     async def retry(self, line, choice):
         async def act(line):
             with suppress(Conflict, NotFound):
                 task_id = self.tasks[choice.which % len(self.tasks)]
-                await cancel_verb.retry(line, 1, task_id, actor="", reason="")
+                await cancel_verb.retry(line, 1, task_id, actor="somebody", reason="")
 
         await self.on(line, act)
 

@@ -205,7 +205,7 @@ async def test_a_run_with_nothing_active_is_canceled_at_once(dispatcher):
 async def test_what_a_crash_left_uncanceled_is_found(dispatcher):
     run = await dispatcher.runs.start(a_flow("a>b"))
     await dispatcher.engine.database.fetch(
-        "update holdfast.run set canceled_at = holdfast.instant(), canceled_by = 'x', cancel_reason = '', pending = active"
+        "update holdfast.run set canceled_at = holdfast.instant(), canceled_by = 'x', pending = active"
     )
     await dispatcher.runs.repair_once()
     assert await dispatcher.runs.state(run) == "canceled"
@@ -412,9 +412,8 @@ async def test_an_event_for_another_run_or_of_before_answers_nothing(dispatcher,
 
 @pytest.mark.parametrize(("on_timeout", "paid"), [(None, "failed"), ("skip", "skipped")])
 async def test_a_wait_ends_at_its_deadline(dispatcher, clock, on_timeout, paid):
-    run = await dispatcher.runs.start(
-        a_wait(timeout_seconds=60, config={"on_timeout": on_timeout} if on_timeout else {})
-    )
+    config = {"on_timeout": on_timeout} if on_timeout else {}
+    run = await dispatcher.runs.start(a_wait(timeout_seconds=60, config=config))
     await clock.advance(59)
     await dispatcher.runs.repair_once()
     assert (await dispatcher.runs.nodes(run))["paid"] == "running"

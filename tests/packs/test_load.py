@@ -184,7 +184,11 @@ def test_a_mistake_is_named_by_its_line(a_pack, name):
 
 
 def test_all_mistakes_are_found_at_once_and_the_sound_actions_are_usable(a_pack):
-    files = {"actions/a.yaml": "name: a\ncolour: red\nspeed: 9\n", "actions/b.yaml": "name: b\n", "actions/c.yaml": ECHO}
+    files = {
+        "actions/a.yaml": "name: a\ncolour: red\nspeed: 9\n",
+        "actions/b.yaml": "name: b\n",
+        "actions/c.yaml": ECHO,
+    }
     pack = read_pack(a_pack(**files))
     assert [(Path(one.file).name, one.line) for one in sorted(pack.errors)] == [
         ("a.yaml", 1),

@@ -55,7 +55,7 @@ async def test_a_command_sees_only_variables_it_was_given(working, monkeypatch):
 
 
 async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
-    asked = "runtime: shell\nshell: true\nentrypoint: echo $((6 * 7)) \"$HF_INPUT_X\"\nparameters: {x: string}"
+    asked = 'runtime: shell\nshell: true\nentrypoint: echo $((6 * 7)) "$HF_INPUT_X"\nparameters: {x: string}'
     plain = 'runtime: shell\nentrypoint: [echo, "$((6 * 7))"]'
     async with working({"asked": asked, "plain": plain}) as client:
         by_shell = await (await client.enqueue("mypack.asked", x="$(id)")).result(30)
@@ -73,7 +73,7 @@ async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
     ],
 )
 async def test_an_exit_code_is_a_failure_with_a_class(working, script, code, known_as):
-    fail = f"runtime: shell\nshell: true\nentrypoint: \"{script}\""
+    fail = f'runtime: shell\nshell: true\nentrypoint: "{script}"'
     async with working({"fail": fail}) as client:
         found, _ = await failure_of(client, "mypack.fail")
     assert (found["code"], found["class"]) == (code, known_as)

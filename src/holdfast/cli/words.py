@@ -26,6 +26,15 @@ ICONS = {
     "gone": "⊘",
     "paused": "⏸",
     "revived": "↻",
+    "fired": "▶",
+    "waiting": "◷",
+    "missed": "✕",
+    "pending": "▶",
+    "unknown": "?",
+    "done": "✓",
+    "refused": "✕",
+    "allowed": "✓",
+    "denied": "✕",
 }
 
 HUES = {
@@ -36,10 +45,17 @@ HUES = {
     "lost": "yellow",
     "draining": "yellow",
     "paused": "yellow",
+    "missed": "yellow",
     "completed": "cyan",
     "failed": "red",
     "timed_out": "red",
     "upstream_failed": "red",
+    "pending": "blue",
+    "unknown": "yellow",
+    "done": "cyan",
+    "allowed": "cyan",
+    "refused": "red",
+    "denied": "red",
 }
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

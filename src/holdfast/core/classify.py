@@ -70,6 +70,9 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
         "PermissionError": RetryReason.PERMISSION_DENIED,
         "ValidationError": RetryReason.VALIDATION,
         "holdfast.errors.Invalid": RetryReason.VALIDATION,
+        "holdfast.errors.Unavailable": RetryReason.TRANSIENT_ERROR,
+        "holdfast.errors.EffectDenied": RetryReason.PERMISSION_DENIED,
+        "holdfast.errors.EffectRefused": RetryReason.FATAL,
     }
 )
 """Exception classes by full name, or by class name alone for any module; base classes count too."""
@@ -89,12 +92,21 @@ CODES: Mapping[str, RetryReason] = MappingProxyType(
         "http_504": RetryReason.EXECUTION_TIMEOUT,
         "exit_75": RetryReason.TRANSIENT_ERROR,
     }
+    | dict.fromkeys(
+        ("dataset_superseded", "dataset_build_unfinished", "dataset_busy", "dataset_stage_missing"),
+        RetryReason.TRANSIENT_ERROR,
+    )
 )
 """Error codes in lower case. Each reason is a code too, so that whoever reports a failure may name it. `http_503` is an
 answer of the `http` runtime, `exit_75` (EX_TEMPFAIL) the exit code of a command."""
 
 CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType(
-    {"dag_validation_": RetryReason.VALIDATION, "http_4": RetryReason.INVALID_PARAMETERS, "http_5": RetryReason.FATAL}
+    {
+        "dag_validation_": RetryReason.VALIDATION,
+        "dataset_": RetryReason.VALIDATION,
+        "http_4": RetryReason.INVALID_PARAMETERS,
+        "http_5": RetryReason.FATAL,
+    }
 )
 
 PATTERNS: Mapping[str, RetryReason] = MappingProxyType(

@@ -1,8 +1,8 @@
 """How many retries there may be: per window, and as a share of the first attempts in it.
 
 Quotas are asked where a retry becomes claimable, so a retry that is held back costs its task nothing. Whoever finds no
-room is told when to come again; those times are spread at the pace of the quota, so that a storm of held-back retries is
-looked at once and not at every turn. The count alone decides who goes; the times are only good manners.
+room is told when to come again; those times are spread at the pace of the quota, so that a storm of held-back retries
+is looked at once and not at every turn. The count alone decides who goes; the times are only good manners.
 """
 
 from __future__ import annotations

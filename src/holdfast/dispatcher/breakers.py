@@ -38,7 +38,7 @@ CAUSE_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One attempt of a guarded action that completed, failed or timed out. `failure` is empty unless a retry could mend it."""
+    """One attempt of a guarded action that completed, failed or timed out; `failure` says what a retry could mend."""
 
     task_id: int
     attempt: int

@@ -1,56 +1,32 @@
-"""Declare: a worker says which of its actions have a breaker or a quota. The last one to say so is right.
+"""Declare: a worker tells the database which flows its code has, so that anybody can start them by name.
 
-Nothing is written where nothing changed, so the workers of a fleet may all say it, and a breaker that is open stays so.
+A flow is kept with a snapshot of what its nodes run under; a process without the code starts that. A flow that changed
+without a new version is refused, and so is the worker: to run on with two meanings of one version would be worse.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from holdfast.core.circuit import Breaker
-from holdfast.core.quota import Quota
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.quotas import set_quota
-from holdfast.store.statements import sql
+from holdfast.core.action_rules import ActionRules
+from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.errors import NotFound
+from holdfast.store.catalog import Catalog
 
-_READ_GUARDED = sql("read_guarded")
-_DECLARE_BREAKER = sql("declare_breaker")
-_FORGET_BREAKER = sql("forget_breaker")
-
-ACTOR = "declaration"
+log = logging.getLogger("holdfast.flows")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guards:
-    """What holds an action back when too much of it fails."""
-
-    breaker: Breaker | None = None
-    quota: Quota | None = None
-
-
-async def declare_guards(engine: Engine, tenant_id: int, guards: Mapping[str, Guards]) -> None:
-    """Store the breakers and quotas of these actions, and forget those they have no longer."""
-    rows = await engine.database.fetch(_READ_GUARDED, tenant_id, list(guards))
-    known = {row["action"]: (row["has_breaker"], row["has_quota"]) for row in rows}
-    for action, guard in guards.items():
-        has_breaker, has_quota = known.get(action, (False, False))
-        if guard.breaker is not None:
-            await _declare_breaker(engine, tenant_id, action, guard.breaker)
-        elif has_breaker:
-            await engine.database.fetch(_FORGET_BREAKER, tenant_id, action)
-        if guard.quota is not None or has_quota:
-            await set_quota(engine, tenant_id, guard.quota, action=action, actor=ACTOR, reason="")
-
-
-async def _declare_breaker(engine: Engine, tenant_id: int, action: str, breaker: Breaker) -> None:
-    await engine.database.fetch(
-        _DECLARE_BREAKER,
-        tenant_id,
-        action,
-        breaker.share,
-        breaker.attempts_min,
-        breaker.window_seconds,
-        breaker.open_seconds,
-        breaker.trials,
-    )
+async def declare_flows(
+    catalog: Catalog, tenant_id: int, flows: Mapping[str, FlowDefinition], actions: Mapping[str, ActionRules]
+) -> None:
+    """Keep the validated flows of a process; `actions` are its own, others are as some worker declared them."""
+    for definition in flows.values():
+        await catalog.flows.keep(tenant_id, definition)
+    for definition in flows.values():
+        try:
+            await snapshot_tree(catalog, tenant_id, definition, actions, flows.get)
+        except NotFound as missing:
+            # Who has that action or flow may come later; until then this one is known and cannot be started.
+            log.warning("%s", missing)

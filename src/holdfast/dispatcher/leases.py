@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
+from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.release import NO_NEWS, News
 
 
@@ -40,6 +41,10 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     retries: int
     losses: int
     outcome: Outcome
+    policy: RetryPolicy | None = None
+    """What to decide by instead of the task's own policy, where the worker has rules of its own."""
+    opens_letter: bool = True
+    """Whether a failure for good is parked as a dead letter."""
     lane_id: int = 0
     """For breakers, which count by action; 0 where nobody knows, and then nothing is counted."""
 
@@ -75,5 +80,5 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         claimed.retries,
         claimed.losses,
         outcome,
-        claimed.lane_id,
+        lane_id=claimed.lane_id,
     )

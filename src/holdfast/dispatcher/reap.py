@@ -49,7 +49,7 @@ async def lose_workers_once(database: Database, *, silent_seconds: float) -> int
 
 def _report(row: Any) -> Report:
     lease = (row["task_id"], row["attempt"], row["lease_token"])
-    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row), row["lane_id"])
+    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row), lane_id=row["lane_id"])
 
 
 def _outcome(row: Any) -> Outcome:

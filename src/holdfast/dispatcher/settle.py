@@ -15,6 +15,7 @@ from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, T
 from holdfast.core.retry import RetryAt, classification, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.breakers import Ended, count
+from holdfast.dispatcher.commit import commit_datasets
 from holdfast.dispatcher.leases import Refusal, Report, Settled
 from holdfast.dispatcher.release import News, NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
@@ -36,6 +37,7 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
+NO_LETTER = "No dead letter was opened: they are off for this worker."
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
@@ -80,6 +82,10 @@ def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report
 
 async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
+    if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
+        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
+        reports = await commit_datasets(session, reports)
+        completed = [report for report in reports if type(report.outcome) is Completed]
     ends: list[NodeEnd] = []
     others = [report for report in reports if type(report.outcome) is not Completed]
     accepted = 0
@@ -134,7 +140,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
     match outcome:
         case Failed(failure) | TimedOut(failure) | Lost(failure):
             decision = decide(
-                catalog.policy(report.policy_id),
+                report.policy or catalog.policy(report.policy_id),
                 outcome,
                 retries=report.retries,
                 losses=report.losses,
@@ -143,8 +149,17 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
             cause = (failure.code, failure.type, failure.message, failure.traceback)
-            known = decision.classification.reason
-            return (*lease, after, delay, *cause, decision.reason, decision.rule, decision.sentence, known)
+            sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
+            return (
+                *lease,
+                after,
+                delay,
+                *cause,
+                decision.reason,
+                decision.rule,
+                sentence,
+                decision.classification.reason,
+            )
         case Canceled(reason):
             return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", None)
         case Released(reason):
@@ -164,11 +179,17 @@ async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal
     on_record = {(row["task_id"], row["attempt"]): row["state"] for row in rows}
     refused = []
     for report in reports:
-        if on_record.get((report.task_id, report.attempt)) == ATTEMPT_CODES[attempt_state(report.outcome)]:
+        if on_record.get((report.task_id, report.attempt)) in _settled_as(report):
             continue
         winner = await session.fetchrow(_FIND_WINNER, report.task_id)
         refused.append(Refusal(report.task_id, report.attempt, _winner_text(winner)))
     return refused
+
+
+def _settled_as(report: Report) -> tuple[str, ...]:
+    """How this report may stand on record; one that could not commit its datasets stands there as failed."""
+    code = ATTEMPT_CODES[attempt_state(report.outcome)]
+    return (code, "f") if type(report.outcome) is Completed and report.outcome.commits else (code,)
 
 
 def _winner_text(row: Any) -> str:

@@ -49,9 +49,7 @@ class Document:
 
     def complain(self, text: str, *where: str | int, advice: str = "", is_warning: bool = False) -> None:
         line = self.line(*where)
-        self.problems.append(
-            Problem(file=str(self.path), line=line, text=text, advice=advice, is_warning=is_warning)
-        )
+        self.problems.append(Problem(file=str(self.path), line=line, text=text, advice=advice, is_warning=is_warning))
 
 
 def read_document(path: Path) -> Document:

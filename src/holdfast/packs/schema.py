@@ -19,7 +19,15 @@ from holdfast.packs.template import names_in
 RUNTIMES = ("python", "shell", "http")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-TEXT, WHOLE, NUMBER, SWITCH, LIST, OBJECT, ANY = "text", "a whole number", "a number", "true or false", "a list", "a map", ""
+TEXT, WHOLE, NUMBER, SWITCH, LIST, OBJECT, ANY = (
+    "text",
+    "a whole number",
+    "a number",
+    "true or false",
+    "a list",
+    "a map",
+    "",
+)
 _TYPES: Mapping[str, tuple[type, ...]] = {
     TEXT: (str,),
     WHOLE: (int,),
@@ -161,7 +169,9 @@ def _check_python(document: Document, value: Mapping[str, Any], parameters: tupl
     entrypoint = value.get("entrypoint")
     if not isinstance(entrypoint, str) or not entrypoint.strip():
         document.complain(
-            "A python action needs an entrypoint.", "entrypoint", advice="Write `file.py:function` or `module:function`."
+            "A python action needs an entrypoint.",
+            "entrypoint",
+            advice="Write `file.py:function` or `module:function`.",
         )
 
 

@@ -60,7 +60,9 @@ class ShellCommand:
                 self._end(process)
             return self._output(process.returncode, _head(out, OUTPUT_BYTES_MAX + 1), _tail(err))
 
-    def _start(self, ctx: Context, values: Mapping[str, Any], out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, ctx: Context, values: Mapping[str, Any], out: IO[bytes], err: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
         argv = list(self.argv) if self.through_shell else [as_text(render(part, values)) for part in self.argv]
         command = ["/bin/sh", "-c", argv[0]] if self.through_shell else argv
         try:

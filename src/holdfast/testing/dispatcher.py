@@ -22,16 +22,17 @@ from holdfast.dispatcher import queues
 from holdfast.dispatcher.attach import Reservation, attach, reserve
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
-from holdfast.dispatcher.declare import Guards, declare_guards
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.schedule import schedule_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -39,6 +40,7 @@ from holdfast.store.database import Session
 from holdfast.store.statements import sql
 from holdfast.testing.rows import AttemptRow, TaskRow
 from holdfast.testing.runs import Runs
+from holdfast.testing.schedules import Schedules
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -102,6 +104,7 @@ class Dispatcher:
         self._actions: list[str] = []
         self._claimers: dict[str, Claimer] = {}
         self.runs = Runs(self)
+        self.schedules = Schedules(self)
 
     async def enqueue(self, task: Orderable, *, session: Session | None = None) -> Enqueued:
         """Accept one task; with `session`, inside the transaction open on it."""
@@ -192,6 +195,14 @@ class Dispatcher:
     async def reconcile_once(self) -> int:
         """One pass of the reconciler; answers how many tasks it promoted."""
         return (await reconcile_once(self.engine.database)).count
+
+    async def schedule_once(self) -> int:
+        """One pass over schedules; answers how many tasks and runs it began."""
+        engine = self.engine
+        grace = engine.settings.worker.cancel_grace_seconds
+        done = await schedule_once(engine.database, engine.catalog, grace_seconds=grace)
+        await follow_up(engine, done.news)
+        return done.fired
 
     async def cancel(self, task_id: str, *, grace_seconds: float = 10.0, reason: str = "", actor: str = "test") -> str:
         """Cancel a task: `canceled`, `canceling`, or `over` if it had ended before."""

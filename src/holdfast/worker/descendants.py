@@ -40,7 +40,9 @@ def _members(session_id: int) -> list[int]:
 def _living(is_wanted: Callable[[int, int], bool]) -> list[int]:
     if sys.platform != "linux":
         return []
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_alive(entry, is_wanted)]
+    return [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_alive(entry, is_wanted)
+    ]
 
 
 def _is_alive(entry: Path, is_wanted: Callable[[int, int], bool]) -> bool:

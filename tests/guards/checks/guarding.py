@@ -12,8 +12,8 @@ from holdfast.core.outcome import Completed, Failed, Released
 from holdfast.core.quota import Quota
 from holdfast.dispatcher.breakers import show_breaker, steer
 from holdfast.dispatcher.claim import Claimer
-from holdfast.dispatcher.declare import Guards, declare_guards
 from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.quotas import list_quotas, set_quota
 from holdfast.dispatcher.reconcile import promote, reconcile_once
@@ -228,9 +228,7 @@ async def guards_belong_to_their_tenant(stage: Stage) -> None:
     await _a_held_retry_of_another_tenant(stage)
     due_at = await stage.value("select min(due_at) from holdfast.live where state = 'w'")
     for queue in ("default", None):
-        assert await set_quota(
-            stage.engine, DEFAULT_TENANT_ID, Quota(retries=5), queue=queue, actor="me", reason=""
-        )
+        assert await set_quota(stage.engine, DEFAULT_TENANT_ID, Quota(retries=5), queue=queue, actor="me", reason="")
     await steer(stage.engine, DEFAULT_TENANT_ID, ACTION, CircuitState.OPEN, actor="me", reason="")
     for queue in ("default", None):
         assert await set_quota(stage.engine, DEFAULT_TENANT_ID, None, queue=queue, actor="me", reason="")

@@ -9,7 +9,8 @@ for update of t;
 
 -- name: settle_completed
 -- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
--- lease matches no row. Answers how many were accepted and which of them somebody waits for.
+-- lease matches no row. Answers how many were accepted and which of them somebody waits for. What is gone is what was
+-- fenced; a full join of the two can only be hashed, where a planner that last saw an empty table would try all pairs.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
@@ -39,7 +40,7 @@ kept as (
   select gone.task_id, gone.started_at, holdfast.instant(), gone.attempt, gone.tenant_id, gone.worker_id,
     gone.generation, 'c', gone.lease_token, fenced.output
   from gone
-  join fenced on fenced.task_id = gone.task_id
+  full join fenced on fenced.task_id = gone.task_id
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -116,7 +117,7 @@ over as (
     coalesce(b.created_at, fenced.started_at), holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
     coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no
   from gone
-  join fenced on fenced.task_id = gone.task_id
+  full join (select * from fenced where next_state in ('f', 'x')) fenced on fenced.task_id = gone.task_id
   left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
 ),
 failures as (
