@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client, Task
     from holdfast.client.runs import Run
+    from holdfast.core.circuit import Breaker
     from holdfast.core.classify import Rule
     from holdfast.core.dataset import Dataset
     from holdfast.core.explain import Explanation
     from holdfast.core.path import replace_attempt_segment
+    from holdfast.core.quota import Quota
     from holdfast.core.retry import RetryPolicy
     from holdfast.core.signals import Fatal, Retry
     from holdfast.errors import (
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     )
     from holdfast.flow.flow import Flow
     from holdfast.flow.waits import approval, wait_for
+    from holdfast.packs.load import load_pack
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
     from holdfast.worker.fence import assert_lease
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "App",
+    "Breaker",
     "Client",
     "Conflict",
     "Context",
@@ -61,6 +65,7 @@ __all__ = [
     "LeaseLost",
     "NotFound",
     "Processed",
+    "Quota",
     "Retry",
     "RetryPolicy",
     "Rule",
@@ -73,6 +78,7 @@ __all__ = [
     "WaitTimeout",
     "approval",
     "assert_lease",
+    "load_pack",
     "replace_attempt_segment",
     "wait_for",
 ]
@@ -82,6 +88,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Action": "holdfast.action",
     "App": "holdfast.app",
+    "Breaker": "holdfast.core.circuit",
     "Client": "holdfast.client.client",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
@@ -95,6 +102,7 @@ _HOMES = {
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
     "NotFound": "holdfast.errors",
+    "Quota": "holdfast.core.quota",
     "Processed": "holdfast.worker.once",
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
@@ -106,6 +114,7 @@ _HOMES = {
     "TaskFailed": "holdfast.errors",
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
+    "load_pack": "holdfast.packs.load",
     "approval": "holdfast.flow.waits",
     "assert_lease": "holdfast.worker.fence",
     "replace_attempt_segment": "holdfast.core.path",

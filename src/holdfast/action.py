@@ -16,9 +16,11 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.action_rules import ActionRules
+from holdfast.core.circuit import Breaker
 from holdfast.core.duration import seconds_of
 from holdfast.core.nodes import NodeKind
 from holdfast.core.ports import Port
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 from holdfast.flow.call import Callee, NodeCall, Placing, called
@@ -60,6 +62,8 @@ class Action(Placing, Generic[P, R]):
     isolation: Isolation
     priority: int
     signature: Signature
+    breaker: Breaker | None = None
+    quota: Quota | None = None
 
     def policy(self, defaults: RetryPolicy) -> RetryPolicy:
         """The policy of this action where `defaults` come from settings, which are not read at import."""

@@ -17,9 +17,11 @@ from holdfast.action import Action, Isolation, Signature
 from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
+from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
 from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
 from holdfast.core.duration import seconds_of
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
@@ -75,6 +77,8 @@ class App:
         memory_bytes_max: int | None = None,
         rules: list[Rule] | tuple[Rule, ...] = (),
         retry: dict[str, Any] | None = None,
+        breaker: Breaker | dict[str, Any] | bool | None = None,
+        quota: Quota | dict[str, Any] | bool | None = None,
     ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
 
     def action(self, *bare: Callable[..., Any], **options: Any) -> Any:
@@ -99,9 +103,20 @@ class App:
             isolation=_isolation(function, options.get("isolation")),
             priority=limits.valid_priority(options.get("priority", limits.PRIORITY_DEFAULT)),
             signature=Signature(function),
+            breaker=Breaker.of(options.get("breaker")),
+            quota=Quota.of(options.get("quota")),
         )
         self.actions[name] = action
         return action
+
+    def include(self, other: App) -> None:
+        """Also run the actions of another app, under their own names."""
+        for name, action in other.actions.items():
+            if name in self.actions:
+                raise Invalid(
+                    f"The action {name} is registered twice.", code="action_exists", advice="Give one another name."
+                )
+            self.actions[name] = action
 
     @overload
     def flow(self, function: Callable[P, object], /) -> Flow[P]: ...

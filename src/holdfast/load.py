@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +21,25 @@ from holdfast.errors import Invalid
 ATTRIBUTE_DEFAULT = "app"
 
 
-def load_app(ref: str) -> App:
-    """Import the module or file before the colon and give the App after it (`app` if none is named)."""
+def load_app(ref: str, packs: Sequence[str] = ()) -> App:
+    """Import the module or file before the colon and give the App after it (`app` if none is named).
+
+    Actions of `packs` are added to it; without a ref the packs alone are the app.
+    """
+    loaded = [_pack(folder) for folder in packs]
+    app = _named_app(ref) if ref.strip() or not loaded else loaded.pop(0)
+    for pack in loaded:
+        app.include(pack)
+    return app
+
+
+def _pack(folder: str) -> App:
+    from holdfast.packs.load import load_pack
+
+    return load_pack(folder)
+
+
+def _named_app(ref: str) -> App:
     source, _, attribute = ref.strip().rpartition(":") if _has_attribute(ref) else (ref.strip(), "", "")
     attribute = attribute or ATTRIBUTE_DEFAULT
     if not source:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -125,6 +126,31 @@ def test_the_exit_text_of_a_program_is_not_a_code():
 def test_retry_after_is_read_from_the_exception(asked, seconds):
     wanted = None if seconds is None else timedelta(seconds=seconds)
     assert failure_of(with_fields(retry_after=asked)).retry_after == wanted
+
+
+SENT = "Wed, 21 Oct 2026 07:28:00 GMT"
+LATER = "Wed, 21 Oct 2026 07:30:30 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": LATER, "Date": SENT}, 150),
+        ({"retry-after": LATER, "date": SENT}, 150),
+        ({"Retry-After": LATER}, 30),
+        ({"Retry-After": SENT, "Date": LATER}, 0),
+        ({"Retry-After": "Wed, 99 Oct 2026 07:28:00 GMT"}, None),
+        ({"Retry-After": "soon"}, None),
+    ],
+)
+def test_retry_after_may_be_a_date(headers, seconds):
+    now = datetime(2026, 10, 21, 7, 30, tzinfo=UTC)
+    found = failure_of(with_fields(response=SimpleNamespace(headers=headers)), now=now).retry_after
+    assert found == (None if seconds is None else timedelta(seconds=seconds))
+
+
+def test_a_date_without_a_clock_says_nothing():
+    assert failure_of(with_fields(headers={"Retry-After": LATER})).retry_after is None
 
 
 def test_retry_after_is_read_from_a_response():

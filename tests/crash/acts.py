@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from holdfast.core.effects import EffectState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Edge, Node
@@ -30,6 +32,7 @@ from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -159,6 +162,20 @@ async def exchange_reports(stage: Stage) -> None:
                 "claimed": [claimed.task_id for claimed in (*recovered, *done.claimed)],
             }
         )
+
+
+async def fail_guarded(stage: Stage) -> None:
+    """Report failures of an action with a breaker, as a worker that knows of it does."""
+    given = stage.given
+    async with opened(stage) as engine:
+        reports = [msgspec.structs.replace(report, lane_id=given["lane_id"]) for report in reports_of(given)]
+        engine.catalog.guarded.add(given["lane_id"])
+        engine.database.tap, tap = None, engine.database.tap
+        await engine.catalog.learn((), {report.policy_id for report in reports})
+        engine.database.tap = tap
+        async with engine.database.transaction() as session:
+            settled = await settle(session, engine.catalog, reports)
+        stage.say({"accepted": settled.accepted, "refused": [], "claimed": []})
 
 
 async def claim_limited(stage: Stage) -> None:

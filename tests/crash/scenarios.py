@@ -10,13 +10,17 @@ from typing import Any
 from tests.crash import acts, runs, schedules
 from tests.crash.repair import BY_SURVIVOR, Ended, register
 
+from holdfast.core.circuit import Breaker
 from holdfast.core.outcome import Completed, Failed
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.leases import Claimed, report_of
+from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
@@ -224,6 +228,57 @@ async def judge_limited(case: Case) -> None:
     assert started <= 2
 
 
+async def arrange_guarded(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """Three leases of an action whose breaker opens with the second failure."""
+    await engine.database.fetch("delete from holdfast.breaker")
+    await declare_guards(engine, DEFAULT_TENANT_ID, {ACTION: Guards(breaker=Breaker(attempts_min=2))})
+    await enqueue_tasks(engine, given, 3)
+    claimed = await claim_tasks(engine, given, 3)
+    given["leases"] = [acts.plain_lease(one) for one in claimed]
+    given["lane_id"] = claimed[0].lane_id
+    given["outcomes"] = ["fail", "complete", "fail"]
+    given["opened"] = await _openings(engine)
+
+
+async def _openings(engine: Engine) -> int:
+    found = await engine.database.fetchval("select count(*) from holdfast.event where kind = 'breaker.opened'")
+    return int(found)
+
+
+async def judge_guarded(case: Case) -> None:
+    """The breaker opened exactly if the failures that open it were accepted."""
+    accepted = [await _was_accepted(case, lease) for lease in case.given["leases"]]
+    assert len(set(accepted)) == 1
+    assert await _openings(case.engine) - case.given["opened"] == int(accepted[0])
+    await judge_exchange(case)
+
+
+async def arrange_trial(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """An open breaker that may be tried now, with two trials for four tasks."""
+    await engine.database.fetch("delete from holdfast.breaker")
+    await declare_guards(engine, DEFAULT_TENANT_ID, {ACTION: Guards(breaker=Breaker(trials=2))})
+    await enqueue_tasks(engine, given, 4)
+    await engine.database.fetch("update holdfast.breaker set state = 'o', trial_at = holdfast.instant()")
+    given["worker_id"] = await register(engine, "victim", [ACTION])
+    given["actions"] = [ACTION]
+
+
+async def arrange_metered(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """Five due retries of a queue that may retry two a minute."""
+    given["queue"] = f"metered-{given['round']}"
+    await enqueue_tasks(engine, given, 5, queue=given["queue"], policy={"base_backoff_secs": 0.0})
+    await set_quota(engine, DEFAULT_TENANT_ID, Quota(retries=2), queue=given["queue"], actor="test", reason="")
+    claimed = await claim_tasks(engine, given, 5)
+    async with engine.database.transaction() as session:
+        await settle(session, engine.catalog, [report_of(one, Failed(a_failure())) for one in claimed])
+
+
+async def judge_metered(case: Case) -> None:
+    """Everybody had his retry in the end; what was promoted was counted."""
+    assert not case.said or case.said[-1] <= 2
+    assert [(one.state, one.attempt) for one in case.ended] == [("completed", 2)] * 5
+
+
 async def arrange_expired(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
     """Leases that expired: one may be lost again, one may not, one passed its deadline, one was asked to stop."""
     for policy in ({}, {"max_losses": 0}, {"timeout_seconds": 5.0}, {}):
@@ -371,6 +426,9 @@ SCENARIOS = [
     Scenario(name="fail_and_retry", arrange=arrange_failure, judge=judge_exchange, statements_min=3),
     Scenario(name="fail_for_good", arrange=arrange_last_failure, judge=judge_exchange, statements_min=3),
     Scenario(name="claim_limited", arrange=arrange_limited, judge=judge_limited, is_repeatable=False, statements_min=6),
+    Scenario(name="fail_guarded", arrange=arrange_guarded, judge=judge_guarded, statements_min=6),
+    Scenario(name="claim_trial", arrange=arrange_trial, judge=judge_limited, is_repeatable=False, statements_min=6),
+    Scenario(name="reconcile_metered", arrange=arrange_metered, judge=judge_metered, statements_min=7),
     Scenario(name="reap", arrange=arrange_expired, judge=judge_reaped, statements_min=3),
     Scenario(name="reconcile", arrange=arrange_due, judge=judge_reconciled),
     Scenario(name="cancel", arrange=arrange_cancel, judge=judge_canceled, is_repeatable=False),
@@ -416,6 +474,8 @@ SCENARIOS = [
     Scenario(name="schedule_declare", arrange=nothing, judge=schedules.judge_declared, statements_min=2),
 ]
 ACT_OF = {
+    "claim_trial": "claim_limited",
+    "reconcile_metered": "reconcile",
     "exchange_mixed": "exchange_reports",
     "exchange_completions": "exchange_reports",
     "fail_and_retry": "exchange_reports",

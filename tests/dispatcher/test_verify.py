@@ -104,6 +104,13 @@ DAMAGE = {
     "limits_hold": """
         update holdfast.queue set max_running = 1;
         update holdfast.live set lane_id = lane_id where task_id = $running""",
+    "half_open_breakers_keep_to_their_trials": """
+        insert into holdfast.breaker (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials, state, since)
+        values (1, 'shop.charge', 1, 1, 60, 30, 1, 'h', now() - interval '1 hour')""",
+    "quotas_hold": """
+        insert into holdfast.quota (quota_id, tenant_id, retries_max, window_seconds) values (77, 1, 2, 60);
+        insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
+        values (77, 0, -1, holdfast.slice_now(60) - 12, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
     "attempts_follow_one_another": """
         update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
     "a_fired_slot_has_its_task_or_run": "update holdfast.slot set task_id = 999",

@@ -121,7 +121,7 @@ async def test_a_queue_that_used_up_its_starts(dispatcher, engine, ask):
 async def test_every_slot_is_busy(dispatcher, engine, ask, register):
     worker_id = await register(slots=1)
     held, waiting = await queued(dispatcher), await queued(dispatcher)
-    await engine.database.fetch(sql("claim_task"), int(held), worker_id, 10.0)
+    await engine.database.fetch(sql("claim_task"), int(held), worker_id, 10.0, 0)
     found = await ask(waiting)
     assert (found.code, "1/1 slots busy on 1 worker" in found.headline) == ("slots_full", True)
 
@@ -143,7 +143,7 @@ async def test_a_delayed_task_and_one_nobody_promoted(dispatcher, ask, clock):
 
 async def test_a_reserved_task(dispatcher, engine, ask):
     task_id = await queued(dispatcher)
-    await engine.database.fetch(sql("reserve"), int(task_id), 120.0)
+    await engine.database.fetch(sql("reserve"), int(task_id), 120.0, 0)
     found = await ask(task_id)
     assert (found.state, found.code) == ("queued", "reserved")
 

@@ -39,6 +39,11 @@ HOT = [
     "which_exist",
     "add_notes",
     "unclaimed_lanes",
+    "tally_outcomes",
+    "windows",
+    "admit_retries",
+    "postpone_retries",
+    "lock_quotas",
     "open_effect",
     "answer_effect",
     "recall_steps",
@@ -91,6 +96,7 @@ LITERALS = {
     "text": "'x'",
     "uuid": "'00000000-0000-0000-0000-000000000000'",
     "jsonb": "'{}'",
+    "boolean[]": "'{true}'",
     "bytea": "'x'",
 }
 

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.complete import action_names
-from holdfast.cli.shell import Shell, the_shell
+from holdfast.cli.shell import Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, moment
 from holdfast.core.duration import human
-from holdfast.errors import NotFound
+from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
+    from holdfast.dispatcher.breakers import BreakerView
     from holdfast.dispatcher.look import ActionView
 
 
 @click.group(cls=Group)
 def action() -> None:
-    """See what workers can run."""
+    """See what workers can run, and steer breakers."""
 
 
 @action.command("list")
@@ -50,6 +51,12 @@ def _columns() -> list[Column[ActionView]]:
             right=True,
         ),
         Column(title="WORKERS", text=lambda row: str(row.workers), right=True),
+        Column(
+            title="BREAKER",
+            text=lambda row: "–" if row.breaker is None else row.breaker.replace("_", "-"),
+            plain=lambda row: row.breaker,
+            hue=lambda row: "" if row.breaker in (None, "closed") else "yellow",
+        ),
         Column(title="VERSION", text=lambda row: row.version or "–"),
         Column(title="DECLARED", text=lambda row: age(row.seen_at), plain=lambda row: row.seen_at.isoformat()),
     ]
@@ -70,9 +77,59 @@ def show(name: str) -> None:
         ("workers", view.workers),
         ("version", view.version or "–"),
         ("declared", moment(view.seen_at, utc=shell.utc)),
+        ("breaker", "–" if view.breaker is None else view.breaker.replace("_", "-")),
         *((name, "–" if value is None else value) for name, value in view.policy.items()),
     ]
     emit_pairs(shell, pairs)
+
+
+@action.command()
+@click.argument("name", shell_complete=action_names)
+@click.option("--open", "to", flag_value="open", help="Start nothing until somebody closes or resets it.")
+@click.option("--close", "to", flag_value="closed", help="Let everything through again, counting anew.")
+@click.option("--reset", "to", flag_value="half_open", help="Forget what was counted; try an open one now.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+def breaker(name: str, to: str | None, reason: str) -> None:
+    """Show the circuit breaker of an action, or open, close or reset it by hand."""
+    shell = the_shell()
+    if to == "open" and not reason.strip():
+        raise Invalid("Opening a breaker needs a reason.", code="reason_needed", advice="Give --reason TEXT.")
+    view = shell.run(_breaker(shell, name, to, reason))
+    if shell.is_json:
+        emit_json(view)
+        return
+    emit_pairs(shell, _breaker_pairs(shell, view), hues={"state": "" if view.state == "closed" else "yellow"})
+
+
+async def _breaker(shell: Shell, name: str, to: str | None, reason: str) -> BreakerView:
+    from holdfast.core.circuit import CircuitState
+    from holdfast.dispatcher.breakers import show_breaker, steer
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    async with shell.client() as client:
+        await show_breaker(client.engine.database, DEFAULT_TENANT_ID, name)
+        if to is None:
+            return await show_breaker(client.engine.database, DEFAULT_TENANT_ID, name)
+        return await steer(client.engine, DEFAULT_TENANT_ID, name, CircuitState(to), actor=actor(), reason=reason)
+
+
+def _breaker_pairs(shell: Shell, view: BreakerView) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [
+        ("action", view.action),
+        ("state", view.state.replace("_", "-")),
+        ("since", moment(view.since, utc=shell.utc)),
+        ("counted", f"{view.counted_failures} of {view.counted_attempts} failed in {human(view.window_seconds)}"),
+        ("opens at", f"{100 * view.share:g} % of {view.attempts_min} or more, for {human(view.open_seconds)}"),
+    ]
+    if view.cause:
+        pairs.append(("opened by", f"{view.failures} of {view.attempts} failed with {view.cause}"))
+    if view.actor:
+        pairs.append(("steered by", f"{view.actor}: {view.reason or 'no reason given'}"))
+    if view.state == "open":
+        pairs.append(("next trial", "when somebody says so" if view.trial_at is None else age(view.trial_at)))
+    if view.state == "half_open":
+        pairs.append(("trials", f"{view.running} running, {view.passed} passed of {view.trials}"))
+    return pairs
 
 
 async def _show(shell: Shell, name: str) -> ActionView:

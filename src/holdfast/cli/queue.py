@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import queue_names
+from holdfast.cli.retries import ALL_QUEUES, emit_quotas, limit_all_retries, limit_retries
 from holdfast.cli.shell import Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
@@ -80,7 +81,8 @@ def columns() -> list[Column[QueueView]]:
 def _limits(row: QueueView) -> str:
     running = "" if row.max_running is None else f"{row.max_running} running"
     starts = "" if row.starts_per_second is None else f"{row.starts_per_second:g}/s"
-    return ", ".join(part for part in (running, starts) if part) or "–"
+    retries = "" if row.retry_quota is None else f"retries {row.retry_quota}"
+    return ", ".join(part for part in (running, starts, retries) if part) or "–"
 
 
 def _pause(row: QueueView) -> str:
@@ -115,14 +117,36 @@ def resume(name: str, reason: str) -> None:
 @click.argument("name", shell_complete=queue_names)
 @click.option("--running", metavar="N|none", help="At most N tasks of the queue run at once.")
 @click.option("--per-second", metavar="X|none", help="At most X tasks of the queue start per second.")
+@click.option("--retries", metavar="N/TIME|none", help="At most N retries per time, for example 100/1m.")
+@click.option("--retry-share", metavar="X%|none", help="At most that share of the first attempts is retried.")
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
-def limit(name: str, running: str | None, per_second: str | None, reason: str) -> None:
-    """Limit a queue, or lift a limit with `none`. What is not named stays."""
+def limit(
+    name: str,
+    running: str | None,
+    per_second: str | None,
+    retries: str | None,
+    retry_share: str | None,
+    reason: str,
+) -> None:
+    """Limit a queue, or lift a limit with `none`. What is not named stays.
+
+    NAME `*` limits the retries of all queues together. Retries that find no room wait and spend nothing.
+    """
     shell = the_shell()
-    if running is None and per_second is None:
-        raise Invalid("No limit was named.", code="invalid_limit", advice="Give --running or --per-second.")
+    if running is None and per_second is None and retries is None and retry_share is None:
+        raise Invalid(
+            "No limit was named.",
+            code="invalid_limit",
+            advice="Give --running, --per-second, --retries or --retry-share.",
+        )
     asked = (_number(running, int, "--running"), _number(per_second, float, "--per-second"))
-    view = shell.run(_limit(shell, name, (running, per_second), asked, reason))
+    if name == ALL_QUEUES:
+        if running is not None or per_second is not None:
+            raise Invalid("All queues together can only have a retry quota.", code="invalid_limit")
+        views = shell.run(limit_all_retries(shell, retries, retry_share, reason))
+        emit_quotas(shell, views)
+        return
+    view = shell.run(_limit(shell, name, (running, per_second, retries, retry_share), asked, reason))
     if shell.is_json:
         emit_json(view)
         return
@@ -137,7 +161,7 @@ async def _steer(shell: Shell, verb: Any, name: str, reason: str) -> bool:
 
 
 async def _limit(
-    shell: Shell, name: str, given: tuple[str | None, str | None], asked: tuple[Any, Any], reason: str
+    shell: Shell, name: str, given: tuple[str | None, ...], asked: tuple[Any, Any], reason: str
 ) -> QueueView:
     from holdfast.dispatcher import queues
     from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -145,16 +169,19 @@ async def _limit(
     async with shell.client() as client:
         engine = client.engine
         await queues.require_queue(engine.database, DEFAULT_TENANT_ID, name)
-        (now,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID, name=name, with_history=False)
-        await queues.limit(
-            engine,
-            DEFAULT_TENANT_ID,
-            name,
-            max_running=now.max_running if given[0] is None else asked[0],
-            starts_per_second=now.starts_per_second if given[1] is None else asked[1],
-            actor=actor(),
-            reason=reason,
-        )
+        if given[2] is not None or given[3] is not None:
+            await limit_retries(engine, name, given[2], given[3], reason)
+        if given[0] is not None or given[1] is not None:
+            (now,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID, name=name, with_history=False)
+            await queues.limit(
+                engine,
+                DEFAULT_TENANT_ID,
+                name,
+                max_running=now.max_running if given[0] is None else asked[0],
+                starts_per_second=now.starts_per_second if given[1] is None else asked[1],
+                actor=actor(),
+                reason=reason,
+            )
         (now,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID, name=name, with_history=False)
         return now
 

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,21 +22,41 @@ if TYPE_CHECKING:
     from holdfast.place import Place
     from holdfast.settings import Settings
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 LOOP_SESSIONS_MAX = 4
 HTTP_SESSIONS_MAX = 20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
+def _pack_option(command: F) -> F:
+    return click.option(
+        "--pack",
+        "packs",
+        multiple=True,
+        metavar="DIR",
+        help="Also run the YAML actions of this pack, or of all packs in DIR; may be repeated.",
+    )(command)
+
+
 @click.command(cls=Command)
-@click.argument("app_ref", metavar="APP")
+@click.argument("app_ref", metavar="[APP]", required=False, default="")
+@_pack_option
 @click.option("--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]")
 @click.option(
     "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
 )
 @click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
 @click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
-def work(app_ref: str, processes: int | None, slots: int | None, queues: str | None, loops: bool) -> None:
-    """Start a worker for the actions of APP, which is `module:app` or `file.py:app`.
+def work(
+    app_ref: str,
+    packs: tuple[str, ...],
+    processes: int | None,
+    slots: int | None,
+    queues: str | None,
+    loops: bool,
+) -> None:
+    """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
 
     Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
     second one hands them back at once.
@@ -42,11 +64,19 @@ def work(app_ref: str, processes: int | None, slots: int | None, queues: str | N
     shell = the_shell()
     settings = shell.settings()
     log_to_stderr()
-    raise SystemExit(_work(app_ref, settings, processes, slots, queues, loops))
+    if not app_ref and not packs:
+        raise click.UsageError("Missing argument 'APP', or --pack DIR.")
+    raise SystemExit(_work(app_ref, packs, settings, processes, slots, queues, loops))
 
 
 def _work(
-    app_ref: str, settings: Settings, processes: int | None, slots: int | None, queues: str | None, loops: bool
+    app_ref: str,
+    packs: Sequence[str],
+    settings: Settings,
+    processes: int | None,
+    slots: int | None,
+    queues: str | None,
+    loops: bool,
 ) -> int:
     from holdfast.core import limits
     from holdfast.worker.orders import Ending
@@ -60,6 +90,7 @@ def _work(
         slots=slots or settings.worker.slots,
         queues=named,
         loops=loops,
+        packs=_folders(packs),
     )
     # An app that cannot be loaded is a wrong argument; its own message is on stderr already.
     return USAGE if code == Ending.CANNOT_LOAD else code
@@ -143,12 +174,15 @@ async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
 
 @click.command(cls=Command)
 @click.argument("app_ref", metavar="[APP]", required=False)
+@_pack_option
 @click.option("--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]")
 @click.option(
     "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
 )
 @click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
-def dev(app_ref: str | None, processes: int | None, slots: int | None, queues: str | None) -> None:
+def dev(
+    app_ref: str | None, packs: tuple[str, ...], processes: int | None, slots: int | None, queues: str | None
+) -> None:
     """Everything in one process tree: the embedded database, the repair loops, workers for APP, and a live log.
 
     Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url use another database instead.
@@ -159,13 +193,14 @@ def dev(app_ref: str | None, processes: int | None, slots: int | None, queues: s
     shell = the_shell()
     settings = shell.settings(env=LOCAL)
     log_to_stderr(level=logging.WARNING)
-    if app_ref is not None:
-        _require_app(app_ref)
+    if app_ref is not None or packs:
+        _require_app(app_ref or "", packs)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
     with shell.busy("Starting"):
         place = find_place(settings)
     try:
-        raise SystemExit(_develop(shell, place, replace(settings, url=place.url), app_ref, processes, slots, queues))
+        settings = replace(settings, url=place.url)
+        raise SystemExit(_develop(shell, place, settings, app_ref, packs, processes, slots, queues))
     finally:
         place.close()
 
@@ -175,6 +210,7 @@ def _develop(
     place: Place,
     settings: Settings,
     app_ref: str | None,
+    packs: Sequence[str],
     processes: int | None,
     slots: int | None,
     queues: str | None,
@@ -182,13 +218,13 @@ def _develop(
     from holdfast.cli.livelog import LiveLog
 
     asyncio.run(_prepare(place.url))
-    _greet(shell, place, settings, app_ref)
+    _greet(shell, place, settings, " and ".join(filter(None, [app_ref, *packs])))
     log = LiveLog(shell, place.url)
     log.start()
     try:
-        if app_ref is None:
+        if app_ref is None and not packs:
             return asyncio.run(run_loops(place, settings, shell=shell))
-        return _work(app_ref, settings, processes, slots, queues, loops=True)
+        return _work(app_ref or "", packs, settings, processes, slots, queues, loops=True)
     finally:
         log.close()
         shell.talk("Stopped.")
@@ -205,14 +241,23 @@ async def _prepare(url: str) -> None:
         await database.close()
 
 
-def _require_app(app_ref: str) -> None:
+def _folders(packs: Sequence[str]) -> list[str]:
+    """Each pack by its own folder; one that is none is left for its loader to complain about."""
+    if not packs:
+        return []
+    from holdfast.packs.load import find_packs
+
+    return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
+
+
+def _require_app(app_ref: str, packs: Sequence[str]) -> None:
     """Load it here first: a typing mistake should not cost the start of a database."""
     from holdfast.load import load_app
 
-    load_app(app_ref)
+    load_app(app_ref, _folders(packs))
 
 
-def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str | None) -> None:
+def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None:
     from holdfast.store.database import without_password
 
     shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")

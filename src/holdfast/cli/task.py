@@ -227,7 +227,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         click.echo(f"{head}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:
             click.echo(f"    {harmless(one.type or one.code)}: {harmless(one.message)}")
-            click.echo(f"    {harmless(one.sentence)}")
+            click.echo(f"    {harmless(one.sentence)} Class {one.failure_class}.")
         if one.traceback and shell.is_table:
             click.echo("\n".join(f"    │ {line}" for line in harmless(one.traceback).rstrip().splitlines()))
     for effect in view.effects:

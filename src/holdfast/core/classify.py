@@ -80,15 +80,33 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
 CODES: Mapping[str, RetryReason] = MappingProxyType(
     {reason.value: reason for reason in RetryReason}
     | {"429": RetryReason.RATE_LIMITED, TIMEOUT_CODE.lower(): RetryReason.EXECUTION_TIMEOUT}
+    | {
+        "http_401": RetryReason.PERMISSION_DENIED,
+        "http_403": RetryReason.PERMISSION_DENIED,
+        "http_408": RetryReason.EXECUTION_TIMEOUT,
+        "http_425": RetryReason.TRANSIENT_ERROR,
+        "http_429": RetryReason.RATE_LIMITED,
+        "http_500": RetryReason.TRANSIENT_ERROR,
+        "http_502": RetryReason.TRANSIENT_ERROR,
+        "http_503": RetryReason.TRANSIENT_ERROR,
+        "http_504": RetryReason.EXECUTION_TIMEOUT,
+        "exit_75": RetryReason.TRANSIENT_ERROR,
+    }
     | dict.fromkeys(
         ("dataset_superseded", "dataset_build_unfinished", "dataset_busy", "dataset_stage_missing"),
         RetryReason.TRANSIENT_ERROR,
     )
 )
-"""Error codes in lower case. Each reason is a code too, so that whoever reports a failure may name it."""
+"""Error codes in lower case. Each reason is a code too, so that whoever reports a failure may name it. `http_503` is an
+answer of the `http` runtime, `exit_75` (EX_TEMPFAIL) the exit code of a command."""
 
 CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType(
-    {"dag_validation_": RetryReason.VALIDATION, "dataset_": RetryReason.VALIDATION}
+    {
+        "dag_validation_": RetryReason.VALIDATION,
+        "dataset_": RetryReason.VALIDATION,
+        "http_4": RetryReason.INVALID_PARAMETERS,
+        "http_5": RetryReason.FATAL,
+    }
 )
 
 PATTERNS: Mapping[str, RetryReason] = MappingProxyType(

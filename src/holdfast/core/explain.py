@@ -210,10 +210,25 @@ def _retrying(facts: TaskFacts) -> Explanation:
     failure, left = facts.failure, seconds_between(facts.due_at, facts.at)
     what = what_happened(failure)
     moves = (f"holdfast task retry {facts.task_id}", f"holdfast task cancel {facts.task_id}")
-    evidence = (*(() if failure is None else (failure.sentence, f"class {failure.reason}, by {failure.rule}")),)
+    evidence = (
+        *(
+            ()
+            if failure is None
+            else (failure.sentence, f"class {failure.known_as or failure.reason}, by {failure.rule}")
+        ),
+    )
     if left < -OVERDUE_SECONDS:
         return _unattended(facts, f"Its retry was due {human(-left)} ago", "retrying", (what, *evidence))
     when = f"in {human(left)}" if left > 0 else "now"
+    if (held := _held_by(facts)) is not None:
+        return Explanation(
+            code="quota_used_up",
+            headline=f"Attempt {facts.attempt} {what}; {_budget(facts)} is held back: {held}.",
+            state="retrying",
+            checks=(Check(ok=True, text="its backoff is over"), Check(ok=False, text=f"{held}; it asks again {when}")),
+            evidence=evidence,
+            moves=moves,
+        )
     return Explanation(
         code="backoff",
         headline=f"Attempt {facts.attempt} {what}; {_budget(facts)} follows {when}.",
@@ -222,6 +237,19 @@ def _retrying(facts: TaskFacts) -> Explanation:
         evidence=evidence,
         moves=moves,
     )
+
+
+def _held_by(facts: TaskFacts) -> str | None:
+    """The quota that postponed a retry beyond its backoff, as people read it."""
+    if facts.failure is None or facts.failure.retry_at is None or not facts.quotas or facts.due_at is None:
+        return None
+    if facts.due_at <= facts.failure.retry_at or facts.failure.retry_at > facts.at:
+        return None
+    quota = next((one for one in facts.quotas if one.used >= one.allowed), facts.quotas[0])
+    whose = f"retry quota of {quota.scope} {quota.name} ({quota.text})"
+    if quota.used >= quota.allowed:
+        return f"{whose} is used up; next slot in {human(quota.next_slot_seconds)}"
+    return f"{whose} has room again; its turn comes in {human(max(0.0, seconds_between(facts.due_at, facts.at)))}"
 
 
 def _failed(facts: TaskFacts) -> Explanation:
@@ -233,7 +261,10 @@ def _failed(facts: TaskFacts) -> Explanation:
     else:
         headline = f"Failed for good after {tries}: {full_stop(cause(failure))} {failure.sentence}".rstrip()
         code = "attempts_exhausted" if failure.reason.endswith("_exhausted") else "non_retryable"
-        evidence = (f"attempt {failure.attempt} {what_happened(failure)}", f"class {failure.reason}, by {failure.rule}")
+        evidence = (
+            f"attempt {failure.attempt} {what_happened(failure)}",
+            f"class {failure.known_as or failure.reason}, by {failure.rule}",
+        )
     if facts.ended_at is not None:
         evidence = (*evidence, f"ended {ago(facts.at, facts.ended_at)}")
     return Explanation(

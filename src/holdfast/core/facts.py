@@ -61,6 +61,35 @@ class QueueFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerFacts:
+    """The breaker of the task's action: since when it is open, after what, or by whose hand; and its trials."""
+
+    state: str
+    since: datetime
+    trial_at: datetime | None = None
+    attempts: int = 0
+    failures: int = 0
+    cause: str = ""
+    actor: str = ""
+    reason: str = ""
+    trials: int = 3
+    passed: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaFacts:
+    """A retry quota over the task: whose it is, how it reads, how much of it is used, and when there is room again."""
+
+    scope: str
+    name: str
+    text: str
+    used: int
+    allowed: int
+    next_slot_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
     """The last attempt that failed, timed out or was lost, with the decision that followed."""
 
@@ -73,6 +102,9 @@ class FailureFacts:
     rule: str
     sentence: str
     ended_at: datetime
+    retry_at: datetime | None = None
+    known_as: str = ""
+    """Its class, where `reason` says which budget ended the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +133,8 @@ class TaskFacts:
     created_at: datetime
     queue: QueueFacts
     crew: CrewFacts = CrewFacts()
+    breaker: BreakerFacts | None = None
+    quotas: tuple[QuotaFacts, ...] = ()
     attempt: int = 0
     retries: int = 0
     max_retries: int = 3

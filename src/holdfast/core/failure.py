@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from traceback import TracebackException
 from typing import Any
 
-from holdfast.core.duration import seconds_of
+from holdfast.core.retry_after import asked_delay, http_date
 from holdfast.core.signals import Fatal, Retry
-from holdfast.errors import Invalid
 
 EXCEPTION_CODE = "DAG_TASK_EXECUTION_EXCEPTION"
 TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
@@ -89,10 +88,13 @@ def clipped(text: str, bytes_max: int) -> str:
     return head + mark.decode() + encoded[len(encoded) - tail :].decode(errors="ignore")
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Turn an exception of user code into data. Never raises, whatever the exception does."""
+def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
+    """Turn an exception of user code into data. Never raises, whatever the exception does.
+
+    `now` is needed only for a Retry-After that is a date in a response which does not say when it was sent.
+    """
     trace = TracebackException.from_exception(error, compact=True)
-    said, retry_after = _wish_of(error)
+    said, retry_after = _wish_of(error, now)
     return Failure(
         code=_code_of(error),
         message=str(trace),
@@ -105,14 +107,14 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def _wish_of(error: BaseException) -> tuple[Said | None, timedelta | None]:
+def _wish_of(error: BaseException, now: datetime | None) -> tuple[Said | None, timedelta | None]:
     match error:
         case Retry():
             return Said.RETRY, error.after
         case Fatal():
             return Said.FATAL, None
         case _:
-            return None, _retry_after_of(error)
+            return None, _retry_after_of(error, now)
 
 
 def _code_of(error: BaseException) -> str:
@@ -125,24 +127,23 @@ def _name_of(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _retry_after_of(error: BaseException) -> timedelta | None:
+def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | None:
     """Find Retry-After on the error itself or in the headers of the HTTP response it carries."""
-    holders = (error, _attribute(error, "response"))
-    asked = [
-        _attribute(error, "retry_after"),
-        *(_header(_attribute(holder, "headers")) for holder in holders),
-    ]
-    first = next((value for value in asked if value is not None), None)
-    try:
-        return None if first is None else timedelta(seconds=seconds_of(first))
-    except Invalid:
-        return None
+    own = _attribute(error, "retry_after")
+    if own is not None:
+        return asked_delay(own, sent_at=now)
+    for holder in (error, _attribute(error, "response")):
+        headers = _attribute(holder, "headers")
+        if (asked := _header(headers, "Retry-After")) is not None:
+            sent_at = http_date(_header(headers, "Date"))
+            return asked_delay(asked, sent_at=sent_at or now)
+    return None
 
 
-def _header(headers: Any) -> Any:
+def _header(headers: Any, name: str) -> Any:
     get = _attribute(headers, "get")
     try:
-        return (get("Retry-After") or get("retry-after")) if callable(get) else None
+        return (get(name) or get(name.lower())) if callable(get) else None
     except Exception:  # noqa: BLE001 - a foreign mapping; see _attribute
         return None
 

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.facts import TaskFacts
-from holdfast.core.phrases import ago, behind, count_of, fate, full_stop, named, one_line
+from holdfast.core.duration import human
+from holdfast.core.facts import BreakerFacts, TaskFacts
+from holdfast.core.phrases import (
+    ago,
+    behind,
+    clock,
+    count_of,
+    fate,
+    full_stop,
+    named,
+    one_line,
+    seconds_between,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +39,8 @@ class Gate:
 
 def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     """Every condition between a queued task and its next attempt; the first one not met is the reason."""
-    gates = (_gate_pause(facts), _gate_worker(facts), _gate_limit(facts), _gate_rate(facts))
+    breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
+    gates = (_gate_pause(facts), *breaker, _gate_worker(facts), _gate_limit(facts), _gate_rate(facts))
     return (*gates, _gate_slots(facts)) if facts.crew.able else gates
 
 
@@ -43,6 +55,37 @@ def _gate_pause(facts: TaskFacts) -> Gate:
         code="queue_paused",
         headline=f"Held back: {who}{full_stop(why)}",
         moves=(f"holdfast queue resume {queue.name}",),
+    )
+
+
+def _gate_breaker(facts: TaskFacts, breaker: BreakerFacts) -> Gate:
+    whose = f"breaker of {facts.action}"
+    if breaker.state == "closed":
+        return Gate(check=Check(ok=True, text=f"{whose} is closed"))
+    if breaker.state == "half_open":
+        counts = f"{breaker.running} running and {breaker.passed} passed of {count_of(breaker.trials, 'trial')}"
+        if breaker.running + breaker.passed < breaker.trials:
+            return Gate(check=Check(ok=True, text=f"{whose} is half-open and grants a trial ({counts})"))
+        said = f"{whose} is half-open and waits for its trials: {counts}"
+        return _gate_broken(facts, f"{whose} is half-open ({counts})", f"{said}.", "--close")
+    since = f"open since {clock(breaker.since)}"
+    if breaker.trial_at is None:
+        why = f": {one_line(breaker.reason)}" if breaker.reason else " without giving a reason"
+        opened = f"{breaker.actor} opened the {whose} {ago(facts.at, breaker.since)}{full_stop(why)}"
+        return _gate_broken(facts, f"{whose} is held {since}", opened, "--reset")
+    left = human(max(0.0, seconds_between(breaker.trial_at, facts.at)))
+    after = f"{breaker.failures} of {count_of(breaker.attempts, 'attempt')} failed with {one_line(breaker.cause)}"
+    return _gate_broken(
+        facts, f"{whose} is open", f"{whose} is {since} after {after}; next trial in {left}.", "--reset"
+    )
+
+
+def _gate_broken(facts: TaskFacts, text: str, said: str, move: str) -> Gate:
+    return Gate(
+        check=Check(ok=False, text=text),
+        code="breaker_open",
+        headline=f"Held back: {said}",
+        moves=(f"holdfast action breaker {facts.action}", f"holdfast action breaker {facts.action} {move}"),
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.outcome import Failed, Lost, TimedOut
 from holdfast.core.policy import RetryPolicy
 
-__all__ = ["DELAY_SECONDS_MAX", "Decision", "RetryAt", "RetryPolicy", "Stop", "decide"]
+__all__ = ["DELAY_SECONDS_MAX", "Decision", "RetryAt", "RetryPolicy", "Stop", "classification", "decide"]
 
 DELAY_SECONDS_MAX = 30 * DAY_SECONDS
 """The longest delay that a failing side may ask for."""
@@ -35,6 +35,7 @@ class RetryAt:
     reason: str
     rule: str
     sentence: str
+    classification: Classification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Stop:
     reason: str
     rule: str
     sentence: str
+    classification: Classification
 
 
 Decision: TypeAlias = RetryAt | Stop
@@ -57,20 +59,26 @@ def decide(
     `retries` and `losses` count what this generation already spent: retries after failed and timed-out
     attempts, and retries after a loss. `jitter` is uniform in [0, 1].
     """
-    found = _classification(policy, outcome)
+    found = classification(policy, outcome)
     budget = _Budget.of(policy, outcome, retries=retries, losses=losses)
     if not policy.is_enabled:
         sentence = f"Stopped: automatic retries are off; the failure was {found.reason} ({found.rule})."
-        return Stop(reason=RETRY_DISABLED, rule="policy is_enabled = false", sentence=sentence)
+        return _stop(RETRY_DISABLED, "policy is_enabled = false", sentence, found)
     if not found.is_retriable:
         sentence = f"Stopped: {found.reason} is not retriable ({found.rule})."
-        return Stop(reason=found.reason, rule=found.rule, sentence=sentence)
+        return _stop(found.reason, found.rule, sentence, found)
     if budget.is_spent:
-        return Stop(reason=budget.exhausted, rule=budget.rule, sentence=budget.farewell(found.reason))
+        return _stop(budget.exhausted, budget.rule, budget.farewell(found.reason), found)
     seconds = _delay_seconds(policy, outcome.failure, found, budget, jitter=jitter)
     when = f"in {human(seconds)}" if seconds else "at once"
     sentence = f"{budget.title} {when}: {found.reason} ({found.rule})."
-    return RetryAt(delay=timedelta(seconds=seconds), reason=found.reason, rule=found.rule, sentence=sentence)
+    return RetryAt(
+        delay=timedelta(seconds=seconds), reason=found.reason, rule=found.rule, sentence=sentence, classification=found
+    )
+
+
+def _stop(reason: str, rule: str, sentence: str, found: Classification) -> Stop:
+    return Stop(reason=reason, rule=rule, sentence=sentence, classification=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +117,8 @@ class _Budget:
         return f"Stopped: {spent}; the last failure was {reason}."
 
 
-def _classification(policy: RetryPolicy, outcome: Failed | TimedOut | Lost) -> Classification:
+def classification(policy: RetryPolicy, outcome: Failed | TimedOut | Lost) -> Classification:
+    """What the failure is called under this policy, whatever follows from it."""
     match outcome:
         case Failed(failure):
             return classify(failure, policy.rules)

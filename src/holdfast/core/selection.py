@@ -7,9 +7,10 @@ oldest head of all, whatever its priority, and the others go round the lanes of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import TypeAlias
 
 AGED_SLOT_EVERY = 8
 
@@ -33,6 +34,10 @@ class Take:
     count: int
 
 
+Gate: TypeAlias = tuple[str, int]
+"""What may hold a lane back: `("queue", id)` its limits, `("breaker", id)` the trials of a half-open breaker."""
+
+
 def plan(heads: Sequence[Head], want: int, *, turn: int) -> list[Take]:
     """Spread `want` slots over the heads, best priority first.
 
@@ -52,6 +57,20 @@ def plan(heads: Sequence[Head], want: int, *, turn: int) -> list[Take]:
         counts[oldest] = counts.get(oldest, 0) + aged
     takes = [_take(head, count) for head, count in counts.items()]
     return sorted(takes, key=attrgetter("priority"))
+
+
+def within(takes: Sequence[Take], gates: Mapping[int, Sequence[Gate]], rooms: Mapping[Gate, int]) -> list[Take]:
+    """Cut a plan to the room that the gates of its lanes have. A lane without gates is not cut."""
+    left = dict(rooms)
+    allowed = []
+    for take in takes:
+        closing = gates.get(take.lane_id, ())
+        count = min([take.count, *(left[gate] for gate in closing)])
+        if count > 0:
+            allowed.append(replace(take, count=count))
+            for gate in closing:
+                left[gate] -= count
+    return allowed
 
 
 def _best(heads: Sequence[Head]) -> list[Head]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.claim import WorkerIdentity
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import LeaseLost
@@ -18,6 +19,7 @@ from holdfast.store.statements import sql
 
 _RESERVE = sql("reserve")
 _ATTACH = sql("attach")
+_WHY_NOT = sql("why_not_claimable")
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -29,8 +31,17 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 async def reserve(session: Session, task_id: int, *, launch_seconds: float) -> Reservation | None:
-    """Set a queued task aside; None if it is not queued any more, or its queue is paused."""
-    row = await session.fetchrow(_RESERVE, task_id, launch_seconds)
+    """Set a queued task aside; None if it is not queued any more, its queue is paused or its action's breaker open."""
+    found = await session.fetchrow(_WHY_NOT, task_id, 0)
+    if found is None or not found["is_on_trial"]:
+        row = await session.fetchrow(_RESERVE, task_id, launch_seconds, 0)
+        return None if row is None else Reservation(*row)
+    if not session.is_in_transaction():
+        async with session.transaction():
+            return await reserve(session, task_id, launch_seconds=launch_seconds)
+    rooms = await trial_rooms(session, [found["breaker_id"]])
+    granted = found["breaker_id"] if rooms[found["breaker_id"]] else 0
+    row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted)
     return None if row is None else Reservation(*row)
 
 

@@ -1,17 +1,18 @@
 """Claim: choose lanes from cached heads, then take tasks in one statement.
 
 `Claimer` belongs to one worker. Its heads may be stale: the statement finds less, and the next look is fresh. Limited
-queues are counted under a lock that ends with the transaction.
+queues, and actions on trial, are counted under a lock that ends with the transaction.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.selection import Head, Take, plan
+from holdfast.core.selection import Gate, Head, Take, plan, within
+from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Session
@@ -25,6 +26,7 @@ _HELD_BY = sql("held_by")
 _LOCK_LIMITS = sql("lock_limits")
 _ROOMS = sql("rooms")
 _SPEND_STARTS = sql("spend_starts")
+_TALLY_STARTS = sql("tally_starts")
 _FIND_WINNER = sql("find_winner")
 
 HEADS_SECONDS_MAX = 0.2
@@ -49,7 +51,9 @@ class Claimer:
         self.may_have_more = True
         self._heads: list[Head] = []
         self._usual: dict[int, int] = {}
-        self._limited: dict[int, int] = {}
+        self.guarded: set[int] = set()
+        self._gates: dict[int, list[Gate]] = {}
+        self._shared: set[int] = set()
         self._seen_at = float("-inf")
         self._turn = 0
 
@@ -64,14 +68,14 @@ class Claimer:
         """
         self.forget()
         expected = self._expected(lanes)
-        if expected and not self._limited:
+        if expected and not self._gates:
             self._heads, self._seen_at = expected, now
 
     def hear(self, lanes: Iterable[int], *, now: float) -> None:
         """Work of these lanes was released in this very transaction: try them beside what is known already."""
         if now - self._seen_at > HEADS_SECONDS_MAX:
             self.expect(list(lanes), now=now)
-        elif not self._limited:
+        elif not self._gates:
             known = {head.lane_id for head in self._heads}
             self._heads += self._expected(one for one in lanes if one not in known)
 
@@ -84,43 +88,62 @@ class Claimer:
         What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
         """
         self.may_have_more = True
-        if not self._limited and now - self._seen_at <= HEADS_SECONDS_MAX:
+        if not self._gates and now - self._seen_at <= HEADS_SECONDS_MAX:
             claimed = await self._take(session, want, {})
             if claimed:
+                await self._count_starts(session, claimed)
                 return claimed
         await self._look(session, now)
         claimed = await self._take_looked(session, want)
         self.may_have_more = len(claimed) == want
+        await self._count_starts(session, claimed)
         return claimed
 
     async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
-        if not self._limited:
+        if not self._gates:
             return await self._take(session, want, {})
         if session.is_in_transaction():
-            return await self._take_limited(session, want)
+            return await self._take_gated(session, want)
         async with session.transaction():
-            return await self._take_limited(session, want)
+            return await self._take_gated(session, want)
+
+    async def _count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
+        """Count first attempts where a quota allows a share of them. A crash before it costs that share a little."""
+        if not self._shared:
+            return
+        firsts = Counter(
+            one.lane_id for one in claimed if one.lane_id in self._shared and one.retries + one.losses == 0
+        )
+        if firsts:
+            await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
 
     async def _look(self, session: Session, now: float) -> None:
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues)
         self._heads = [Head(lane_id=row[0], priority=row[1], task_id=row[2]) for row in rows]
-        self._limited = {row[0]: row[3] for row in rows if row[4]}
+        self._gates = {}
+        for lane_id, _, _, queue_id, is_limited, breaker_id, is_on_trial, _ in rows:
+            gates: list[Gate] = [("queue", queue_id)] if is_limited else []
+            gates += [("breaker", breaker_id)] if is_on_trial else []
+            if gates:
+                self._gates[lane_id] = gates
+        self.guarded = {row[0] for row in rows if row[5] is not None}
+        self._shared = {row[0] for row in rows if row[7]}
         for head in sorted(self._heads, key=lambda head: head.priority, reverse=True):
             self._usual[head.lane_id] = head.priority
         self._seen_at = now
 
-    async def _take(self, session: Session, want: int, rooms: dict[int, int]) -> list[Claimed]:
+    async def _take(self, session: Session, want: int, rooms: dict[Gate, int]) -> list[Claimed]:
         """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
         claimed: list[Claimed] = []
         while self._heads and len(claimed) < want:
             self._turn += 1
             takes = plan(self._heads, want - len(claimed), turn=self._turn)
-            got = await self._fetch(session, self._within(takes, rooms) if rooms else takes)
+            got = await self._fetch(session, within(takes, self._gates, rooms) if rooms else takes, rooms)
             claimed += got
             taken = Counter(one.lane_id for one in got)
             for lane_id, count in taken.items():
-                if lane_id in self._limited:
-                    rooms[self._limited[lane_id]] -= count
+                for gate in self._gates.get(lane_id, ()):
+                    rooms[gate] -= count
             asked: Counter[int] = Counter()
             for take in takes:
                 asked[take.lane_id] += take.count
@@ -129,7 +152,7 @@ class Claimer:
                 self.forget()
         return claimed
 
-    async def _fetch(self, session: Session, takes: Sequence[Take]) -> list[Claimed]:
+    async def _fetch(self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]) -> list[Claimed]:
         if not takes:
             return []
         rows = await session.fetch(
@@ -140,32 +163,29 @@ class Claimer:
             [take.count for take in takes],
             self.identity.worker_id,
             self.identity.lease_seconds,
+            [number for kind, number in rooms if kind == "breaker"],
         )
         return [Claimed(*row) for row in rows]
 
-    async def _take_limited(self, session: Session, want: int) -> list[Claimed]:
-        """Take while holding the locks of every limited queue in sight: all at once, so claimers never deadlock."""
-        queue_ids = sorted(set(self._limited.values()))
-        await session.fetch(_LOCK_LIMITS, queue_ids)
-        rooms = {row["queue_id"]: _room(row) for row in await session.fetch(_ROOMS, queue_ids)}
+    async def _take_gated(self, session: Session, want: int) -> list[Claimed]:
+        """Take while holding the locks of every gate in sight: all at once, in one order, so claimers never deadlock."""
+        gates = {gate for closing in self._gates.values() for gate in closing}
+        queue_ids = sorted(number for kind, number in gates if kind == "queue")
+        breaker_ids = sorted(number for kind, number in gates if kind == "breaker")
+        rooms: dict[Gate, int] = {}
+        if queue_ids:
+            await session.fetch(_LOCK_LIMITS, queue_ids)
+            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_ROOMS, queue_ids)}
+        if breaker_ids:
+            granted = await trial_rooms(session, breaker_ids)
+            rooms |= {("breaker", number): room for number, room in granted.items()}
         claimed = await self._take(session, want, rooms)
-        started = Counter(self._limited[one.lane_id] for one in claimed if one.lane_id in self._limited)
+        started = Counter(
+            number for one in claimed for kind, number in self._gates.get(one.lane_id, ()) if kind == "queue"
+        )
         if started:
             await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
         return claimed
-
-    def _within(self, takes: Sequence[Take], rooms: Mapping[int, int]) -> list[Take]:
-        """Cut the plan to what limited queues allow now."""
-        left = dict(rooms)
-        allowed = []
-        for take in takes:
-            queue_id = self._limited.get(take.lane_id)
-            count = take.count if queue_id is None else min(take.count, left[queue_id])
-            if count > 0:
-                allowed.append(replace(take, count=count))
-                if queue_id is not None:
-                    left[queue_id] -= count
-        return allowed
 
 
 def _room(row: Any) -> int:
@@ -185,7 +205,11 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
         if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
             raise _refusal(task_id, "at_limit")
         await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
-    row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds)
+    granted = 0
+    if found is not None and found["is_on_trial"] and found["state"] == "q":
+        rooms = await trial_rooms(session, [found["breaker_id"]])
+        granted = found["breaker_id"] if rooms[found["breaker_id"]] else 0
+    row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted)
     if row is not None:
         return Claimed(*row)
     blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
@@ -211,6 +235,8 @@ def _reason(blocked: Any) -> str:
         return "not_due"
     if blocked["is_paused"]:
         return "paused"
+    if blocked["is_on_trial"]:
+        return "breaker_open"
     return "worker_not_active" if blocked["worker_state"] != "active" else "already_running"
 
 
@@ -229,4 +255,4 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[An
 
 async def warm_claim(session: Session) -> None:
     """Claim nothing."""
-    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0)
+    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0, [])

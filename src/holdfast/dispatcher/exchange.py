@@ -43,6 +43,7 @@ async def exchange(
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
         claimed = await claimer.claim(session, want, now=now)
+        catalog.guarded |= claimer.guarded
         return Exchanged(settled=NOTHING_SETTLED, claimed=await with_inputs(session, catalog, claimed))
     try:
         async with session.transaction():
@@ -50,6 +51,7 @@ async def exchange(
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
             claimed = await claimer.claim(session, want, now=now) if want > 0 else []
+        catalog.guarded |= claimer.guarded
         return Exchanged(settled=settled, claimed=await with_inputs(session, catalog, claimed))
     except REFUSED:
         log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))

@@ -1,4 +1,4 @@
-"""Explain: read the evidence about one task, in at most two statements, and hand it to the pure explanation.
+"""Explain: read the evidence about one task, in a few statements, and hand it to the pure explanation.
 
 Runs, and nodes that have no task of their own, are explained by `explain_runs`, which is also the door for any id.
 """
@@ -9,7 +9,19 @@ import json
 from typing import Any
 
 from holdfast.core.explain import Explanation, explain
-from holdfast.core.facts import CrewFacts, FailureFacts, Position, QueueFacts, RunPlace, TaskFacts, WorkerFacts
+from holdfast.core.facts import (
+    BreakerFacts,
+    CrewFacts,
+    FailureFacts,
+    Position,
+    QueueFacts,
+    QuotaFacts,
+    RunPlace,
+    TaskFacts,
+    WorkerFacts,
+)
+from holdfast.dispatcher.breakers import BreakerView, find_breaker
+from holdfast.dispatcher.quotas import QuotaView, list_quotas
 from holdfast.errors import NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -43,6 +55,10 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         wait = await database.fetchrow(
             _EXPLAIN_WAIT, row["lane_id"], task_id, row["priority"], AHEAD_MAX, SILENT_SECONDS
         )
+    breaker = None if wait is None else await find_breaker(database, tenant_id, row["action"])
+    quotas = []
+    if row["position"] == Position.RETRYING:
+        quotas = await list_quotas(database, tenant_id, lane_id=row["lane_id"])
     return TaskFacts(
         task_id=str(task_id),
         action=row["action"],
@@ -51,6 +67,8 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         created_at=row["created_at"],
         queue=QueueFacts(name=row["queue"]) if wait is None else _queue(row["queue"], wait),
         crew=CrewFacts() if wait is None else _crew(wait),
+        breaker=None if breaker is None else _breaker(breaker),
+        quotas=tuple(_quota(view) for view in quotas),
         attempt=row["attempt"],
         retries=row["retries"],
         max_retries=row["max_retries"],
@@ -112,6 +130,33 @@ def _crew(wait: Any) -> CrewFacts:
     )
 
 
+def _breaker(view: BreakerView) -> BreakerFacts:
+    return BreakerFacts(
+        state=view.state,
+        since=view.since,
+        trial_at=view.trial_at,
+        attempts=view.attempts,
+        failures=view.failures,
+        cause=view.cause,
+        actor=view.actor,
+        reason=view.reason,
+        trials=view.trials,
+        passed=view.passed,
+        running=view.running,
+    )
+
+
+def _quota(view: QuotaView) -> QuotaFacts:
+    return QuotaFacts(
+        scope=view.scope,
+        name=view.name,
+        text=view.text,
+        used=view.used,
+        allowed=view.allowed,
+        next_slot_seconds=view.next_slot_seconds,
+    )
+
+
 def _worker(row: Any, prefix: str) -> WorkerFacts | None:
     if row[f"{prefix}_name"] is None:
         return None
@@ -140,6 +185,8 @@ def _failure(row: Any) -> FailureFacts | None:
         rule=row["rule"],
         sentence=row["sentence"],
         ended_at=row["failure_ended_at"],
+        retry_at=row["failure_retry_at"],
+        known_as=row["failure_class"],
     )
 
 

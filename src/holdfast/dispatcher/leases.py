@@ -45,6 +45,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """What to decide by instead of the task's own policy, where the worker has rules of its own."""
     opens_letter: bool = True
     """Whether a failure for good is parked as a dead letter."""
+    lane_id: int = 0
+    """For breakers, which count by action; 0 where nobody knows, and then nothing is counted."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -78,4 +80,5 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         claimed.retries,
         claimed.losses,
         outcome,
+        lane_id=claimed.lane_id,
     )

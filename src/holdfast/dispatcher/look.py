@@ -82,6 +82,8 @@ class AttemptView:
     rule: str | None
     sentence: str | None
     retry_at: datetime | None
+    failure_class: str | None
+    """What the failure is called, also where a budget or a switch ended the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +177,8 @@ class ActionView:
     timeout_seconds: float | None
     workers: int
     policy: dict[str, Any]
+    breaker: str | None = None
+    """Closed, open or half-open; None where the action declares none."""
 
 
 async def list_tasks(

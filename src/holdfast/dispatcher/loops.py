@@ -63,7 +63,7 @@ class Loops:
         """Promote what is due; come back when the next one is."""
         promoted = await reconcile_once(self._engine.database)
         self._engine.bell.ring(lanes=promoted.lanes)
-        if promoted.count == PROMOTE_BATCH:
+        if promoted.count + promoted.held == PROMOTE_BATCH:
             return 0.0
         due = await seconds_until_due(self._engine.database)
         return None if due is None else max(DUE_SECONDS_MIN, due)

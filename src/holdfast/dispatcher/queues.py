@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.quotas import list_quotas
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -65,6 +66,8 @@ class QueueView:
     starts_per_second: float | None
     workers: int
     oldest_seconds: float | None
+    retry_quota: str | None = None
+    """The quota on its retries as people read it: `100 per minute`."""
 
 
 async def list_queues(
@@ -80,9 +83,10 @@ async def list_queues(
         counts.setdefault(row["queue_id"], {}).update(_without_id(row))
     if with_history:
         partial |= await _count_history(database, tenant_id, counts)
+    quotas = {view.name: view.text for view in await list_quotas(database, tenant_id) if view.scope == "queue"}
     history = dict.fromkeys(("completed", "failed", "canceled", "blocked"), 0 if with_history else None)
     return [
-        _view(row, history | counts.get(row["queue_id"], {}), partial)
+        _view(row, history | counts.get(row["queue_id"], {}), partial, quotas.get(row["name"]))
         for row in await database.fetch(_ROWS, tenant_id, name)
     ]
 
@@ -107,7 +111,7 @@ def _without_id(row: Any) -> dict[str, int]:
     return {name: value for name, value in row.items() if name != "queue_id"}
 
 
-def _view(row: Any, counts: Mapping[str, int | None], partial: set[str]) -> QueueView:
+def _view(row: Any, counts: Mapping[str, int | None], partial: set[str], retry_quota: str | None) -> QueueView:
     delayed = counts.get("delayed") or 0
     return QueueView(
         name=row["name"],
@@ -128,6 +132,7 @@ def _view(row: Any, counts: Mapping[str, int | None], partial: set[str]) -> Queu
         starts_per_second=row["starts_per_second"],
         workers=row["workers"],
         oldest_seconds=row["oldest_seconds"],
+        retry_quota=retry_quota,
     )
 
 

@@ -37,6 +37,7 @@ async def reap_once(database: Database, catalog: Catalog, *, limit: int = REAP_B
         if not rows:
             return Reaped(count=0, settled=NOTHING_SETTLED)
         await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
+        catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
         settled = await settle(session, catalog, [_report(row) for row in rows])
     return Reaped(count=len(rows), settled=settled)
 
@@ -48,7 +49,7 @@ async def lose_workers_once(database: Database, *, silent_seconds: float) -> int
 
 def _report(row: Any) -> Report:
     lease = (row["task_id"], row["attempt"], row["lease_token"])
-    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row))
+    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row), lane_id=row["lane_id"])
 
 
 def _outcome(row: Any) -> Outcome:

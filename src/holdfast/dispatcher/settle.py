@@ -12,8 +12,9 @@ from itertools import repeat
 from typing import Any
 
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
-from holdfast.core.retry import RetryAt, decide
+from holdfast.core.retry import RetryAt, classification, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
+from holdfast.dispatcher.breakers import Ended, count
 from holdfast.dispatcher.commit import commit_datasets
 from holdfast.dispatcher.leases import Refusal, Report, Settled
 from holdfast.dispatcher.release import News, NodeEnd, end_nodes
@@ -44,9 +45,27 @@ async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) 
     """Settle a batch. The caller commits it, and tells the news afterwards."""
     first, again = _apart(reports)
     settled = await _settle(session, catalog, first)
-    if not again:
-        return settled
-    return settled.and_(await settle(session, catalog, again))
+    while again:
+        first, again = _apart(again)
+        settled = settled.and_(await _settle(session, catalog, first))
+    if catalog.guarded and (ended := [_ended(catalog, one) for one in reports if _says_something(catalog, one)]):
+        settled = settled.and_(Settled(0, [], News(set(await count(session, ended)), [], [])))
+    return settled
+
+
+def _says_something(catalog: Catalog, report: Report) -> bool:
+    """Whether an outcome tells a breaker how its action fares: a lost, canceled or released attempt does not."""
+    return report.lane_id in catalog.guarded and isinstance(report.outcome, Completed | Failed | TimedOut)
+
+
+def _ended(catalog: Catalog, report: Report) -> Ended:
+    lease = (report.task_id, report.attempt, report.lane_id)
+    if isinstance(report.outcome, Failed | TimedOut):
+        found = classification(catalog.policy(report.policy_id), report.outcome)
+        if found.is_retriable:
+            kind = report.outcome.failure.type.rpartition(".")[2]
+            return Ended(*lease, failure=f"{found.reason} ({kind})" if kind else found.reason)
+    return Ended(*lease)
 
 
 def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
@@ -131,11 +150,20 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
             cause = (failure.code, failure.type, failure.message, failure.traceback)
             sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
-            return (*lease, after, delay, *cause, decision.reason, decision.rule, sentence)
+            return (
+                *lease,
+                after,
+                delay,
+                *cause,
+                decision.reason,
+                decision.rule,
+                sentence,
+                decision.classification.reason,
+            )
         case Canceled(reason):
-            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "")
+            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", None)
         case Released(reason):
-            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "")
+            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", None)
         case Completed():
             raise AssertionError("completed attempts are settled by their own statement")
 

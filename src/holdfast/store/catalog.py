@@ -50,6 +50,8 @@ class Catalog:
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}
         self._policies: dict[int, RetryPolicy] = {}
+        self.guarded: set[int] = set()
+        """Lanes seen with a breaker: how their attempts end is counted. A lane too many costs a statement, no more."""
         self._installation = ""
 
     async def installation(self) -> str:
@@ -117,8 +119,10 @@ class Catalog:
             for row in await source.fetch(_READ_POLICIES, policies):
                 self._policies[row["policy_id"]] = RetryPolicy.from_json(json.loads(row["content"]))
         if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
-            for row in await source.fetch(_READ_LANES, lanes):
-                self._lanes[row["lane_id"]] = Lane(**dict(row))
+            for lane_id, action, queue, tenant, is_guarded in await source.fetch(_READ_LANES, lanes):
+                self._lanes[lane_id] = Lane(lane_id, action, queue, tenant)
+                if is_guarded:
+                    self.guarded.add(lane_id)
 
     async def declare(self, tenant_id: int, action: str, queue: str, policy: RetryPolicy, version: str) -> None:
         """Tell the database what this process knows about an action."""

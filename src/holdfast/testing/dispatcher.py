@@ -13,18 +13,23 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import wire
+from holdfast.core.circuit import Breaker, CircuitState
 from holdfast.core.outcome import Outcome
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.attach import Reservation, attach, reserve
+from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, report_of
+from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.schedule import schedule_once
@@ -136,6 +141,7 @@ class Dispatcher:
         async with self.engine.database.transaction() as session:
             claimed = await claimer.claim(session, want, now=time.monotonic())
             claimed = await with_inputs(session, self.engine.catalog, claimed)
+        self.engine.catalog.guarded |= claimer.guarded
         return [await self._lease(one, worker) for one in claimed]
 
     async def claim_one(self, *, worker: str = "first") -> Lease:
@@ -239,6 +245,22 @@ class Dispatcher:
             actor="test",
             reason="",
         )
+
+    async def guard(self, action: str, *, breaker: Breaker | None = None, quota: Quota | None = None) -> None:
+        """Declare the breaker and quota of an action, as its workers do; without one it has none any more."""
+        await declare_guards(self.engine, DEFAULT_TENANT_ID, {action: Guards(breaker=breaker, quota=quota)})
+
+    async def breaker(self, action: str) -> BreakerView:
+        """The breaker of an action as people see it."""
+        return await show_breaker(self.engine.database, DEFAULT_TENANT_ID, action)
+
+    async def steer(self, action: str, to: CircuitState, *, actor: str = "test", reason: str = "") -> BreakerView:
+        """Open, close or reset a breaker by hand."""
+        return await steer(self.engine, DEFAULT_TENANT_ID, action, to, actor=actor, reason=reason)
+
+    async def quota(self, quota: Quota | None, *, queue: str | None = None, reason: str = "") -> bool:
+        """Set or lift the retry quota of a queue, or of the tenant where none is named."""
+        return await set_quota(self.engine, DEFAULT_TENANT_ID, quota, queue=queue, actor="test", reason=reason)
 
     async def retire(self, worker: str) -> None:
         """The worker's process is known to have ended."""

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     orphanage = _Orphanage(orders.settings.worker.lease_seconds)
     lifeline.watch(orphanage.on_end)
     try:
-        app = load_app(orders.app_ref)
+        app = load_app(orders.app_ref, orders.packs)
     except Invalid as error:
         print(f"holdfast: {error}", file=sys.stderr, flush=True)
         return Ending.CANNOT_LOAD

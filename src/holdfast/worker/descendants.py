@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 _DEAD_STATES = ("Z", "X")
@@ -24,16 +25,30 @@ def kill_session(session_id: int) -> bool:
     return not left
 
 
+def kill_group(group_id: int, *, but: int) -> None:
+    """Kill whatever a process left behind in its own group, and not that process."""
+    for pid in _living(lambda group, _session: group == group_id):
+        if pid != but:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def _members(session_id: int) -> list[int]:
+    return _living(lambda _group, session: session == session_id)
+
+
+def _living(is_wanted: Callable[[int, int], bool]) -> list[int]:
     if sys.platform != "linux":
         return []
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_in(entry, session_id)]
+    return [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_alive(entry, is_wanted)
+    ]
 
 
-def _is_in(entry: Path, session_id: int) -> bool:
+def _is_alive(entry: Path, is_wanted: Callable[[int, int], bool]) -> bool:
     try:
         # "pid (command) state parent group session …"; the command may hold anything, also parentheses.
-        state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+        state, _, group, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
     except (OSError, ValueError):
         return False
-    return session == str(session_id) and state not in _DEAD_STATES
+    return state not in _DEAD_STATES and is_wanted(int(group), int(session))

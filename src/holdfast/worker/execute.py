@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -87,13 +88,13 @@ class Runner:
         except TimeoutError as error:
             # The action may raise the same error for reasons of its own.
             is_ours = limit is not None and limit.expired()
-            return timed_out(timeout) if is_ours else Failed(failure_of(error))
+            return timed_out(timeout) if is_ours else Failed(failure_of(error, now=datetime.now(UTC)))
         except Escaped as escaped:
-            return Failed(failure_of(escaped.error))
+            return Failed(failure_of(escaped.error, now=datetime.now(UTC)))
         except ESCAPES:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
-            return Failed(failure_of(error))
+            return Failed(failure_of(error, now=datetime.now(UTC)))
         return self._completed(held, value)
 
     def _call(

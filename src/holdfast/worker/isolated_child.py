@@ -19,6 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> NoReturn:
         sys.exit(0)
     orders = wire_orders.decode(hello.orders)
     try:
-        app = load_app(orders.app_ref)
+        app = load_app(orders.app_ref, orders.packs)
     except HoldfastError as error:
         connection.sendall(frame(Unusable(str(error))))
         sys.exit(1)
@@ -128,7 +129,7 @@ class _Process:
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             self._is_running = False
             limit.lift()
-            return _failed(failure_of(error))
+            return _failed(failure_of(error, now=datetime.now(UTC)))
         self._is_running = False
         limit.lift()
         return _completed(value, start.output_bytes_max, tuple(writing.commits))

@@ -23,6 +23,7 @@ from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report, Settled
@@ -167,6 +168,8 @@ class Worker:
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
+        await declare_guards(self.engine, DEFAULT_TENANT_ID, guards)
         rules = {name: action.rules(defaults) for name, action in self.actions.items()}
         await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
         await declare_schedules(self.engine, self._origin, self._schedules, self.actions)

@@ -37,6 +37,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     queues: list[str] | None
     name: str
+    packs: list[str] = []
 
 
 def encode(orders: Orders) -> bytes:

@@ -19,7 +19,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -41,15 +41,33 @@ CANNOT_LOAD_PAUSE_SECONDS = 5.0
 
 
 def run_workers(
-    app_ref: str, settings: Settings, *, processes: int, slots: int, queues: list[str] | None, loops: bool
+    app_ref: str,
+    settings: Settings,
+    *,
+    processes: int,
+    slots: int,
+    queues: list[str] | None,
+    loops: bool,
+    packs: Sequence[str] = (),
 ) -> int:
-    """Run workers until told to stop; call it from the main thread. Returns the exit code of the program."""
+    """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
+
+    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty.
+    """
     place = find_place(settings)
     try:
         repairs = Repairs(place.url, settings, migrates=place.is_embedded, loops=loops)
         repairs.start()
         try:
-            orders = Orders(app_ref=app_ref, url=place.url, settings=settings, slots=slots, queues=queues, name="")
+            orders = Orders(
+                app_ref=app_ref,
+                url=place.url,
+                settings=settings,
+                slots=slots,
+                queues=queues,
+                name="",
+                packs=list(packs),
+            )
             return _Parent(orders, repairs, processes=processes).run()
         finally:
             repairs.close(seconds_max=HAND_BACK_SECONDS)
@@ -167,7 +185,8 @@ class _Parent:
         if self._is_stopping:
             log.info("worker process %s ended: %s", seat.number, _how(code))
         elif code == Ending.CANNOT_LOAD and not self._has_worked:
-            log.error("the app %s cannot be loaded; giving up", self._orders.app_ref)
+            named = " and ".join(filter(None, [self._orders.app_ref, *self._orders.packs]))
+            log.error("the app %s cannot be loaded; giving up", named)
             self._exit_code = int(Ending.CANNOT_LOAD)
             self._stops_heard = max(self._stops_heard, 1)
         else:

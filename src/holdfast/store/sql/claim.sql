@@ -1,9 +1,12 @@
 -- name: heads
--- The oldest queued task of every lane and priority this worker may run: one index probe each.
+-- The oldest queued task of every lane and priority this worker may run: one index probe each. Lanes of an open breaker
+-- are not among them; those of one that may be tried again come with its number, and say that they are on trial.
 with recursive head as (
-  select l.lane_id, l.queue_id, h.priority, h.task_id
+  select l.lane_id, l.queue_id, h.priority, h.task_id, b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial,
+    exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared
   from holdfast.lane l
   join holdfast.queue q on q.queue_id = l.queue_id
+  left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
   cross join lateral (
     select t.priority, t.task_id
     from holdfast.live t
@@ -14,8 +17,9 @@ with recursive head as (
   where l.action = any($1::text[])
     and ($2::text[] is null or q.name = any($2))
     and q.paused_at is null
+    and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
   union all
-  select head.lane_id, head.queue_id, h.priority, h.task_id
+  select head.lane_id, head.queue_id, h.priority, h.task_id, head.breaker_id, head.is_on_trial, head.is_shared
   from head
   cross join lateral (
     select t.priority, t.task_id
@@ -26,20 +30,24 @@ with recursive head as (
   ) h
 )
 select head.lane_id, head.priority, head.task_id, head.queue_id,
-  (q.max_running is not null or q.starts_per_second is not null) as is_limited
+  (q.max_running is not null or q.starts_per_second is not null) as is_limited, head.breaker_id, head.is_on_trial,
+  head.is_shared
 from head
 join holdfast.queue q on q.queue_id = head.queue_id;
 
 -- name: claim
 -- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
 -- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold
--- are skipped; a queue paused since the plan was made gives nothing. It does not prove that the worker will run them.
+-- are skipped; a queue paused since the plan was made gives nothing, nor does an action whose breaker opened, nor one on
+-- trial unless the trial was granted ($7). It does not prove that the worker will run them.
 with asked as materialized (
   select a.lane_id, a.priority, a.floor, a.count
   from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
   join holdfast.lane l on l.lane_id = a.lane_id
   join holdfast.queue q on q.queue_id = l.queue_id and q.paused_at is null
   join holdfast.worker w on w.worker_id = $5 and w.state = 'active'
+  left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+  where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::int[]))
 ),
 pick as materialized (
   select c.task_id
@@ -77,7 +85,8 @@ left join lateral (
 ) b on true;
 
 -- name: claim_task
--- Take one named queued task for a registered worker, under the same rules as a batch.
+-- Take one named queued task for a registered worker, under the same rules as a batch. $4 is the half-open breaker that
+-- granted a trial, 0 if none did.
 with taken as (
   update holdfast.live t
   set state = 'r', attempt = t.attempt + 1, worker_id = $2, lease_token = gen_random_uuid(),
@@ -88,6 +97,11 @@ with taken as (
       select from holdfast.lane l
       join holdfast.queue q on q.queue_id = l.queue_id
       where l.lane_id = t.lane_id and q.paused_at is not null
+    )
+    and not exists (
+      select from holdfast.lane l
+      join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+      where l.lane_id = t.lane_id and b.state <> 'c' and (b.state = 'o' or b.breaker_id <> $4)
     )
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
@@ -106,10 +120,12 @@ left join holdfast.body b on b.task_id = taken.task_id;
 select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > holdfast.instant() as has_valid_lease,
   q.paused_at is not null as is_paused, q.queue_id,
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
-  (select w.state from holdfast.worker w where w.worker_id = $2) as worker_state
+  (select w.state from holdfast.worker w where w.worker_id = $2) as worker_state, b.breaker_id,
+  coalesce(b.state <> 'c', false) as is_on_trial
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
+left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
 where t.task_id = $1;
 
 -- name: held_by

@@ -43,7 +43,8 @@ select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant(
   c.name as worker_name, c.version as worker_version, c.state as worker_state, c.beat_at as worker_beat_at,
   c.ended_at as worker_ended_at,
   f.attempt as failure_attempt, f.state::text as failure_state, f.code, f.type, f.message, f.reason as failure_reason,
-  f.rule, f.sentence, f.ended_at as failure_ended_at,
+  f.rule, f.sentence, f.ended_at as failure_ended_at, f.retry_at as failure_retry_at,
+  coalesce(f.class, f.reason) as failure_class,
   (
     select n.detail::text
     from holdfast.note n

@@ -479,6 +479,25 @@ where q.max_running is not null
 group by q.queue_id, q.name, q.max_running
 having count(*) > q.max_running;
 
+-- name: half_open_breakers_keep_to_their_trials
+-- No half-open breaker has more trials running and passed than it grants.
+select b.breaker_id, b.action
+from holdfast.breaker b
+join holdfast.lane l on l.tenant_id = b.tenant_id and l.action = b.action
+join holdfast.live t on t.lane_id = l.lane_id and t.state in ('r', 'v') and t.started_at >= b.since
+where b.state = 'h'
+group by b.breaker_id, b.action, b.trials, b.passed
+having count(*) + b.passed > b.trials;
+
+-- name: quotas_hold
+-- No window holds more retries than its quota allows.
+select k.quota_id, k.action, k.queue_id
+from holdfast.quota k
+join holdfast.tally t on t.guard_id = k.quota_id
+where k.retries_max is not null and t.slice >= holdfast.slice_now(k.window_seconds) - 12
+group by k.quota_id, k.action, k.queue_id, k.retries_max
+having sum(t.part) > k.retries_max;
+
 -- name: attempts_follow_one_another
 -- Warning: an attempt began a second or more before the previous one ended (S5). Did the database's clock step back?
 select h.task_id, h.attempt

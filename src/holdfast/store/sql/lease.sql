@@ -43,13 +43,19 @@ with held as materialized (
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.worker_id, t.state::text as state,
   t.lease_expires_at, t.cancel_at is not null as is_canceled,
   coalesce(t.started_at + make_interval(secs => p.timeout_seconds) <= holdfast.instant(), false) as is_past_deadline,
-  w.state as worker_state, w.name as worker_name
+  w.state as worker_state, w.name as worker_name, t.lane_id,
+  exists (
+    select from holdfast.lane l
+    join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+    where l.lane_id = t.lane_id
+  ) as is_guarded
 from held t
 join holdfast.policy p on p.policy_id = t.policy_id
 left join holdfast.worker w on w.worker_id = t.worker_id;
 
 -- name: reserve
--- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token.
+-- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token. $3 is the
+-- half-open breaker that granted a trial, 0 if none did.
 with taken as (
   update holdfast.live t
   set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
@@ -59,6 +65,11 @@ with taken as (
       select from holdfast.lane l
       join holdfast.queue q on q.queue_id = l.queue_id
       where l.lane_id = t.lane_id and q.paused_at is not null
+    )
+    and not exists (
+      select from holdfast.lane l
+      join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+      where l.lane_id = t.lane_id and b.state <> 'c' and (b.state = 'o' or b.breaker_id <> $3)
     )
   returning t.task_id, t.attempt, t.lease_token, t.tenant_id
 ),
@@ -92,23 +103,40 @@ from taken
 left join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: promote
--- Delayed and retrying tasks whose time has come become claimable.
+-- Delayed and retrying tasks whose time has come become claimable; retries under a quota are answered, locked, for the
+-- quota to decide.
 with due as materialized (
-  select task_id
+  select task_id, lane_id, is_retrying, due_at
   from holdfast.live
   where state = 'w' and due_at <= holdfast.instant()
   order by due_at
   limit $1
   for update skip locked
 ),
+metered as materialized (
+  select l.lane_id
+  from holdfast.lane l
+  where l.lane_id = any(array(select distinct lane_id from due where is_retrying))
+    and exists (select from holdfast.quota k where holdfast.covers(k, l))
+),
 moved as (
   update holdfast.live t
   set state = 'q', due_at = null, is_retrying = false
-  where t.task_id = any(array(select task_id from due))
+  where t.task_id = any(array(
+    select task_id from due where not (is_retrying and lane_id in (select lane_id from metered))
+  ))
   returning t.lane_id
+),
+asked as (
+  select due.task_id, due.lane_id, due.due_at
+  from due
+  where due.is_retrying and due.lane_id in (select lane_id from metered)
 )
-select count(*)::int as promoted, array_agg(distinct lane_id) as lanes
-from moved;
+select
+  (select count(*)::int from moved) as promoted,
+  (select array_agg(distinct lane_id) from moved) as lanes,
+  (select array_agg(task_id order by due_at, task_id) from asked) as asked_tasks,
+  (select array_agg(lane_id order by due_at, task_id) from asked) as asked_lanes;
 
 -- name: next_due
 -- Seconds until the next waiting task is due.

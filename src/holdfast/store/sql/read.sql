@@ -236,18 +236,18 @@ limit 1;
 -- Every attempt of a task, in order, the running one last.
 select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, w.name as worker,
   a.started_at, a.ended_at, null::text as code, null::text as type, null::text as message, null::text as traceback,
-  null::text as decision, null::text as reason, null::text as rule, null::text as sentence, null::timestamptz as retry_at
+  null::text as decision, null::text as reason, null::text as rule, null::text as sentence, null::timestamptz as retry_at, null::text as failure_class
 from holdfast.attempt a
 left join holdfast.worker w on w.worker_id = a.worker_id
 where a.task_id = $1 and a.tenant_id = $2
 union all
 select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, w.name, f.started_at,
-  f.ended_at, f.code, f.type, f.message, f.traceback, f.decision, f.reason, f.rule, f.sentence, f.retry_at
+  f.ended_at, f.code, f.type, f.message, f.traceback, f.decision, f.reason, f.rule, f.sentence, f.retry_at, coalesce(f.class, f.reason)
 from holdfast.failure f
 left join holdfast.worker w on w.worker_id = f.worker_id
 where f.task_id = $1 and f.tenant_id = $2
 union all
-select t.attempt, 'running', w.name, t.started_at, null, null, null, null, null, null, null, null, null, null
+select t.attempt, 'running', w.name, t.started_at, null, null, null, null, null, null, null, null, null, null, null
 from holdfast.live t
 left join holdfast.worker w on w.worker_id = t.worker_id
 where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
@@ -386,6 +386,8 @@ group by l.queue_id;
 -- What workers declared, with who is live to run it.
 select a.name, a.queue, a.version, a.seen_at, p.max_retries, p.max_retries + 1 as max_attempts, p.max_losses,
   p.timeout_seconds, p.content::text as policy,
+  case when b.state = 'c' then 'closed' when b.state = 'h' or b.trial_at <= holdfast.instant() then 'half_open'
+    when b.state = 'o' then 'open' end as breaker,
   (
     select count(*)::int
     from holdfast.worker w
@@ -393,6 +395,7 @@ select a.name, a.queue, a.version, a.seen_at, p.max_retries, p.max_retries + 1 a
   ) as workers
 from holdfast.action a
 join holdfast.policy p on p.policy_id = a.policy_id
+left join holdfast.breaker b on b.tenant_id = a.tenant_id and b.action = a.name
 where a.tenant_id = $1 and ($2::text is null or a.name = $2)
 order by a.name;
 

@@ -56,13 +56,15 @@ from gone;
 
 -- name: settle_otherwise
 -- Hand on attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to what was decided:
--- q queued, w waiting, f failed for good, x canceled. Same fence. A requested cancel wins over any retry.
+-- q queued, w waiting, f failed for good, x canceled. Same fence. A requested cancel wins over any retry. A retry without
+-- delay waits too where a quota counts retries: it is counted when it is promoted, like any other.
 with given as materialized (
   select *
   from unnest(
     $1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::double precision[], $7::text[], $8::text[],
-    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[]
-  ) as g (task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence)
+    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]
+  ) as g (task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence,
+    class)
 ),
 held as materialized (
   select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id,
@@ -79,12 +81,21 @@ fenced as materialized (
   join given on given.task_id = held.task_id and given.attempt = held.attempt and given.lease_token = held.lease_token
   where held.state in ('r', 'v')
 ),
+waiting as materialized (
+  select fenced.task_id
+  from fenced
+  where fenced.next_state = 'w' or (fenced.next_state = 'q' and fenced.outcome <> 'e' and exists (
+    select from holdfast.lane l
+    join holdfast.quota k on holdfast.covers(k, l)
+    where l.lane_id = fenced.lane_id
+  ))
+),
 moved as (
   update holdfast.live t
-  set state = (case when ($6::double precision[])[array_position($1::bigint[], t.task_id)] > 0 then 'w' else 'q' end)::"char",
-    due_at = case when ($6::double precision[])[array_position($1::bigint[], t.task_id)] > 0
+  set state = (case when t.task_id in (table waiting) then 'w' else 'q' end)::"char",
+    due_at = case when t.task_id in (table waiting)
       then holdfast.instant() + make_interval(secs => ($6::double precision[])[array_position($1::bigint[], t.task_id)]) end,
-    is_retrying = ($6::double precision[])[array_position($1::bigint[], t.task_id)] > 0,
+    is_retrying = t.task_id in (table waiting),
     retries = t.retries + (($4::text[])[array_position($1::bigint[], t.task_id)] in ('f', 't'))::int,
     losses = t.losses + (($4::text[])[array_position($1::bigint[], t.task_id)] = 'l')::int,
     worker_id = null, lease_token = null, lease_expires_at = null, started_at = null
@@ -112,12 +123,12 @@ over as (
 failures as (
   insert into holdfast.failure (
     task_id, attempt, tenant_id, worker_id, generation, state, lease_token, started_at, ended_at, code, type, message,
-    traceback, decision, reason, rule, sentence, retry_at
+    traceback, decision, reason, rule, sentence, retry_at, class
   )
   select task_id, attempt, tenant_id, worker_id, generation, outcome::"char", lease_token, started_at,
     holdfast.instant(), code, type, message, traceback,
     case next_state when 'x' then 'cancel' when 'f' then 'stop' else 'retry' end, reason, rule, sentence,
-    case when next_state in ('q', 'w') then holdfast.instant() + make_interval(secs => delay_seconds) end
+    case when next_state in ('q', 'w') then holdfast.instant() + make_interval(secs => delay_seconds) end, class
   from fenced
   where outcome in ('f', 't', 'l')
 ),

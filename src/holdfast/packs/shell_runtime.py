@@ -1,0 +1,138 @@
+"""The `shell` runtime: an attempt is one command, run in the killable process of the attempt.
+
+The command belongs to that process's group, so what stops the attempt (time limit, cancel, a lost lease, a dead worker)
+reaches it and everything it started. The input arrives as JSON on stdin and as `HF_INPUT_…` variables; values are never
+part of a shell's text. It sees only the variables named here, not the worker's: those hold the database's password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from holdfast.packs.parameters import Parameter, filled
+from holdfast.packs.template import as_text, render
+from holdfast.worker.context import Context
+from holdfast.worker.descendants import kill_group
+
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
+OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+STDERR_BYTES_SHOWN = 2_000
+LOOK_SECONDS = 0.1
+
+
+class CommandFailed(Exception):
+    """The command ended with another exit code than 0; `code` is `exit_N`, or `lost` when it was killed."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellCommand:
+    """What to run. `through_shell`: the one text in `argv` goes to `/bin/sh -c` as it is."""
+
+    argv: tuple[str, ...]
+    folder: Path
+    parameters: tuple[Parameter, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
+    through_shell: bool = False
+    is_json: bool = False
+
+    def __call__(self, ctx: Context, **given: Any) -> Any:
+        """Run the command to its end; its output is `{"stdout": …}`, or its JSON where the action says so."""
+        values = filled(given, self.parameters)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = self._start(ctx, values, out, err)
+            try:
+                self._wait(ctx, process, json.dumps(values).encode())
+            finally:
+                self._end(process)
+            return self._output(process.returncode, _head(out, OUTPUT_BYTES_MAX + 1), _tail(err))
+
+    def _start(
+        self, ctx: Context, values: Mapping[str, Any], out: IO[bytes], err: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        argv = list(self.argv) if self.through_shell else [as_text(render(part, values)) for part in self.argv]
+        command = ["/bin/sh", "-c", argv[0]] if self.through_shell else argv
+        try:
+            return subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(ctx, values),
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+            )
+        except (OSError, ValueError) as error:
+            raise CommandFailed(f"The command {command[0]!r} cannot be started: {error}", "exit_127") from error
+
+    def _environment(self, ctx: Context, values: Mapping[str, Any]) -> dict[str, str]:
+        ours = {name: os.environ[name] for name in (*INHERITED, *self.inherited) if name in os.environ}
+        about = {"HF_TASK_ID": ctx.task_id, "HF_ATTEMPT": str(ctx.attempt), "HF_ACTION": ctx.action}
+        inputs = {f"HF_INPUT_{name.upper()}": as_text(value) for name, value in values.items() if value is not None}
+        return ours | dict(self.environment) | about | {name: text.replace("\0", "") for name, text in inputs.items()}
+
+    def _wait(self, ctx: Context, process: subprocess.Popen[bytes], stdin: bytes) -> None:
+        """Wait for the end; a request to stop is passed on at once, as the signal that commands know."""
+        given: bytes | None = stdin
+        has_asked = False
+        while True:
+            try:
+                process.communicate(given, timeout=LOOK_SECONDS)
+                return
+            except subprocess.TimeoutExpired:
+                given = None
+            if ctx.is_canceled and not has_asked:
+                has_asked = True
+                process.terminate()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Nothing of the command runs on, not even what it left in the background.
+
+        The group is searched only where this process leads it, as the processes of attempts do: it is theirs alone.
+        """
+        if process.poll() is None:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+        if os.getpgrp() == os.getpid():
+            kill_group(os.getpid(), but=os.getpid())
+
+    def _output(self, code: int, stdout: bytes, stderr: str) -> Any:
+        if code < 0:
+            name = signal.Signals(-code).name
+            how = "lost" if -code == signal.SIGKILL else f"signal_{name}"
+            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+            raise CommandFailed(f"The command was killed by {name}{hint}. {stderr}".strip(), how)
+        if code:
+            raise CommandFailed(f"The command ended with exit code {code}. {stderr}".strip(), f"exit_{code}")
+        if len(stdout) > OUTPUT_BYTES_MAX:
+            raise CommandFailed(f"validation: the command wrote more than {OUTPUT_BYTES_MAX} bytes", "validation")
+        if not self.is_json:
+            return {"stdout": stdout.decode(errors="replace")}
+        try:
+            return json.loads(stdout)
+        except ValueError as error:
+            raise CommandFailed(f"validation: the command's output is not JSON: {error}", "validation") from error
+
+
+def _head(file: IO[bytes], bytes_max: int) -> bytes:
+    file.seek(0)
+    return file.read(bytes_max)
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - STDERR_BYTES_SHOWN))
+    return file.read().decode(errors="replace").strip()

@@ -1,0 +1,367 @@
+-- name: declare_breaker
+-- Remember the breaker an action declares. What it counted under another window means nothing any more.
+with kept as (
+  insert into holdfast.breaker as b (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials)
+  values ($1, $2, $3, $4, $5, $6, $7)
+  on conflict (tenant_id, action) do update
+  set share = excluded.share, attempts_min = excluded.attempts_min, window_seconds = excluded.window_seconds,
+    open_seconds = excluded.open_seconds, trials = excluded.trials, passed = least(b.passed, excluded.trials)
+  where (b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials)
+    is distinct from (excluded.share, excluded.attempts_min, excluded.window_seconds, excluded.open_seconds, excluded.trials)
+  returning b.breaker_id
+)
+delete from holdfast.tally t
+where t.guard_id in (select breaker_id from kept);
+
+-- name: forget_breaker
+-- The action declares no breaker any more.
+with gone as (
+  delete from holdfast.breaker b
+  where b.tenant_id = $1 and b.action = $2
+  returning b.breaker_id
+)
+delete from holdfast.tally t
+where t.guard_id in (select breaker_id from gone);
+
+-- name: tally_outcomes
+-- Count how attempts of guarded actions ended: those that this very transaction stored, so a repeated or refused report
+-- counts nothing. `passed` and `failed` are trials, begun since the breaker became half-open.
+with given as (
+  select *
+  from unnest($1::bigint[], $2::int[], $3::int[], $4::boolean[]) as g (task_id, attempt, lane_id, is_failure)
+),
+stored as (
+  select given.lane_id, given.is_failure, coalesce(a.started_at, f.started_at) as started_at
+  from given
+  left join lateral (
+    select a.started_at
+    from holdfast.attempt a
+    where a.task_id = given.task_id and a.attempt = given.attempt and a.xmin = pg_current_xact_id()::xid
+  ) a on true
+  left join lateral (
+    select f.started_at
+    from holdfast.failure f
+    where f.task_id = given.task_id and f.attempt = given.attempt and f.xmin = pg_current_xact_id()::xid
+  ) f on true
+),
+seen as (
+  select b.breaker_id, b.state, b.since, holdfast.slice_now(b.window_seconds) as slice, count(*) as whole,
+    count(*) filter (where s.is_failure) as part,
+    count(*) filter (where b.state = 'h' and s.started_at >= b.since and not s.is_failure) as passed,
+    count(*) filter (where b.state = 'h' and s.started_at >= b.since and s.is_failure) as failed
+  from stored s
+  join holdfast.lane l on l.lane_id = s.lane_id
+  join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+  where s.started_at is not null
+  group by b.breaker_id
+),
+counted as (
+  insert into holdfast.tally as t (guard_id, slot, shard, slice, whole, part)
+  select breaker_id, slice % 16, pg_backend_pid() % 8, slice, whole, part
+  from seen
+  where state = 'c'
+  order by breaker_id
+  on conflict (guard_id, slot, shard) do update
+  set whole = excluded.whole + case when t.slice = excluded.slice then t.whole else 0 end,
+    part = excluded.part + case when t.slice = excluded.slice then t.part else 0 end,
+    slice = excluded.slice
+)
+select breaker_id, state::text as state, since, part, passed, failed
+from seen
+order by breaker_id;
+
+-- name: windows
+-- What guards counted lately, slice by slice.
+select t.guard_id, t.slice, sum(t.whole)::bigint as whole, sum(t.part)::bigint as part
+from holdfast.tally t
+where t.guard_id = any($1::int[])
+group by t.guard_id, t.slice;
+
+-- name: read_breakers
+-- Breakers as they stand, by number.
+select b.breaker_id, b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials, b.state::text as state, b.since,
+  b.passed, extract(epoch from holdfast.instant())::double precision as at
+from holdfast.breaker b
+where b.breaker_id = any($1::int[])
+order by b.breaker_id;
+
+-- name: open_breaker
+-- Open a breaker that is still in the state, and the spell of it, that the decision rests on.
+with opened as (
+  update holdfast.breaker b
+  set state = 'o', since = holdfast.instant(), trial_at = holdfast.instant() + make_interval(secs => b.open_seconds),
+    passed = 0, attempts = $4, failures = $5, cause = $6, actor = '', reason = ''
+  where b.breaker_id = $1 and b.state = $2::text::"char" and b.since = $3
+  returning b.tenant_id, b.action
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'breaker.opened', '{}', '{}', jsonb_build_object('action', action, 'attempts', $4::bigint,
+    'failures', $5::bigint, 'cause', $6::text)
+  from opened
+)
+select count(*) = 1 as is_changed
+from opened;
+
+-- name: pass_trials
+-- Note that trials of this half-open spell passed; answers how many did.
+update holdfast.breaker b
+set passed = least(b.trials, b.passed + $3::int)
+where b.breaker_id = $1 and b.state = 'h' and b.since = $2
+returning b.passed;
+
+-- name: close_breaker
+-- Close a half-open breaker whose trials passed. It begins to count anew.
+with closed as (
+  update holdfast.breaker b
+  set state = 'c', since = holdfast.instant(), passed = 0, attempts = 0, failures = 0, cause = '', actor = '', reason = ''
+  where b.breaker_id = $1 and b.state = 'h' and b.since = $2
+  returning b.breaker_id, b.tenant_id, b.action
+),
+anew as (
+  delete from holdfast.tally t
+  where t.guard_id in (select breaker_id from closed)
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'breaker.closed', '{}', '{}', jsonb_build_object('action', action)
+  from closed
+)
+select array_agg(l.lane_id) as lanes
+from closed
+join holdfast.lane l on l.tenant_id = closed.tenant_id and l.action = closed.action;
+
+-- name: lock_trials
+-- Serialise the trials of half-open breakers until this transaction ends. Locked in the order given, by everyone the same.
+select pg_advisory_xact_lock(1752132968, b.breaker_id)
+from unnest($1::int[]) as b (breaker_id);
+
+-- name: begin_trials
+-- Open breakers whose time has come become half-open. One that somebody is moving right now is left to the next claim.
+with due as materialized (
+  select b.breaker_id
+  from holdfast.breaker b
+  where b.breaker_id = any($1::int[]) and b.state = 'o' and b.trial_at <= holdfast.instant()
+  for update of b skip locked
+),
+begun as (
+  update holdfast.breaker b
+  set state = 'h', since = holdfast.instant(), trial_at = null, passed = 0
+  where b.breaker_id = any(array(select breaker_id from due))
+  returning b.tenant_id, b.action
+)
+insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+select tenant_id, 'breaker.half_open', '{}', '{}', jsonb_build_object('action', action)
+from begun;
+
+-- name: trials
+-- Half-open breakers and the trials they run now, counted from leased rows under `lock_trials`: nothing to leak.
+select b.breaker_id, b.trials, b.passed,
+  (
+    select count(*)::int
+    from holdfast.live t
+    join holdfast.lane l on l.lane_id = t.lane_id
+    where t.state in ('r', 'v') and l.tenant_id = b.tenant_id and l.action = b.action and t.started_at >= b.since
+  ) as running
+from holdfast.breaker b
+where b.breaker_id = any($1::int[]) and b.state = 'h';
+
+-- name: steer_breaker
+-- Somebody opens a breaker by hand, closes it, or resets it ($3 o, c, h): a reset one counts anew, and is tried now unless
+-- it is closed.
+with steered as (
+  update holdfast.breaker b
+  set state = (case when $3::text = 'h' and b.state = 'c' then 'c' else $3::text end)::"char", since = holdfast.instant(), trial_at = null, passed = 0, attempts = 0, failures = 0,
+    cause = '', actor = $4, reason = $5
+  where b.tenant_id = $1 and b.action = $2
+  returning b.breaker_id, b.tenant_id, b.action
+),
+anew as (
+  delete from holdfast.tally t
+  where t.guard_id in (select breaker_id from steered)
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, case $3::text when 'o' then 'breaker.opened' when 'c' then 'breaker.closed' else 'breaker.reset' end,
+    '{}', '{}', jsonb_build_object('action', action, 'actor', $4::text, 'reason', $5::text)
+  from steered
+)
+select array_agg(l.lane_id) as lanes
+from steered
+join holdfast.lane l on l.tenant_id = steered.tenant_id and l.action = steered.action;
+
+-- name: declare_quota
+-- Set the quota of an action, of a queue, or of the tenant. What it counted under another window means nothing any more.
+with kept as (
+  insert into holdfast.quota as k (tenant_id, action, queue_id, retries_max, share, window_seconds, actor, reason)
+  select $1, $2::text, q.queue_id, $4::int, $5::double precision, $6, $7, $8
+  from (select 1) one
+  left join holdfast.queue q on q.tenant_id = $1 and q.name = $3
+  where $3::text is null or q.queue_id is not null
+  on conflict (tenant_id, action, queue_id) do update
+  set retries_max = excluded.retries_max, share = excluded.share, window_seconds = excluded.window_seconds,
+    actor = excluded.actor, reason = excluded.reason, changed_at = holdfast.instant(), booked_until = null
+  where (k.retries_max, k.share, k.window_seconds)
+    is distinct from (excluded.retries_max, excluded.share, excluded.window_seconds)
+  returning k.quota_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select $1, 'quota.set', '{}', '{}', jsonb_strip_nulls(jsonb_build_object('action', $2::text, 'queue', $3::text,
+    'retries', $4::int, 'share', $5::double precision, 'window_seconds', $6::double precision, 'actor', $7::text,
+    'reason', $8::text))
+  from kept
+),
+anew as (
+  delete from holdfast.tally t
+  where t.guard_id in (select quota_id from kept)
+)
+select count(*) = 1 as is_changed
+from kept;
+
+-- name: forget_quota
+-- Lift the quota of an action, of a queue, or of the tenant.
+with gone as (
+  delete from holdfast.quota k
+  using (select 1) one
+  left join holdfast.queue q on q.tenant_id = $1 and q.name = $3
+  where k.tenant_id = $1 and k.action is not distinct from $2::text and k.queue_id is not distinct from q.queue_id
+    and ($3::text is null or q.queue_id is not null)
+  returning k.quota_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select $1, 'quota.lifted', '{}', '{}', jsonb_strip_nulls(jsonb_build_object('action', $2::text, 'queue', $3::text,
+    'actor', $4::text, 'reason', $5::text))
+  from gone
+),
+anew as (
+  delete from holdfast.tally t
+  where t.guard_id in (select quota_id from gone)
+)
+select count(*) = 1 as is_changed
+from gone;
+
+-- name: hasten_retries
+-- A quota changed: retries it held back are due again when their own backoff ends, and are counted anew. Where several
+-- quotas hold one back, the others hold it back again.
+with held as materialized (
+  select t.task_id, f.retry_at
+  from holdfast.live t
+  join holdfast.lane l on l.lane_id = t.lane_id
+  join holdfast.failure f on f.task_id = t.task_id and f.attempt = t.attempt
+  where t.state = 'w' and t.due_at > holdfast.instant() and t.is_retrying and f.retry_at < t.due_at
+    and l.tenant_id = $1 and ($2::text is null or l.action = $2)
+    and ($3::text is null or l.queue_id = (select q.queue_id from holdfast.queue q where q.tenant_id = $1 and q.name = $3))
+  limit $4
+  for update of t skip locked
+),
+moved as (
+  update holdfast.live t
+  set due_at = held.retry_at
+  from held
+  where t.task_id = held.task_id and t.task_id = any(array(select task_id from held))
+  returning t.task_id
+)
+select count(*)::int
+from moved;
+
+-- name: lock_quotas
+-- The quotas over these lanes, locked in one order: retries are counted by one process at a time. With the lanes each covers.
+select k.quota_id, k.retries_max, k.share, k.window_seconds,
+  extract(epoch from holdfast.instant())::double precision as at,
+  coalesce(extract(epoch from k.booked_until - holdfast.instant()), 0)::double precision as booked_seconds,
+  array(select l.lane_id from holdfast.lane l where l.lane_id = any($1::int[]) and holdfast.covers(k, l)) as lanes
+from holdfast.quota k
+where exists (select from holdfast.lane l where l.lane_id = any($1::int[]) and holdfast.covers(k, l))
+order by k.quota_id
+for update of k;
+
+-- name: admit_retries
+-- Due retries that their quotas let go become claimable.
+update holdfast.live t
+set state = 'q', due_at = null, is_retrying = false
+where t.task_id = any($1::bigint[]) and t.state = 'w' and t.due_at <= holdfast.instant()
+returning t.lane_id;
+
+-- name: postpone_retries
+-- Due retries without room in their quota come again later.
+update holdfast.live t
+set due_at = holdfast.instant() + make_interval(secs => ($2::double precision[])[array_position($1::bigint[], t.task_id)])
+where t.task_id = any($1::bigint[]) and t.state = 'w' and t.is_retrying and t.due_at <= holdfast.instant()
+returning t.task_id;
+
+-- name: spend_quotas
+-- Count retries that go, and remember how far ahead those held back are spread. Under `lock_quotas`.
+with given as (
+  select g.quota_id, g.retries, g.booked_seconds, holdfast.slice_now(k.window_seconds) as slice
+  from unnest($1::int[], $2::int[], $3::double precision[]) as g (quota_id, retries, booked_seconds)
+  join holdfast.quota k on k.quota_id = g.quota_id
+),
+booked as (
+  update holdfast.quota k
+  set booked_until = holdfast.instant() + make_interval(secs => given.booked_seconds)
+  from given
+  where k.quota_id = given.quota_id and given.booked_seconds is not null
+)
+insert into holdfast.tally as t (guard_id, slot, shard, slice, whole, part)
+select quota_id, slice % 16, -1, slice, 0, retries
+from given
+where retries > 0
+order by quota_id
+on conflict (guard_id, slot, shard) do update
+set part = excluded.part + case when t.slice = excluded.slice then t.part else 0 end, slice = excluded.slice;
+
+-- name: tally_starts
+-- Count first attempts for the quotas that allow a share of them.
+with given as (
+  select k.quota_id, holdfast.slice_now(k.window_seconds) as slice, sum(g.started)::bigint as started
+  from unnest($1::int[], $2::int[]) as g (lane_id, started)
+  join holdfast.lane l on l.lane_id = g.lane_id
+  join holdfast.quota k on k.share is not null and holdfast.covers(k, l)
+  group by k.quota_id
+)
+insert into holdfast.tally as t (guard_id, slot, shard, slice, whole, part)
+select quota_id, slice % 16, pg_backend_pid() % 8, slice, started, 0
+from given
+order by quota_id
+on conflict (guard_id, slot, shard) do update
+set whole = excluded.whole + case when t.slice = excluded.slice then t.whole else 0 end,
+  part = excluded.part + case when t.slice = excluded.slice then t.part else 0 end,
+  slice = excluded.slice;
+
+-- name: show_breaker
+-- The breaker of one action in full. One whose time to be tried has come is half-open for people already.
+select b.breaker_id, b.action,
+  case when b.state = 'c' then 'closed' when b.state = 'h' or b.trial_at <= holdfast.instant() then 'half_open'
+    else 'open' end as state,
+  b.since, b.trial_at, b.passed, b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials, b.attempts,
+  b.failures, b.cause, b.actor, b.reason, extract(epoch from holdfast.instant())::double precision as at,
+  case when b.state <> 'h' then 0 else (
+    select count(*)::int
+    from holdfast.live t
+    join holdfast.lane l on l.lane_id = t.lane_id
+    where t.state in ('r', 'v') and l.tenant_id = b.tenant_id and l.action = b.action and t.started_at >= b.since
+  ) end as running
+from holdfast.breaker b
+where b.tenant_id = $1 and b.action = $2;
+
+-- name: show_quotas
+-- The quotas over one lane ($2), or all of a tenant ($2 null), with whose they are.
+select k.quota_id, case when k.action is not null then 'action' when k.queue_id is not null then 'queue' else 'tenant' end
+    as scope,
+  coalesce(k.action, q.name, n.name) as name, k.retries_max, k.share, k.window_seconds, k.actor, k.reason, k.changed_at,
+  extract(epoch from holdfast.instant())::double precision as at
+from holdfast.quota k
+join holdfast.tenant n on n.tenant_id = k.tenant_id
+left join holdfast.queue q on q.queue_id = k.queue_id
+where k.tenant_id = $1
+  and ($2::int is null or exists (select from holdfast.lane l where l.lane_id = $2 and holdfast.covers(k, l)))
+order by scope, name;
+
+-- name: read_guarded
+-- Which of these actions have a breaker or a quota.
+select a.action,
+  exists (select from holdfast.breaker b where b.tenant_id = $1 and b.action = a.action) as has_breaker,
+  exists (select from holdfast.quota k where k.tenant_id = $1 and k.action = a.action) as has_quota
+from unnest($2::text[]) as a (action);
