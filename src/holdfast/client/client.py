@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
+from holdfast.client.dead import DeadLetters
 from holdfast.client.results import Ending, Results
 from holdfast.client.runs import Run
 from holdfast.core import limits
@@ -24,6 +25,7 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
+from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
@@ -198,6 +200,10 @@ class Client:
         """A handle on a run known by its id."""
         return Run(self, task_number(run_id))
 
+    def number_of(self, task_id: str) -> int:
+        """The number behind a task's id, or `NotFound`."""
+        return task_number(task_id)
+
     def task(self, task_id: str) -> Task:
         """A handle on a task known by its id."""
         return Task(self, task_number(task_id))
@@ -250,12 +256,21 @@ class Client:
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
-        """Run a failed task again; answers the number of the attempt that will run."""
-        requeued = await cancel_verb.retry(
-            self.engine.database, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
+        """Run a failed task again; answers the number of the attempt that will run.
+
+        `Conflict` `retry_budget_exhausted` when its generation spent its budget: then `dead.redrive` starts another.
+        """
+        engine = self.engine
+        requeued = await retry(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
         )
-        self.engine.bell.ring(lanes=[requeued.lane_id])
+        engine.bell.ring(lanes=requeued.lanes, done=requeued.awaited)
         return requeued.attempt
+
+    @property
+    def dead(self) -> DeadLetters:
+        """Dead letters: what failed for good, and how to run it again."""
+        return DeadLetters(self)
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""

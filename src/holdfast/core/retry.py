@@ -39,11 +39,15 @@ class RetryAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """End the task; `reason` is what the failure is called, or which budget or switch ended it."""
+    """End the task; `reason` is what the failure is called, or which budget or switch ended it.
+
+    `cause` is what the failure is called in every case.
+    """
 
     reason: str
     rule: str
     sentence: str
+    cause: str
 
 
 Decision: TypeAlias = RetryAt | Stop
@@ -61,12 +65,13 @@ def decide(
     budget = _Budget.of(policy, outcome, retries=retries, losses=losses)
     if not policy.is_enabled:
         sentence = f"Stopped: automatic retries are off; the failure was {found.reason} ({found.rule})."
-        return Stop(reason=RETRY_DISABLED, rule="policy is_enabled = false", sentence=sentence)
+        return Stop(reason=RETRY_DISABLED, rule="policy is_enabled = false", sentence=sentence, cause=found.reason)
     if not found.is_retriable:
         sentence = f"Stopped: {found.reason} is not retriable ({found.rule})."
-        return Stop(reason=found.reason, rule=found.rule, sentence=sentence)
+        return Stop(reason=found.reason, rule=found.rule, sentence=sentence, cause=found.reason)
     if budget.is_spent:
-        return Stop(reason=budget.exhausted, rule=budget.rule, sentence=budget.farewell(found.reason))
+        sentence = budget.farewell(found.reason)
+        return Stop(reason=budget.exhausted, rule=budget.rule, sentence=sentence, cause=found.reason)
     seconds = _delay_seconds(policy, outcome.failure, found, budget, jitter=jitter)
     when = f"in {human(seconds)}" if seconds else "at once"
     sentence = f"{budget.title} {when}: {found.reason} ({found.rule})."

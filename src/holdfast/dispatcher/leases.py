@@ -39,6 +39,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     retries: int
     losses: int
     outcome: Outcome
+    input: bytes | None = None
+    """What a node was given, for the dead letter; a plain task keeps its own."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -67,4 +69,5 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         claimed.retries,
         claimed.losses,
         outcome,
+        None if claimed.run_id is None else claimed.input,
     )

@@ -19,10 +19,12 @@ _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
 _FORGET_EVENTS = sql("forget_events")
 _FORGET_WORKERS = sql("forget_workers")
+_FORGET_LETTERS = sql("forget_letters")
 _VACUUM_LIVE = sql("vacuum_live")
 _LIVE_IS_DIRTY = sql("live_is_dirty")
 
 EVENTS_BATCH = 10_000
+LETTERS_BATCH = 10_000
 
 
 async def retain_once(database: Database, *, days: float) -> int:
@@ -30,6 +32,7 @@ async def retain_once(database: Database, *, days: float) -> int:
     await begin_today(database)
     await database.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
     await database.fetch(_FORGET_WORKERS, days)
+    await database.fetch(_FORGET_LETTERS, days, LETTERS_BATCH)
     return await drop_old(database, days=days)
 
 

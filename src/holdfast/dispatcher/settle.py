@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
+from holdfast.core.dead import DISPATCHER_ACTOR
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
-from holdfast.core.retry import RetryAt, decide
+from holdfast.core.retry import RetryAt, Stop, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.leases import Refusal, Report, Settled
 from holdfast.dispatcher.release import NodeEnd, end_nodes
@@ -23,6 +25,7 @@ from holdfast.store.statements import sql
 _LOCK_TASKS = sql("lock_tasks")
 _SETTLE_COMPLETED = sql("settle_completed")
 _SETTLE_OTHERWISE = sql("settle_otherwise")
+_TELL_LETTERS = sql("tell_letters")
 _FIND_SETTLED = sql("find_settled")
 _FIND_WINNER = sql("find_winner")
 
@@ -35,6 +38,7 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
+_NO_LETTER = (None, None, None)
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
@@ -72,19 +76,26 @@ async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report])
     accepted = 0
     awaited: list[int] = []
     lanes: list[int] = []
+    redriven: list[int] | None = None
+    failed_again: list[int] | None = None
+    failed_runs: list[int] = []
     if completed and others:
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
     if completed:
         row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
+        redriven = row["redriven"]
         ends += _node_ends(row, repeat("c"))
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
+        failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
         ends += _node_ends(row, row["node_states"] or ())
+    if redriven or failed_again:
+        await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
     if ends:
         released = await end_nodes(session, catalog, ends)
         lanes += released.lanes
@@ -131,11 +142,12 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
             cause = (failure.code, failure.type, failure.message, failure.traceback)
-            return (*lease, after, delay, *cause, decision.reason, decision.rule, decision.sentence)
+            letter = (fingerprint(outcome), decision.cause, report.input) if isinstance(decision, Stop) else _NO_LETTER
+            return (*lease, after, delay, *cause, decision.reason, decision.rule, decision.sentence, *letter)
         case Canceled(reason):
-            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "")
+            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", *_NO_LETTER)
         case Released(reason):
-            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "")
+            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", *_NO_LETTER)
         case Completed():
             raise AssertionError("completed attempts are settled by their own statement")
 

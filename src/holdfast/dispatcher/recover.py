@@ -1,0 +1,143 @@
+"""What an operator may do about dead letters: re-drive a task or a group, ignore, abandon, call it resolved.
+
+Always with a reason, which is kept. A task is requeued at once, in one transaction; a group is asked for in batches and
+dispatched by the sweep, so that a hundred thousand letters are not one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.dead import Disposition
+from holdfast.core.limits import valid_reason
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
+from holdfast.dispatcher.retry import not_retryable
+from holdfast.dispatcher.runs import cancel_run
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.statements import sql
+
+_GROUP_LETTERS = sql("group_letters")
+_IGNORE_LETTERS = sql("ignore_letters")
+_CLOSE_LETTERS = sql("close_letters")
+_UNRESOLVED_LETTERS = sql("unresolved_letters")
+
+REQUEST_BATCH = 1_000
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How many letters an operator moved, and of how many tasks."""
+
+    letters: int
+    tasks: int
+
+
+async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, reason: str) -> Requeued:
+    """Run one dead task again, whatever its generation spent; its run goes with it."""
+    by = By(actor, required_reason(reason))
+    async with engine.database.transaction() as session:
+        done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
+        if done is None:
+            raise await not_retryable(session, tenant_id, task_id)
+    engine.bell.ring(lanes=done.lanes, done=done.awaited)
+    return done
+
+
+async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Asked:
+    """Ask for every open letter of a group to be retried; the sweep dispatches them. `NotFound` if there is none."""
+    by = By(actor, required_reason(reason))
+    after = asked = 0
+    while True:
+        async with engine.database.transaction() as session:
+            page = await session.fetch(_GROUP_LETTERS, tenant_id, fingerprint, after, REQUEST_BATCH)
+            if not page:
+                break
+            asked += await request(session, [row["dead_letter_id"] for row in page], by)
+        after = page[-1]["dead_letter_id"]
+    if not after:
+        raise _no_group(fingerprint)
+    return Asked(asked, asked)
+
+
+async def ignore(
+    engine: Engine,
+    tenant_id: int,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
+    actor: str,
+    reason: str,
+    abandons: bool = False,
+) -> Asked:
+    """Know and leave the unresolved letters of a task or group; to abandon also cancels the runs that wait on them."""
+    why = required_reason(reason)
+    how = Disposition.ABANDONED if abandons else Disposition.IGNORED
+    moved: list[tuple[int, int | None]] = []
+    for ids in await _unresolved(engine, tenant_id, task_id, fingerprint):
+        rows = await engine.database.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
+        moved += [(row["task_id"], row["run_id"]) for row in rows]
+    if abandons:
+        for run_id in sorted({run_id for _, run_id in moved if run_id is not None}):
+            await _cancel_if_open(engine, tenant_id, run_id, actor=actor, reason=why)
+    return Asked(len(moved), len({one for one, _ in moved}))
+
+
+async def resolve(
+    engine: Engine,
+    tenant_id: int,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
+    actor: str,
+    reason: str,
+) -> Asked:
+    """Call the open letters of a task or group dealt with: somebody mended by hand what they stood for."""
+    why = required_reason(reason)
+    count = 0
+    for ids in await _unresolved(engine, tenant_id, task_id, fingerprint):
+        count += len(await engine.database.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id))
+    return Asked(count, count)
+
+
+def required_reason(reason: str) -> str:
+    """The reason as it is kept; none is refused."""
+    if not reason.strip():
+        raise Invalid(
+            "A reason is needed: whoever finds this later wants to know why.",
+            code="reason_required",
+            advice="Say it with --reason TEXT.",
+        )
+    return valid_reason(reason)
+
+
+async def _unresolved(
+    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None
+) -> list[Sequence[int]]:
+    rows = await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint)
+    ids = [row["dead_letter_id"] for row in rows]
+    if not ids:
+        if fingerprint is not None:
+            raise _no_group(fingerprint)
+        raise NotFound(f"Task {task_id} has no unresolved dead letter.", code="dead_letter_not_found")
+    return [ids[start : start + REQUEST_BATCH] for start in range(0, len(ids), REQUEST_BATCH)]
+
+
+async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
+    grace = engine.settings.worker.cancel_grace_seconds
+    try:
+        done = await cancel_run(
+            engine.database, engine.catalog, tenant_id, run_id, actor=actor, reason=reason, grace_seconds=grace
+        )
+    except Conflict:
+        return
+    engine.bell.ring(lanes=done.lanes, done=done.awaited)
+
+
+def _no_group(fingerprint: str) -> NotFound:
+    return NotFound(
+        f"There is no open dead letter with the fingerprint {fingerprint!r}.",
+        code="dead_group_not_found",
+        advice="See `holdfast dead groups`.",
+    )
