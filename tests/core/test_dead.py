@@ -89,9 +89,9 @@ def test_s2_dispatch_backoff_is_one_second_doubled_up_to_three_hundred():
 @pytest.mark.parametrize("dispatches", range(1, DISPATCHES_MAX))
 def test_s2_a_letter_is_due_exactly_when_its_backoff_is_over(dispatches):
     backoff = timedelta(seconds=2**dispatches)
-    early = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatched_at=AT - backoff + timedelta(seconds=0.001))
-    due = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatched_at=AT - backoff)
-    assert (judge(early, at=AT), judge(due, at=AT)) == (Verdict.LEAVE, Verdict.REDRIVE)
+    letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatched_at=AT)
+    early, due = AT + backoff - timedelta(seconds=0.001), AT + backoff
+    assert (judge(letter, at=early), judge(letter, at=due)) == (Verdict.LEAVE, Verdict.REDRIVE)
 
 
 def test_s0_retryable_means_attempts_within_the_budget():

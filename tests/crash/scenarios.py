@@ -10,12 +10,14 @@ from typing import Any
 from tests.crash import acts
 from tests.crash.repair import BY_SURVIVOR, Ended, register
 
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.leases import Claimed, report_of
+from holdfast.dispatcher.recover import redrive_group
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
@@ -285,11 +287,11 @@ async def judge_canceled(case: Case) -> None:
 
 async def arrange_failed(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
     """A task that failed for good and one whose retry waits."""
-    given["task_ids"] = await enqueue_tasks(engine, given, 1, policy={"max_retries": 0})
-    given["task_ids"] += await enqueue_tasks(engine, given, 1)
+    given["task_ids"] = await enqueue_tasks(engine, given, 2)
+    failures = (a_failure("validation: no such order"), a_failure())
     async with engine.database.transaction() as session:
-        for one in await claim_tasks(engine, given, 2):
-            await settle(session, engine.catalog, [report_of(one, Failed(a_failure()))])
+        for one, failure in zip(await claim_tasks(engine, given, 2), failures, strict=True):
+            await settle(session, engine.catalog, [report_of(one, Failed(failure))])
 
 
 async def judge_retried(case: Case) -> None:
@@ -299,6 +301,76 @@ async def judge_retried(case: Case) -> None:
     assert (waiting.state, waiting.attempt) == ("completed", 2)
     if failed.task_id in case.said:
         assert failed.state == "completed"
+
+
+async def arrange_dead(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """Two tasks that failed for good, for a reason of this round's own."""
+    await engine.database.fetch("delete from holdfast.dead_lease")
+    await engine.database.fetch(
+        "update holdfast.dead_letter set state = 'ignored', disposition = 'ignored', actor = 'x' where state = 'open'"
+    )
+    given["task_ids"] = await enqueue_tasks(engine, given, 2, policy={"max_retries": 0})
+    failure = a_failure(f"broken by {'x' * given['round']}")
+    given["fingerprint"] = fingerprint(Failed(failure))
+    async with engine.database.transaction() as session:
+        for one in await claim_tasks(engine, given, 2):
+            await settle(session, engine.catalog, [report_of(one, Failed(failure))])
+
+
+async def arrange_requested(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """The same, asked to be retried."""
+    await arrange_dead(engine, clock, given)
+    await redrive_group(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
+
+
+async def arrange_unlettered(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """The same, settled by a worker that knew no letters."""
+    await arrange_dead(engine, clock, given)
+    await engine.database.fetch("delete from holdfast.dead_letter where task_id = any($1)", given["task_ids"])
+    await engine.database.fetch(
+        "update holdfast.ended set has_letter = null where task_id = any($1)", given["task_ids"]
+    )
+
+
+async def judge_redriven(case: Case) -> None:
+    """Each was requeued once at most, its letter tells so, and what was acknowledged happened."""
+    letters = await _letters(case)
+    assert len(letters) == len(case.ended) == 2
+    for ending, letter in zip(case.ended, letters, strict=True):
+        if ending.state == "completed":
+            assert (ending.attempt, letter["state"], letter["dispatches"]) == (2, "resolved", 1)
+        else:
+            assert (ending.state, ending.attempt, letter["dispatches"]) == ("failed", 1, 0)
+    done = {one.task_id for one in case.ended if one.state == "completed"}
+    assert {int(said) for said in case.said if said is not None} <= done
+
+
+async def judge_swept(case: Case) -> None:
+    """A sweep that died is made good by the next."""
+    letters = await _letters(case)
+    assert {letter["dispatches"] for letter in letters} == {1 if letters[0]["state"] == "resolved" else 0}
+    assert {(one.state, one.attempt) for one in case.ended} <= {("completed", 2), ("failed", 1)}
+    if case.said and case.said[-1] == 2:
+        assert {one.state for one in case.ended} == {"completed"}
+
+
+async def judge_asked(case: Case) -> None:
+    """All letters of a group are asked for, or none."""
+    states = {letter["state"] for letter in await _letters(case)}
+    assert states in ({"open"}, {"retry_requested"})
+    assert not case.said or states == {"retry_requested"}
+
+
+async def judge_adopted(case: Case) -> None:
+    letters = await _letters(case)
+    assert len(letters) in (0, 2) and len({letter["fingerprint"] for letter in letters}) <= 1
+    assert not case.said or len(letters) == 2
+
+
+async def _letters(case: Case) -> list[Any]:
+    return await case.engine.database.fetch(
+        "select * from holdfast.dead_letter where task_id = any($1) order by task_id", case.given["task_ids"]
+    )
 
 
 SCENARIOS = [
@@ -322,6 +394,11 @@ SCENARIOS = [
     Scenario(name="reconcile", arrange=arrange_due, judge=judge_reconciled),
     Scenario(name="cancel", arrange=arrange_cancel, judge=judge_canceled, is_repeatable=False),
     Scenario(name="retry", arrange=arrange_failed, judge=judge_retried, is_repeatable=False, statements_min=3),
+    Scenario(name="redrive", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=10),
+    Scenario(name="redrive_group", arrange=arrange_dead, judge=judge_asked, statements_min=3),
+    Scenario(name="sweep", arrange=arrange_requested, judge=judge_swept, statements_min=4),
+    Scenario(name="reinject", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=7),
+    Scenario(name="adopt", arrange=arrange_unlettered, judge=judge_adopted, statements_min=3),
 ]
 ACT_OF = {
     "exchange_mixed": "exchange_reports",

@@ -77,7 +77,7 @@ async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Let
 async def dispatch_run(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, letters: Sequence[Letter], by: By
 ) -> Dispatched:
-    """Requeue a run for its locked letters, once for all of them. `redrive_run` raises before it writes, or not at all."""
+    """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes."""
     done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason)
     marked = await mark(session, letters, by)
     return Dispatched(letters=marked, tasks=len(letters), lanes=set(done.released.lanes), awaited=done.released.awaited)

@@ -6,7 +6,7 @@ dispatched by the sweep, so that a hundred thousand letters are not one transact
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 
 import msgspec
 
@@ -46,7 +46,10 @@ async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, r
 
 
 async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Asked:
-    """Ask for every open letter of a group to be retried; the sweep dispatches them. `NotFound` if there is none."""
+    """Ask for every open letter of a group to be retried; the sweep dispatches them.
+
+    Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all.
+    """
     by = By(actor, required_reason(reason))
     after = asked = 0
     while True:
@@ -56,7 +59,7 @@ async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, act
                 break
             asked += await request(session, [row["dead_letter_id"] for row in page], by)
         after = page[-1]["dead_letter_id"]
-    if not after:
+    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1):
         raise _no_group(fingerprint)
     return Asked(asked, asked)
 
@@ -75,7 +78,7 @@ async def ignore(
     why = required_reason(reason)
     how = Disposition.ABANDONED if abandons else Disposition.IGNORED
     moved: list[tuple[int, int | None]] = []
-    for ids in await _unresolved(engine, tenant_id, task_id, fingerprint):
+    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
         rows = await engine.database.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
         moved += [(row["task_id"], row["run_id"]) for row in rows]
     if abandons:
@@ -96,7 +99,7 @@ async def resolve(
     """Call the open letters of a task or group dealt with: somebody mended by hand what they stood for."""
     why = required_reason(reason)
     count = 0
-    for ids in await _unresolved(engine, tenant_id, task_id, fingerprint):
+    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
         count += len(await engine.database.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id))
     return Asked(count, count)
 
@@ -114,14 +117,19 @@ def required_reason(reason: str) -> str:
 
 async def _unresolved(
     engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None
-) -> list[Sequence[int]]:
-    rows = await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint)
-    ids = [row["dead_letter_id"] for row in rows]
-    if not ids:
-        if fingerprint is not None:
-            raise _no_group(fingerprint)
+) -> AsyncIterator[list[int]]:
+    """The unresolved letters of a task or group, page by page; `NotFound` if there is none."""
+    after = 0
+    while True:
+        rows = await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, REQUEST_BATCH)
+        if not rows:
+            break
+        after = rows[-1]["dead_letter_id"]
+        yield [row["dead_letter_id"] for row in rows]
+    if not after and fingerprint is not None:
+        raise _no_group(fingerprint)
+    if not after:
         raise NotFound(f"Task {task_id} has no unresolved dead letter.", code="dead_letter_not_found")
-    return [ids[start : start + REQUEST_BATCH] for start in range(0, len(ids), REQUEST_BATCH)]
 
 
 async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
@@ -137,7 +145,7 @@ async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor:
 
 def _no_group(fingerprint: str) -> NotFound:
     return NotFound(
-        f"There is no open dead letter with the fingerprint {fingerprint!r}.",
+        f"There is no unresolved dead letter with the fingerprint {fingerprint!r}.",
         code="dead_group_not_found",
         advice="See `holdfast dead groups`.",
     )

@@ -60,9 +60,10 @@ left join lateral (select b.tags, b.input from holdfast.body b where b.task_id =
 order by d.dead_letter_id desc;
 
 -- name: unresolved_letters
--- The unresolved letters of one task or group.
+-- The unresolved letters of one task or group, a page of them.
 select d.dead_letter_id
 from holdfast.dead_letter d
 where d.tenant_id = $1 and ($2::bigint is null or d.task_id = $2) and ($3::text is null or d.fingerprint = $3)
-  and d.state in ('open', 'retry_requested', 'retrying')
-order by d.dead_letter_id;
+  and d.state in ('open', 'retry_requested', 'retrying') and d.dead_letter_id > $4
+order by d.dead_letter_id
+limit $5;
