@@ -12,10 +12,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Edge, Node
 from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import recover
+from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.dead import adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
@@ -32,10 +35,12 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate
 from holdfast.testing.crash import Stage
+from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
 BY_VICTIM = b'"victim"'
 LEASE_SECONDS = 10.0
+NODE_ACTION = "shop.node"
 
 
 @asynccontextmanager
@@ -194,7 +199,7 @@ async def retry(stage: Stage) -> None:
             stage.say(done.task_id)
 
 
-async def redrive(stage: Stage) -> None:
+async def redrive_task(stage: Stage) -> None:
     async with opened(stage) as engine:
         for task_id in stage.given["task_ids"]:
             done = await recover.redrive(engine, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed")
@@ -237,3 +242,51 @@ async def migrate_all(stage: Stage) -> None:
         stage.say("migrated")
     finally:
         await database.close()
+
+
+async def start_run(stage: Stage) -> None:
+    """A flow nobody kept before, so that keeping it is part of the sweep."""
+    async with opened(stage) as engine:
+        runs = Dispatcher(engine).runs
+        stage.say([int(one) for one in await runs.start_many(a_crash_flow(stage.given["round"]), [{}, {}])])
+
+
+async def redrive(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"])))
+
+
+async def cancel_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)
+        stage.say("canceled")
+
+
+async def resume_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.resume(str(stage.given["run_id"]))
+        stage.say("resumed")
+
+
+async def answer_parent(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await answer_once(engine.database, engine.catalog)
+        stage.say("answered")
+
+
+async def send_signal(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
+        stage.say("sent")
+
+
+def a_crash_flow(version: int) -> FlowDefinition:
+    """First, two between, last, each a task."""
+    names = ("first", "left", "right", "last")
+    edges = (("first", "left"), ("first", "right"), ("left", "last"), ("right", "last"))
+    return FlowDefinition(
+        name="shop.crash",
+        version=version,
+        nodes=tuple(Node(name=name, action=NODE_ACTION) for name in names),
+        edges=tuple(Edge(upstream=up, downstream=down, is_order_only=True) for up, down in edges),
+    )

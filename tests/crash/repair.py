@@ -17,6 +17,7 @@ from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.store.statements import sql
 from holdfast.testing.clock import Clock
+from holdfast.testing.dispatcher import Dispatcher
 
 BY_SURVIVOR = b'"survivor"'
 PASSES_MAX = 20
@@ -55,7 +56,7 @@ async def endings(engine: Engine, *, after: int) -> list[Ended]:
             attempt=row["attempt"],
             output=row["output"],
             key=row["key"],
-            round=json.loads(row["input"]).get("round", 0),
+            round=json.loads(row["input"] or "{}").get("round", 0),
         )
         for row in await engine.database.fetch(_ENDINGS, after)
     ]
@@ -82,7 +83,9 @@ async def drain(engine: Engine, clock: Clock) -> None:
         while (await reap_once(engine.database, engine.catalog)).count:
             pass
         await reconcile_once(engine.database)
+        await Dispatcher(engine).runs.repair_once()
         await _complete_all(engine, claimer)
+        await Dispatcher(engine).runs.repair_once()
         if not await engine.database.fetchval("select count(*) from holdfast.live"):
             return
     raise AssertionError(f"still live: {await engine.database.fetch('select * from holdfast.live')}")

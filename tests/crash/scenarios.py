@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.crash import acts
+from tests.crash import acts, runs
 from tests.crash.repair import BY_SURVIVOR, Ended, register
 
 from holdfast.core.fingerprint import fingerprint
@@ -394,15 +394,43 @@ SCENARIOS = [
     Scenario(name="reconcile", arrange=arrange_due, judge=judge_reconciled),
     Scenario(name="cancel", arrange=arrange_cancel, judge=judge_canceled, is_repeatable=False),
     Scenario(name="retry", arrange=arrange_failed, judge=judge_retried, is_repeatable=False, statements_min=3),
-    Scenario(name="redrive", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=10),
+    Scenario(name="redrive_task", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=10),
     Scenario(name="redrive_group", arrange=arrange_dead, judge=judge_asked, statements_min=3),
     Scenario(name="sweep", arrange=arrange_requested, judge=judge_swept, statements_min=4),
     Scenario(name="reinject", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=7),
     Scenario(name="adopt", arrange=arrange_unlettered, judge=judge_adopted, statements_min=3),
+    Scenario(name="start_run", arrange=nothing, judge=runs.judge_started, is_repeatable=False, statements_min=9),
+    Scenario(name="exchange_join", arrange=runs.arrange_join, judge=runs.judge_run, statements_min=6),
+    Scenario(name="exchange_failed_node", arrange=runs.arrange_failure_in_run, judge=runs.judge_run, statements_min=6),
+    Scenario(name="exchange_items", arrange=runs.arrange_items, judge=runs.judge_run, statements_min=6),
+    Scenario(
+        name="redrive",
+        arrange=runs.arrange_failed_run,
+        judge=runs.judge_redriven,
+        is_repeatable=False,
+        statements_min=6,
+    ),
+    Scenario(
+        name="cancel_run",
+        arrange=runs.arrange_running,
+        judge=runs.judge_canceled_run,
+        is_repeatable=False,
+        statements_min=6,
+    ),
+    Scenario(
+        name="resume_run", arrange=runs.arrange_paused, judge=runs.judge_resumed, is_repeatable=False, statements_min=4
+    ),
+    Scenario(name="answer_parent", arrange=runs.arrange_child, judge=runs.judge_run, statements_min=5),
+    Scenario(
+        name="send_signal", arrange=runs.arrange_wait, judge=runs.judge_signal, is_repeatable=False, statements_min=5
+    ),
 ]
 ACT_OF = {
     "exchange_mixed": "exchange_reports",
     "exchange_completions": "exchange_reports",
     "fail_and_retry": "exchange_reports",
     "fail_for_good": "exchange_reports",
+    "exchange_join": "exchange_reports",
+    "exchange_failed_node": "exchange_reports",
+    "exchange_items": "exchange_reports",
 }

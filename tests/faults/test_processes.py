@@ -76,7 +76,7 @@ async def test_a_frozen_worker_comes_back_to_nothing(load, fleet, engine, log, c
 async def test_what_a_zombie_sends_is_refused(how, load, engine, dispatcher, clock):
     """The same, step by step and without luck: the statement itself refuses what comes late."""
     await load.client.enqueue(blocking, number=1, seconds=0.0)
-    dispatcher._know(blocking.name)
+    dispatcher.know(blocking.name)
     zombie = await dispatcher.claim_one(worker="zombie")
     await clock.advance(seconds=zombie.seconds + 1)
     await dispatcher.reap_once()

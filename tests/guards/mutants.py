@@ -210,6 +210,63 @@ ASKING: Sequence[Mutant] = [
     ),
 ]
 
+RUNNING: Sequence[Mutant] = [
+    *_of(
+        "lock_runs",
+        ("and r.state = 'o'", "", "a_run_that_is_over_is_not_opened_by_a_late_end"),
+        ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
+    ),
+    *_of(
+        "advance_runs",
+        ("and r.state = 'o'\n  returning", "\n  returning", "a_run_that_is_over_is_not_opened_by_a_late_end"),
+    ),
+    *_of(
+        "lock_run",
+        ("and r.tenant_id = $2", "and $2::int is not null", "a_run_is_seen_and_steered_by_its_tenant_alone"),
+        ("for no key update of r", "", "a_retry_and_an_end_at_once_lose_nothing"),
+    ),
+    *_of(
+        "pause_run",
+        ("and r.tenant_id = $2", "and $2::int is not null", "a_run_is_seen_and_steered_by_its_tenant_alone"),
+        ("and r.state = 'o'", "", "only_an_open_run_is_paused_once_and_resumed_once"),
+        ("and r.paused_at is null", "", "only_an_open_run_is_paused_once_and_resumed_once"),
+    ),
+    *_of("resume_run", ("and r.paused_at is not null", "", "only_an_open_run_is_paused_once_and_resumed_once")),
+    _redundant(
+        "resume_run",
+        "and r.state = 'o'",
+        "",
+        "a run that ends is not paused any more, and its lock is held from the look to the update",
+    ),
+    *_of("cancel_run", ("and r.state = 'o'", "", "a_run_that_is_over_is_not_canceled")),
+    *_of("cancel_waits", ("and n.state = 'w'", "", "a_canceled_run_ends_only_the_nodes_that_wait")),
+    *_of(
+        "reopen_run",
+        (
+            "where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null",
+            "where r.run_id = $1 and $7::int is not null",
+            "a_canceled_run_is_never_opened_again",
+        ),
+    ),
+    *_of("answer_child", ("and r.state <> 'o'", "", "an_answer_is_told_once")),
+    *_of("answer_child", ("and not r.is_answered", "", "an_answer_is_told_once")),
+    *_of("count_items", ("and n.state = 'm'", "", "items_are_counted_only_while_their_node_maps")),
+    *_of("retry_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),
+    *_of(
+        "ensure_flow",
+        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+    ),
+    *_of(
+        "ensure_snapshot",
+        ("on conflict (flow_id, digest) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+    ),
+    *_of("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
+    *_of(
+        "forget_signals",
+        ("where r.state = 'o' and", "where false and", "an_event_that_an_open_run_may_wait_for_is_kept"),
+    ),
+]
+
 KEEPING: Sequence[Mutant] = [
     *_of(
         "beat_worker",
@@ -295,7 +352,7 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *KEEPING]
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING]
 
 CONSTRAINTS = {
     "live.live_state": "the_schema_refuses_unknown_states",

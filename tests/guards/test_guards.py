@@ -31,7 +31,21 @@ _GUARDS = re.compile(
     r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked|\bfor (?:no key )?update"
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
-NO_GUARD = {"settle_otherwise": ("where state = 'q') as lanes",)}
+NO_GUARD = {
+    "settle_otherwise": ("where state = 'q') as lanes",),
+    "advance_runs": (
+        "case state when 'c' then 'execution.completed'",
+        "from counted\n    where state <> 'o'",
+        "where state in ('k', 'u')",
+        "from counted\nwhere state <> 'o'",
+    ),
+    "lock_run": ("r.paused_at is not null as is_paused",),
+    "lock_runs": ("r.paused_at is not null as is_paused",),
+    "reopen_run": (
+        "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n  union",
+        "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n)",
+    ),
+}
 """Guard-like words that route or report, and decide nothing about whether a row may change."""
 
 

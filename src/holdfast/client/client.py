@@ -25,7 +25,9 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.retry import retry
+from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.place import Place, find_place
@@ -178,8 +180,8 @@ class Client:
         engine = self.engine
         snapshot = await self._snapshot(flow)
         async with engine.database.transaction() as session:
-            run_ids, released = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
-        engine.bell.ring(lanes=released.lanes, done=released.awaited)
+            run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
+        await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
 
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
@@ -195,6 +197,25 @@ class Client:
         action = self.action(name)
         policy = action.policy(self.engine.default_policy)
         return ActionRules(queue=action.queue, priority=action.priority, policy=policy)
+
+    async def signal(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        actor: str = "client",
+    ) -> None:
+        """Tell runs that an event happened: every run that is there and waits, or will wait, for it; or only one."""
+        engine = self.engine
+        wait_key = limits.valid_key(name if key is None else f"{name}:{key}")
+        encoded = wire.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        run_number = None if run_id is None else task_number(run_id)
+        done = await send_signal(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, wait_key, encoded, run_id=run_number, actor=actor
+        )
+        await follow_up(engine, done)
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""
@@ -250,7 +271,7 @@ class Client:
             reason=reason,
             actor=actor,
         )
-        self.engine.bell.ring(lanes=done.lanes, done=done.awaited)
+        await follow_up(self.engine, done.news)
         if number not in done.states:
             raise await self._over(number)
         return done.states[number]
@@ -264,7 +285,7 @@ class Client:
         requeued = await retry(
             engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
         )
-        engine.bell.ring(lanes=requeued.lanes, done=requeued.awaited)
+        await follow_up(engine, requeued.news)
         return requeued.attempt
 
     @property

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.bindings import resolve_output
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT
 from holdfast.dispatcher import runs as verbs
-from holdfast.dispatcher.outputs import read_values
+from holdfast.dispatcher.children import run_output
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.redrive import redrive_run
 from holdfast.errors import NotFound, TaskFailed
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -70,12 +69,7 @@ class Run:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
             if row is None:
                 raise _no_run(self.run_id)
-            await engine.catalog.flows.learn([row["snapshot_id"]], session)
-            plan = engine.catalog.flows.snapshot(row["snapshot_id"]).plan
-            edges = plan.incoming[RUN_OUTPUT]
-            asked = {(self._number, plan.number[edge.upstream]) for edge in edges if edge.upstream != RUN_INPUT}
-            values = (await read_values(session, {self._number: plan}, asked))[self._number]
-        return resolve_output(edges, run_input=values.input, outputs=values.outputs, absent=values.absent)
+            return await run_output(session, engine.catalog, self._number, row["snapshot_id"])
 
     async def tasks(self) -> list[RunTask]:
         """Every node of the run, in the order of the flow, and where its task stands."""
@@ -103,7 +97,7 @@ class Run:
         grace = engine.settings.worker.cancel_grace_seconds
         who = {"actor": actor, "reason": reason, "grace_seconds": grace}
         done = await verbs.cancel_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, **who)  # type: ignore[arg-type]
-        engine.bell.ring(done=done.awaited)
+        await follow_up(engine, done)
 
     async def pause(self, reason: str = "", *, actor: str = "client") -> None:
         """Release nothing more until `resume`."""
@@ -114,7 +108,23 @@ class Run:
         """Let a paused run go on."""
         engine = self._client.engine
         done = await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
-        engine.bell.ring(lanes=done.lanes, done=done.awaited)
+        await follow_up(engine, done)
+
+    async def signal(self, name: str, payload: Any = None, *, key: str | None = None, actor: str = "client") -> None:
+        """Tell this run that an event happened which a node of it waits for, or will wait for."""
+        await self._client.signal(name, payload, key=key, run_id=self.run_id, actor=actor)
+
+    async def approve(self, node: str, *, comment: str = "", actor: str = "client") -> None:
+        """Give the approval that a node waits for."""
+        await self._decide(node, approved=True, comment=comment, actor=actor)
+
+    async def reject(self, node: str, *, comment: str = "", actor: str = "client") -> None:
+        """Refuse the approval that a node waits for: the node fails."""
+        await self._decide(node, approved=False, comment=comment, actor=actor)
+
+    async def _decide(self, node: str, *, approved: bool, comment: str, actor: str) -> None:
+        payload = {"approved": approved, "by": actor, "comment": comment}
+        await self._client.signal(f"approval:{self.run_id}:{node}", payload, run_id=self.run_id, actor=actor)
 
     async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
         """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""
@@ -129,7 +139,7 @@ class Run:
                 reason=reason,
                 only=only,
             )
-        engine.bell.ring(lanes=done.released.lanes, done=done.released.awaited)
+        await follow_up(engine, done.news)
         return done.reset
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.core.states import TaskState
-from holdfast.dispatcher.release import NodeEnd, Released, end_nodes
+from holdfast.dispatcher.release import News, NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -18,13 +18,11 @@ _CANCEL = sql("cancel")
 class Cancellation:
     """Per task: `canceled` at once or `canceling` (asked to stop). Tasks already over are absent.
 
-    The rest is to be announced after the commit.
+    `news` is to be told after the commit.
     """
 
     states: dict[int, str]
-    awaited: list[int]
-    lanes: set[int]
-    children: list[int]
+    news: News
 
 
 async def cancel(
@@ -61,10 +59,10 @@ async def cancel_in(
         for row in rows
         if row["run_id"] is not None
     ]
-    released = await end_nodes(session, catalog, ends) if ends else Released(set(), [], [])
+    news = News(set(), [row["task_id"] for row in rows if row["is_awaited"]], [])
+    if ends:
+        news = news.and_(await end_nodes(session, catalog, ends))
     return Cancellation(
         states={row["task_id"]: row["state"] for row in rows},
-        awaited=[row["task_id"] for row in rows if row["is_awaited"]] + released.awaited,
-        lanes=released.lanes,
-        children=released.children,
+        news=news,
     )

@@ -23,6 +23,7 @@ from holdfast.core.dead import (
     stand_of_run,
 )
 from holdfast.dispatcher.letters import By, Dispatched, adopt, dispatch_run, dispatch_tasks, letters_of
+from holdfast.dispatcher.release import NO_NEWS, News
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -49,8 +50,7 @@ class Swept(msgspec.Struct):
 
     count: int = 0
     after: int = 0
-    lanes: set[int] = msgspec.field(default_factory=set)
-    awaited: list[int] = msgspec.field(default_factory=list)
+    news: News = NO_NEWS
 
 
 async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, limit: int = SWEEP_BATCH) -> Swept:
@@ -132,5 +132,4 @@ def _stand(run: Any) -> RunStand:
 
 def _count(swept: Swept, done: Dispatched) -> None:
     swept.count += done.letters
-    swept.lanes |= done.lanes
-    swept.awaited += done.awaited
+    swept.news = swept.news.and_(done.news)

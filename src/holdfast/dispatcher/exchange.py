@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Claimed, Refusal, Report, Settled
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
+from holdfast.dispatcher.release import NO_NEWS
 from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, Session
 
 log = logging.getLogger("holdfast.exchange")
-
-_NOTHING_SETTLED = Settled(0, [], [], [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +39,15 @@ async def exchange(
 ) -> Exchanged:
     """Settle `reports`, then claim at most `want` tasks."""
     if not reports and want == 0:
-        return Exchanged(settled=_NOTHING_SETTLED, claimed=[])
+        return Exchanged(settled=NOTHING_SETTLED, claimed=[])
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
         claimed = await claimer.claim(session, want, now=now)
-        return Exchanged(settled=_NOTHING_SETTLED, claimed=await with_inputs(session, catalog, claimed))
+        return Exchanged(settled=NOTHING_SETTLED, claimed=await with_inputs(session, catalog, claimed))
     try:
         async with session.transaction():
             settled = await settle(session, catalog, reports)
-            if settled.lanes:
+            if settled.news.lanes:
                 claimer.forget()
             claimed = await claimer.claim(session, want, now=now) if want > 0 else []
         return Exchanged(settled=settled, claimed=await with_inputs(session, catalog, claimed))
@@ -59,19 +58,13 @@ async def exchange(
 
 async def _settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     """One report of the batch cannot be stored: settle each alone, so that it holds up no other."""
-    accepted = 0
-    refused: list[Refusal] = []
-    awaited: list[int] = []
-    lanes: list[int] = []
+    settled = NOTHING_SETTLED
     for report in reports:
         try:
             async with session.transaction():
                 alone = await settle(session, catalog, [report])
         except REFUSED as error:
-            refused.append(Refusal(report.task_id, report.attempt, f"the database refused the report: {error}"))
-            continue
-        accepted += alone.accepted
-        refused += alone.refused
-        awaited += alone.awaited
-        lanes += alone.lanes
-    return Settled(accepted, refused, awaited, lanes)
+            refusal = Refusal(report.task_id, report.attempt, f"the database refused the report: {error}")
+            alone = Settled(0, [refusal], NO_NEWS)
+        settled = settled.and_(alone)
+    return settled

@@ -7,7 +7,8 @@ its own code; the run still ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,50 +16,84 @@ from holdfast import wire
 from holdfast.core import limits
 from holdfast.core.bindings import resolve_input
 from holdfast.core.failure import Failure, Said
-from holdfast.core.nodes import RUN_INPUT
+from holdfast.core.nodes import NodeKind
 from holdfast.core.plan import Plan
 from holdfast.dispatcher.leases import Claimed
-from holdfast.dispatcher.outputs import RunValues, read_values
+from holdfast.dispatcher.outputs import RunValues, bound_upstreams, read_values
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
 _RUN_SNAPSHOTS = sql("run_snapshots")
+_NODE_ITEMS = sql("node_items")
 
 
 async def with_inputs(session: Session, catalog: Catalog, claimed: Sequence[Claimed]) -> list[Claimed]:
     """Give claimed nodes their inputs; plain tasks have theirs."""
-    run_ids = {one.run_id for one in claimed if one.run_id is not None}
-    if not run_ids:
+    nodes = {(one.run_id, one.node_no) for one in claimed if one.run_id is not None and one.node_no is not None}
+    if not nodes:
         return list(claimed)
-    snapshots = {row[0]: row[1] for row in await session.fetch(_RUN_SNAPSHOTS, list(run_ids))}
+    run_ids = list({run_id for run_id, _ in nodes})
+    snapshots = {row[0]: row[1] for row in await session.fetch(_RUN_SNAPSHOTS, run_ids)}
     await catalog.flows.learn(snapshots.values(), session)
     plans = {run_id: catalog.flows.snapshot(one).plan for run_id, one in snapshots.items()}
-    nodes = {(one.run_id, one.node_no) for one in claimed if one.run_id is not None and one.node_no is not None}
-    asked = {(run_id, up) for run_id, node_no in nodes for up in _bound_upstreams(plans[run_id], node_no)}
+    asked = {(run_id, up) for run_id, node_no in nodes for up in bound_upstreams(plans[run_id], node_no)}
     values = await read_values(session, plans, asked)
-    return [one if one.run_id is None else _with_input(one, plans[one.run_id], values[one.run_id]) for one in claimed]
+    firsts = await _items(session, plans, nodes)
+    resolved = {node: _resolve(plans[node[0]], node[1], values[node[0]]) for node in nodes}
+    return [
+        one if one.run_id is None else _with_input(one, plans[one.run_id], values[one.run_id], resolved, firsts)
+        for one in claimed
+    ]
 
 
-def _bound_upstreams(plan: Plan, node_no: int) -> list[int]:
-    """The upstreams whose outputs a node's input or condition reads."""
+Resolved = dict[str, Any] | Failure
+"""A node's input, or why it has none."""
+
+
+async def _items(
+    session: Session, plans: Mapping[int, Plan], nodes: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], int]:
+    """Where the items of those nodes begin that have any."""
+    mapped = [(run_id, node_no) for run_id, node_no in nodes if plans[run_id].nodes[node_no].kind is NodeKind.MAP]
+    if not mapped:
+        return {}
+    columns = ([run_id for run_id, _ in mapped], [node_no for _, node_no in mapped])
+    return {(row[0], row[1]): row[2] for row in await session.fetch(_NODE_ITEMS, *columns)}
+
+
+def _resolve(plan: Plan, node_no: int, values: RunValues) -> Resolved:
     node = plan.nodes[node_no]
-    names = {edge.upstream for edge in plan.incoming[node.name] if edge.bindings}
-    if node.condition is not None:
-        names.add(node.condition.upstream)
-    return [plan.number[name] for name in names if name != RUN_INPUT]
-
-
-def _with_input(claimed: Claimed, plan: Plan, values: RunValues) -> Claimed:
-    assert claimed.node_no is not None
-    node = plan.nodes[claimed.node_no]
     try:
-        given = resolve_input(
+        return resolve_input(
             node, plan.incoming[node.name], run_input=values.input, outputs=values.outputs, absent=values.absent
         )
+    except Invalid as error:
+        return _fault(error)
+
+
+def _with_input(
+    claimed: Claimed,
+    plan: Plan,
+    values: RunValues,
+    resolved: Mapping[tuple[int, int], Resolved],
+    firsts: Mapping[tuple[int, int], int],
+) -> Claimed:
+    assert claimed.run_id is not None and claimed.node_no is not None
+    place = (claimed.run_id, claimed.node_no)
+    given = resolved[place]
+    if isinstance(given, Failure):
+        return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=given)
+    if place in firsts:
+        over = plan.nodes[claimed.node_no].map_over or ""
+        given = {**given, over: given[over][claimed.task_id - firsts[place]]}
+    try:
         encoded = wire.encode(given, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
     except Invalid as error:
-        failure = Failure(code=error.code, type="Invalid", message=str(error), said=Said.FATAL)
-        return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=failure)
+        return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=_fault(error))
     return msgspec.structs.replace(claimed, input=encoded, tags=values.tags)
+
+
+def _fault(error: Invalid) -> Failure:
+    return Failure(code=error.code, type="Invalid", message=str(error), said=Said.FATAL)

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
+from holdfast.dispatcher.release import NO_NEWS, News
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -52,12 +53,17 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The answer to a batch of reports."""
+    """The answer to a batch of reports, and what to announce after the commit."""
 
     accepted: int
     refused: list[Refusal]
-    awaited: list[int]
-    lanes: list[int]
+    news: News
+
+    def and_(self, other: Settled) -> Settled:
+        return Settled(self.accepted + other.accepted, self.refused + other.refused, self.news.and_(other.news))
+
+
+NOTHING_SETTLED = Settled(0, [], NO_NEWS)
 
 
 def report_of(claimed: Claimed, outcome: Outcome) -> Report:

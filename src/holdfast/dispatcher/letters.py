@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.dead import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds, is_budget_spent
 from holdfast.core.fingerprint import fingerprint_on_record
 from holdfast.dispatcher.redrive import redrive_run
+from holdfast.dispatcher.release import News
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -37,13 +38,12 @@ class Letter(msgspec.Struct, frozen=True):
     dispatches: int
 
 
-class Dispatched(msgspec.Struct):
+class Dispatched(msgspec.Struct, frozen=True):
     """Letters that were marked as retrying, and what to announce after the commit."""
 
-    letters: int = 0
-    tasks: int = 0
-    lanes: set[int] = msgspec.field(default_factory=set)
-    awaited: list[int] = msgspec.field(default_factory=list)
+    letters: int
+    tasks: int
+    news: News
 
 
 class Requeued(msgspec.Struct, frozen=True):
@@ -51,8 +51,7 @@ class Requeued(msgspec.Struct, frozen=True):
 
     task_id: int
     attempt: int
-    lanes: Sequence[int]
-    awaited: Sequence[int] = ()
+    news: News
     dead_letter_id: int | None = None
 
 
@@ -71,7 +70,7 @@ async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Let
     rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority)
     revived = {row["task_id"] for row in rows}
     marked = await mark(session, [letter for letter in letters if letter.task_id in revived], by)
-    return Dispatched(letters=marked, tasks=len(revived), lanes={row["lane_id"] for row in rows})
+    return Dispatched(marked, len(revived), News({row["lane_id"] for row in rows}, [], []))
 
 
 async def dispatch_run(
@@ -80,7 +79,7 @@ async def dispatch_run(
     """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes."""
     done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason)
     marked = await mark(session, letters, by)
-    return Dispatched(letters=marked, tasks=len(letters), lanes=set(done.released.lanes), awaited=done.released.awaited)
+    return Dispatched(marked, len(letters), done.news)
 
 
 async def mark(session: Session, letters: Sequence[Letter], by: By) -> int:
@@ -128,13 +127,7 @@ async def redrive_task(
             return None
     else:
         done = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], by)
-    return Requeued(
-        task_id,
-        dead["attempt"] + 1,
-        sorted(done.lanes),
-        done.awaited,
-        None if newest is None else newest["dead_letter_id"],
-    )
+    return Requeued(task_id, dead["attempt"] + 1, done.news, None if newest is None else newest["dead_letter_id"])
 
 
 async def _requested(session: Session, row: Any, by: By) -> Letter:

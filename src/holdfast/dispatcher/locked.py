@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.progress import HELD, End, Progress
+from holdfast.core.progress import HELD, RELEASED, End, Progress
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
@@ -35,7 +35,7 @@ class RunRow(msgspec.Struct, frozen=True, gc=False):
 class LockedRun:
     """One run in the hands of this transaction."""
 
-    __slots__ = ("activated", "ends", "left", "progress", "row", "snapshot", "tasks")
+    __slots__ = ("activated", "ends", "kept_items", "lanes", "left", "progress", "row", "snapshot", "tasks", "waits")
 
     def __init__(self, row: RunRow, snapshot: Snapshot) -> None:
         self.row = row
@@ -49,6 +49,12 @@ class LockedRun:
         """How many nodes became active."""
         self.tasks: list[int] = []
         """Of these, the ones that become a task."""
+        self.lanes: set[int] = set()
+        """Lanes that got work which is not among `tasks`: items, runs of other flows."""
+        self.waits = False
+        """Whether a node began to wait for an event, which may have come already."""
+        self.kept_items: dict[int, tuple[int, int]] = {}
+        """Nodes that run again only those items that did not complete: where their items begin, and how many."""
 
     def admit(self, node_no: int) -> bool:
         """Let a node start, or hold it back while the run is paused or full."""
@@ -59,6 +65,18 @@ class LockedRun:
             return False
         self.activated += 1
         return True
+
+    def start_task(self, node_no: int) -> None:
+        """Let a node go as a task; one that was held back is so no longer."""
+        self.tasks.append(node_no)
+        if node_no in self.progress.rows:
+            self.progress.mark(node_no, RELEASED)
+
+    def room(self) -> int:
+        """How many more nodes may start in a run that has a limit."""
+        if self.row.max_active is None or self.row.is_paused or self.row.is_canceled:
+            return 0
+        return max(0, self.row.max_active - self.row.active + self.left - self.activated)
 
 
 async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> list[LockedRun]:

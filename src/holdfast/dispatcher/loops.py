@@ -11,11 +11,15 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.retain import retain_once, vacuum_once
+from holdfast.dispatcher.runs import finish_cancels_once
+from holdfast.dispatcher.signals import deliver_once, expire_waits_once
 from holdfast.store.database import TROUBLE
 
 log = logging.getLogger("holdfast.loops")
@@ -42,6 +46,7 @@ class Loops:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat("reap", self.reap, reap_seconds))
             group.create_task(self._repeat("reconcile", self.reconcile, loops.reconcile_seconds))
+            group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
             group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
             group.create_task(self._repeat("sweep", self.sweep, loops.sweep_seconds))
             group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
@@ -51,7 +56,7 @@ class Loops:
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
         reaped = await reap_once(self._engine.database, self._engine.catalog)
-        self._engine.bell.ring(lanes=reaped.settled.lanes, done=reaped.settled.awaited)
+        await follow_up(self._engine, reaped.settled.news)
         return 0.0 if reaped.count == REAP_BATCH else None
 
     async def reconcile(self) -> float | None:
@@ -62,6 +67,17 @@ class Loops:
             return 0.0
         due = await seconds_until_due(self._engine.database)
         return None if due is None else max(DUE_SECONDS_MIN, due)
+
+    async def runs(self) -> float | None:
+        """Tell what runs have to tell each other: ends to parents, events to waits, cancels to what they started."""
+        database, catalog = self._engine.database, self._engine.catalog
+        news = await answer_once(database, catalog)
+        news = news.and_(await deliver_once(database, catalog))
+        news = news.and_(await expire_waits_once(database, catalog))
+        grace = self._settings.worker.cancel_grace_seconds
+        news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
+        await follow_up(self._engine, news)
+        return None
 
     async def republish(self) -> float | None:
         """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
@@ -74,7 +90,7 @@ class Loops:
         """Judge the next page of dead letters; soon again while there is another."""
         swept = await sweep_once(self._engine.database, self._engine.catalog, after=self._swept_to)
         self._swept_to = swept.after
-        self._engine.bell.ring(lanes=swept.lanes, done=swept.awaited)
+        await follow_up(self._engine, swept.news)
         return PAGE_SECONDS if swept.after else None
 
     async def adopt(self) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
+from holdfast.core.nodes import RUN_INPUT
 from holdfast.core.plan import Plan
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -25,6 +26,15 @@ class RunValues(msgspec.Struct):
     absent: set[str]
 
 
+def bound_upstreams(plan: Plan, node_no: int) -> list[int]:
+    """The upstreams whose outputs a node's input or condition reads."""
+    node = plan.nodes[node_no]
+    names = {edge.upstream for edge in plan.incoming[node.name] if edge.bindings}
+    if node.condition is not None:
+        names.add(node.condition.upstream)
+    return [plan.number[name] for name in names if name != RUN_INPUT]
+
+
 async def read_values(
     session: Session, plans: Mapping[int, Plan], asked: Iterable[tuple[int, int]]
 ) -> dict[int, RunValues]:
@@ -38,8 +48,9 @@ async def read_values(
         return values
     pairs = sorted(missing)
     rows = await session.fetch(_READ_OUTPUTS, [run_id for run_id, _ in pairs], [node_no for _, node_no in pairs])
-    for run_id, node_no, output, _attempt in rows:
-        values[run_id].outputs[plans[run_id].nodes[node_no].name] = wire.decode(output or b"null")
+    for run_id, node_no, output, items in rows:
+        encoded = output if items is None else b"[" + b",".join(one or b"null" for one in items) + b"]"
+        values[run_id].outputs[plans[run_id].nodes[node_no].name] = wire.decode(encoded or b"null")
         missing.discard((run_id, node_no))
     for run_id, node_no in missing:
         values[run_id].absent.add(plans[run_id].nodes[node_no].name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.failure import TIMEOUT_CODE, Failure
 from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
-from holdfast.dispatcher.leases import Report, Settled
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -35,7 +35,7 @@ async def reap_once(database: Database, catalog: Catalog, *, limit: int = REAP_B
     async with database.transaction() as session:
         rows = await session.fetch(_EXPIRED, limit)
         if not rows:
-            return Reaped(count=0, settled=Settled(0, [], [], []))
+            return Reaped(count=0, settled=NOTHING_SETTLED)
         await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
         settled = await settle(session, catalog, [_report(row) for row in rows])
     return Reaped(count=len(rows), settled=settled)

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.dead import Disposition
 from holdfast.core.limits import valid_reason
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
 from holdfast.dispatcher.retry import not_retryable
 from holdfast.dispatcher.runs import cancel_run
@@ -41,7 +42,7 @@ async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, r
         done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
         if done is None:
             raise await not_retryable(session, tenant_id, task_id)
-    engine.bell.ring(lanes=done.lanes, done=done.awaited)
+    await follow_up(engine, done.news)
     return done
 
 
@@ -140,7 +141,7 @@ async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor:
         )
     except Conflict:
         return
-    engine.bell.ring(lanes=done.lanes, done=done.awaited)
+    await follow_up(engine, done)
 
 
 def _no_group(fingerprint: str) -> NotFound:

@@ -15,7 +15,7 @@ from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, RunRow
-from holdfast.dispatcher.release import Released, advance
+from holdfast.dispatcher.release import News, advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -35,7 +35,7 @@ class Redriven(msgspec.Struct, frozen=True):
     generation: int
     roots: list[str]
     reset: list[str]
-    released: Released
+    news: News
 
 
 async def redrive_run(
@@ -70,8 +70,8 @@ async def redrive_run(
     if not plan.roots:
         raise _not_retryable(run_id, f"it is {_RUN_WORDS[found['state']]} and none of its nodes failed")
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
-    released = await advance(session, catalog, [run])
-    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], released)
+    news = await advance(session, catalog, [run])
+    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], news)
 
 
 async def _reopen(
@@ -85,9 +85,21 @@ async def _reopen(
     over = [one for one in numbers if states[one] != "blocked"]
     failed = [one for one in numbers if states[one] == "failed"]
     row = await session.fetchrow(
-        _REOPEN_RUN, found["run_id"], numbers, len(over), len(failed), actor, reason, found["generation"]
+        _REOPEN_RUN,
+        found["run_id"],
+        numbers,
+        len(over),
+        len(failed),
+        actor,
+        reason,
+        found["generation"],
+        [attempts[one] for one in numbers],
     )
     run = LockedRun(RunRow(*row), snapshot)
+    by_number = {one["node_no"]: one for one in rows}
+    for root in (number[name] for name in plan.roots):
+        if by_number[root]["letter"] == "f" and by_number[root]["items"]:
+            run.kept_items[root] = (by_number[root]["items_first"], by_number[root]["items"])
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
     return run

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.core.limits import valid_worker_id
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -54,7 +55,7 @@ async def reinject_once(
     finally:
         await engine.database.fetch(_RELEASE, task_id, worker_id)
     if done is not None:
-        engine.bell.ring(lanes=done.lanes, done=done.awaited)
+        await follow_up(engine, done.news)
     return Reinjected(done is not None, str(task_id))
 
 

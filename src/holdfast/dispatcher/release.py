@@ -11,16 +11,24 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.progress import End, NodeRow
+from holdfast.core.nodes import NodeKind
+from holdfast.core.progress import BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED, End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.conditions import fails_condition
+from holdfast.dispatcher.items import count_items
 from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.special import start_special
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
 _READ_NODES = sql("read_nodes")
+_HELD_NODES = sql("held_nodes")
 _ADVANCE_RUNS = sql("advance_runs")
+_KEEP_COUNTS = sql("keep_counts")
+
+WRITTEN_HERE = frozenset({BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED})
+"""States of nodes that are written at the end of an advance; the others were when the node began or ended."""
 
 
 class NodeEnd(msgspec.Struct, frozen=True, gc=False):
@@ -32,27 +40,48 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
     state: TaskState
 
 
-class Released(msgspec.Struct, frozen=True):
-    """What to announce after the commit: lanes with new work, runs that ended and are awaited, or answer a node."""
+class News(msgspec.Struct, frozen=True):
+    """What to tell after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
+    parent to answer."""
 
     lanes: set[int]
     awaited: list[int]
     children: list[int]
+    has_waits: bool = False
+    """A node began to wait for an event, which may have come already."""
+
+    def and_(self, other: News) -> News:
+        return News(
+            self.lanes | other.lanes,
+            self.awaited + other.awaited,
+            self.children + other.children,
+            self.has_waits or other.has_waits,
+        )
 
 
-async def end_nodes(session: Session, catalog: Catalog, ends: Iterable[NodeEnd]) -> Released:
+NO_NEWS = News(set(), [], [])
+
+
+async def end_nodes(session: Session, catalog: Catalog, ends: Iterable[NodeEnd]) -> News:
     """Count nodes that are over, let go what waited for them, and end runs that have nothing left."""
     by_run: dict[int, list[End]] = {}
+    items: list[tuple[int, int, TaskState]] = []
     for end in ends:
-        by_run.setdefault(end.run_id, []).append((end.node_no, end.state))
+        own = by_run.setdefault(end.run_id, [])
+        if end.task_id == end.run_id + 1 + end.node_no:
+            own.append((end.node_no, end.state))
+        else:
+            items.append((end.run_id, end.node_no, end.state))
     runs = await lock_runs(session, catalog, by_run)
     for run in runs:
         run.ends = by_run[run.row.run_id]
         run.left = len(run.ends)
+    if items:
+        await count_items(session, catalog, runs, items)
     return await advance(session, catalog, runs)
 
 
-async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Released:
+async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
     """Follow the ends of locked runs wave by wave, then write everything in one statement."""
     moving = [run for run in runs if run.ends or run.progress.ready]
     while moving:
@@ -63,23 +92,40 @@ async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun])
                 run.progress.close(ends)
             else:
                 run.ends = run.progress.count(ends)
-                await _start_ready(session, run)
-        moving = [run for run in moving if run.ends]
+                await _start_ready(session, catalog, run)
+        moving = [run for run in moving if run.ends or await _take_up_held(session, run)]
     return await _write(session, catalog, runs)
 
 
-async def _start_ready(session: Session, run: LockedRun) -> None:
+async def _take_up_held(session: Session, run: LockedRun) -> bool:
+    """Let nodes go that a run with a limit held back, as far as there is room again."""
+    if not (room := run.room()):
+        return False
+    # More than there is room for: some of them are known here already, held back or let go a moment ago.
+    for row in await session.fetch(_HELD_NODES, run.row.run_id, room + len(run.progress.rows)):
+        if row["node_no"] not in run.progress.rows and len(run.progress.ready) < room:
+            run.progress.rows[row["node_no"]] = NodeRow(*row)
+            run.progress.ready.append(row["node_no"])
+    return bool(run.progress.ready)
+
+
+async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Start the nodes let go, unless a condition skips them or the run holds them back."""
     ready, run.progress.ready = run.progress.ready, []
     plan = run.snapshot.plan
     for node_no in ready:
         if plan.is_simple[node_no]:
             if run.admit(node_no):
-                run.tasks.append(node_no)
+                run.start_task(node_no)
         elif await fails_condition(session, run, node_no):
             run.ends.append(run.progress.skip(node_no))
-        elif run.admit(node_no):
-            run.tasks.append(node_no)
+        elif not run.admit(node_no):
+            continue
+        elif plan.nodes[node_no].kind is NodeKind.TASK:
+            run.start_task(node_no)
+        elif (end := await start_special(session, catalog, run, node_no)) is not None:
+            run.left += 1
+            run.ends.append(end)
 
 
 async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
@@ -96,8 +142,12 @@ async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
         run.progress.know(unknown, found.get(run.row.run_id, {}))
 
 
-async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Released:
-    nodes = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
+async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
+    changed = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
+    nodes = [(run, row) for run, row in changed if row.state in WRITTEN_HERE]
+    if len(nodes) < len(changed):
+        counts = (_node_columns(run, row) for run, row in changed if row.state not in WRITTEN_HERE)
+        await session.fetch(_KEEP_COUNTS, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
     tasks = [(run, node_no) for run in runs for node_no in run.tasks]
     await catalog.learn((), {run.snapshot.policy_ids[node_no] for run, node_no in tasks}, session=session)
     row = await session.fetchrow(
@@ -106,8 +156,8 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
         *_columns(10, (_task_columns(catalog, run, node_no) for run, node_no in tasks)),
         *_columns(5, (_run_columns(run) for run in runs)),
     )
-    lanes = {run.snapshot.lane_ids[node_no] for run, node_no in tasks}
-    return Released(lanes, row["awaited"] or [], row["children"] or [])
+    lanes = {run.snapshot.lane_ids[node_no] for run, node_no in tasks}.union(*(run.lanes for run in runs))
+    return News(lanes, row["awaited"] or [], row["children"] or [], any(run.waits for run in runs))
 
 
 def _columns(width: int, rows: Iterable[tuple[Any, ...]]) -> Sequence[list[Any]]:

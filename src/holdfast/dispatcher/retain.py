@@ -20,6 +20,7 @@ _LOCK_BLOCKS = sql("lock_blocks")
 _FORGET_EVENTS = sql("forget_events")
 _FORGET_WORKERS = sql("forget_workers")
 _FORGET_LETTERS = sql("forget_letters")
+_FORGET_SIGNALS = sql("forget_signals")
 _VACUUM_LIVE = sql("vacuum_live")
 _LIVE_IS_DIRTY = sql("live_is_dirty")
 
@@ -33,6 +34,7 @@ async def retain_once(database: Database, *, days: float) -> int:
     await database.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
     await database.fetch(_FORGET_WORKERS, days)
     await database.fetch(_FORGET_LETTERS, days, LETTERS_BATCH)
+    await database.fetch(_FORGET_SIGNALS, days)
     return await drop_old(database, days=days)
 
 

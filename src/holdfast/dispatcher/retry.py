@@ -7,6 +7,7 @@ letter: the governed click.
 from __future__ import annotations
 
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
+from holdfast.dispatcher.release import News
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -29,7 +30,7 @@ async def retry(
     async with database.transaction() as session:
         waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
         if waiting is not None:
-            return Requeued(task_id, waiting["attempt"] + 1, [waiting["lane_id"]])
+            return Requeued(task_id, waiting["attempt"] + 1, News({waiting["lane_id"]}, [], []))
         by = By(actor, reason or "operator retry")
         done = await redrive_task(session, catalog, tenant_id, task_id, by, keeps_budget=True)
         if done is None:

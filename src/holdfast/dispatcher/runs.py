@@ -7,12 +7,13 @@ of its own, and a pass finds what a crash left unasked.
 from __future__ import annotations
 
 from holdfast.core.progress import NodeRow
+from holdfast.core.states import TaskState
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.locked import LockedRun, lock_runs
-from holdfast.dispatcher.release import Released, advance
+from holdfast.dispatcher.release import NO_NEWS, News, advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
@@ -20,7 +21,9 @@ _PAUSE_RUN = sql("pause_run")
 _RESUME_RUN = sql("resume_run")
 _HELD_NODES = sql("held_nodes")
 _CANCEL_RUN = sql("cancel_run")
+_CANCEL_WAITS = sql("cancel_waits")
 _CANCELING_RUNS = sql("canceling_runs")
+_CHILDREN_TO_CANCEL = sql("children_to_cancel")
 _TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
 
 CANCEL_BATCH = 1_000
@@ -34,7 +37,7 @@ async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: s
         raise await _refused(database, tenant_id, run_id, "paused")
 
 
-async def resume_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> Released:
+async def resume_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> News:
     """Let a paused run go on."""
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
@@ -60,19 +63,27 @@ async def cancel_run(
     actor: str,
     reason: str,
     grace_seconds: float,
-) -> Released:
+) -> News:
     """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
         done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
-        if done is not None and found["active"] == 0:
-            # Nothing is active (it was paused, or waits for room): the one unit left in the counters ends here.
-            [run] = await lock_runs(session, catalog, [run_id])
-            run.progress.ended, run.left = 1, 1
-            return await advance(session, catalog, [run])
+        if done is not None and done["state"] == "o":
+            ended = await _cancel_waits(session, catalog, run_id)
     if done is None:
         raise await _refused(database, tenant_id, run_id, "canceled")
-    return await cancel_tasks(database, catalog, tenant_id, run_id, found["nodes"], actor, reason, grace_seconds)
+    if done["state"] != "o":
+        return News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
+    told = await cancel_tasks(database, catalog, tenant_id, run_id, found["nodes"], actor, reason, grace_seconds)
+    return ended.and_(told)
+
+
+async def _cancel_waits(session: Session, catalog: Catalog, run_id: int) -> News:
+    """Nobody answers the waiting nodes of a canceled run any more."""
+    [run] = await lock_runs(session, catalog, [run_id])
+    run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
+    run.left = len(run.ends)
+    return await advance(session, catalog, [run])
 
 
 async def cancel_tasks(
@@ -84,29 +95,41 @@ async def cancel_tasks(
     actor: str,
     reason: str,
     grace_seconds: float,
-) -> Released:
+) -> News:
     """Cancel the tasks of a canceled run, batch by batch."""
-    everything = Released(set(), [], [])
+    everything = NO_NEWS
     while task_ids := [row[0] for row in await database.fetch(_TASKS_TO_CANCEL, run_id, nodes, CANCEL_BATCH)]:
         async with database.transaction() as session:
             done = await cancel_in(
                 session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
             )
-        everything.awaited.extend(done.awaited)
-        everything.children.extend(done.children)
+        everything = everything.and_(done.news)
         if not done.states:
             break
     return everything
 
 
-async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Released:
-    """Ask what a crash left unasked: tasks of canceled runs that are still queued or run undisturbed."""
-    everything = Released(set(), [], [])
+async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
+    """Cancel what canceled runs started: runs of other flows, and tasks that a crash left unasked."""
+    everything = NO_NEWS
     for row in await database.fetch(_CANCELING_RUNS, RUNS_BATCH):
         who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
         done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
-        everything.awaited.extend(done.awaited)
-        everything.children.extend(done.children)
+        everything = everything.and_(done)
+    for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
+        try:
+            done = await cancel_run(
+                database,
+                catalog,
+                row["tenant_id"],
+                row["run_id"],
+                actor=row["canceled_by"] or "",
+                reason=row["cancel_reason"] or "",
+                grace_seconds=grace_seconds,
+            )
+        except Conflict:
+            continue
+        everything = everything.and_(done)
     return everything
 
 

@@ -17,7 +17,7 @@ from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, T
 from holdfast.core.retry import RetryAt, Stop, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.leases import Refusal, Report, Settled
-from holdfast.dispatcher.release import NodeEnd, end_nodes
+from holdfast.dispatcher.release import News, NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -43,18 +43,12 @@ _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELE
 
 
 async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """Settle a batch. The caller's transaction commits it, and wakes `lanes` and `awaited` afterwards."""
+    """Settle a batch. The caller commits it, and tells the news afterwards."""
     first, again = _apart(reports)
     settled = await _settle(session, catalog, first)
     if not again:
         return settled
-    late = await settle(session, catalog, again)
-    return Settled(
-        settled.accepted + late.accepted,
-        settled.refused + late.refused,
-        settled.awaited + late.awaited,
-        settled.lanes + late.lanes,
-    )
+    return settled.and_(await settle(session, catalog, again))
 
 
 def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
@@ -96,12 +90,11 @@ async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report])
         ends += _node_ends(row, row["node_states"] or ())
     if redriven or failed_again:
         await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
+    news = News(set(lanes), awaited, [])
     if ends:
-        released = await end_nodes(session, catalog, ends)
-        lanes += released.lanes
-        awaited += released.awaited
+        news = news.and_(await end_nodes(session, catalog, ends))
     refused = [] if accepted == len(reports) else await _refusals(session, reports)
-    return Settled(len(reports) - len(refused), refused, awaited, lanes)
+    return Settled(len(reports) - len(refused), refused, news)
 
 
 def _node_ends(row: Any, states: Iterable[str]) -> list[NodeEnd]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from holdfast.core.graph import FlowDefinition
@@ -15,7 +16,7 @@ from holdfast.core.nodes import NodeKind
 from holdfast.core.plan import Plan
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.locked import lock_runs
-from holdfast.dispatcher.release import Released, advance
+from holdfast.dispatcher.release import News, advance
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
@@ -47,14 +48,23 @@ class RunOptions:
 
 
 async def snapshot_of(
-    catalog: Catalog, tenant_id: int, definition: FlowDefinition, actions: Mapping[str, ActionRules]
+    catalog: Catalog,
+    tenant_id: int,
+    definition: FlowDefinition,
+    actions: Mapping[str, ActionRules],
+    children: Mapping[str, Snapshot] = MappingProxyType({}),
 ) -> Snapshot:
-    """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction."""
+    """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction.
+
+    `actions` has the rules of every action, `children` a snapshot of every flow that its nodes name.
+    """
     flow_id = await catalog.flows.keep(tenant_id, definition)
     lane_ids: list[int] = []
     policy_ids: list[int] = []
     priorities: list[int] = []
+    child_ids: list[int] = []
     for node in definition.nodes:
+        child_ids.append(children[node.action].snapshot_id if node.kind is NodeKind.FLOW else 0)
         if node.kind not in (NodeKind.TASK, NodeKind.MAP):
             lane_ids.append(0)
             policy_ids.append(0)
@@ -71,12 +81,12 @@ async def snapshot_of(
         policy_ids.append(await catalog.policy_id(tenant_id, policy))
         priorities.append(rules.priority if node.priority is None else node.priority)
     plan = Plan.of(definition)
-    return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities)
+    return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities, child_ids)
 
 
 async def start_runs(
     session: Session, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
-) -> tuple[list[int], Released]:
+) -> tuple[list[int], News]:
     """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it."""
     plan = snapshot.plan
     is_plain = options.max_active is None and all(plan.is_simple[node_no] for node_no in plan.roots)
@@ -104,7 +114,7 @@ async def start_runs(
         options.original_run_id,
     )
     if is_plain:
-        return run_ids, Released({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
+        return run_ids, News({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
     runs = await lock_runs(session, catalog, run_ids)
     for run in runs:
         run.progress.ready = list(plan.roots)

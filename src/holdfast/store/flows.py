@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -36,6 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     lane_ids: list[int]
     policy_ids: list[int]
     priorities: list[int]
+    child_ids: list[int]
 
 
 class Flows:
@@ -95,15 +96,16 @@ class Flows:
         lane_ids: list[int],
         policy_ids: list[int],
         priorities: list[int],
+        child_ids: list[int],
     ) -> Snapshot:
         """Give a definition with what its nodes run under its id."""
-        digest = hashlib.sha256(json.dumps([lane_ids, policy_ids, priorities]).encode()).digest()
+        columns = (lane_ids, policy_ids, priorities, child_ids)
+        digest = hashlib.sha256(json.dumps(columns).encode()).digest()
         found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
         if found is None:
-            columns = (lane_ids, policy_ids, priorities)
             await self._database.fetch(_ENSURE_SNAPSHOT, tenant_id, flow_id, digest, *columns)
             found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
-        snapshot = Snapshot(int(found), flow_id, tenant_id, plan, lane_ids, policy_ids, priorities)
+        snapshot = Snapshot(int(found), flow_id, tenant_id, plan, *columns)
         self._snapshots[snapshot.snapshot_id] = snapshot
         return snapshot
 
@@ -112,16 +114,14 @@ class Flows:
         return self._snapshots[snapshot_id]
 
     async def learn(self, snapshot_ids: Iterable[int], session: Session) -> None:
-        """Read what is not cached yet of these snapshots."""
-        fresh = [one for one in set(snapshot_ids) if one not in self._snapshots]
-        if not fresh:
-            return
-        for row in await session.fetch(_READ_SNAPSHOTS, fresh):
-            columns: Sequence[list[int]] = (row["lane_ids"], row["policy_ids"], row["priorities"])
-            plan = Plan.of(definition_of(row["definition"]))
-            self._snapshots[row["snapshot_id"]] = Snapshot(
-                row["snapshot_id"], row["flow_id"], row["tenant_id"], plan, *columns
-            )
+        """Read what is not cached yet of these snapshots, and of those that their nodes run."""
+        wanted = set(snapshot_ids)
+        while fresh := [one for one in wanted if one and one not in self._snapshots]:
+            for row in await session.fetch(_READ_SNAPSHOTS, fresh):
+                snapshot_id, flow_id, tenant_id, definition, *columns = row
+                plan = Plan.of(definition_of(definition))
+                self._snapshots[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
+            wanted = {child for one in fresh for child in self._snapshots[one].child_ids}
 
 
 def definition_of(stored: str) -> FlowDefinition:

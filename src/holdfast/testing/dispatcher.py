@@ -23,7 +23,9 @@ from holdfast.dispatcher.dead import sweep_once
 from holdfast.dispatcher.dead_look import LetterView, list_letters
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
+from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
@@ -34,6 +36,7 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 from holdfast.testing.rows import AttemptRow, TaskRow
+from holdfast.testing.runs import Runs
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -96,6 +99,7 @@ class Dispatcher:
         self.engine = engine
         self._actions: list[str] = []
         self._claimers: dict[str, Claimer] = {}
+        self.runs = Runs(self)
 
     async def enqueue(self, task: Orderable, *, session: Session | None = None) -> Enqueued:
         """Accept one task; with `session`, inside the transaction open on it."""
@@ -105,7 +109,7 @@ class Dispatcher:
         self, task: Orderable, inputs: Sequence[Mapping[str, Any]], *, session: Session | None = None
     ) -> list[Enqueued]:
         """Accept one task for each input, otherwise like `task`."""
-        self._know(task.action)
+        self.know(task.action)
         order = Order(
             tenant_id=DEFAULT_TENANT_ID,
             queue=task.queue,
@@ -131,6 +135,7 @@ class Dispatcher:
         claimer.forget()
         async with self.engine.database.transaction() as session:
             claimed = await claimer.claim(session, want, now=time.monotonic())
+            claimed = await with_inputs(session, self.engine.catalog, claimed)
         return [await self._lease(one, worker) for one in claimed]
 
     async def claim_one(self, *, worker: str = "first") -> Lease:
@@ -170,7 +175,7 @@ class Dispatcher:
         report = report_of(lease.claimed, outcome)
         async with self.engine.database.transaction() as session:
             settled = await settle(session, self.engine.catalog, [report])
-        self.engine.bell.ring(done=settled.awaited)
+        await follow_up(self.engine, settled.news)
         if settled.refused:
             raise LeaseLost(
                 f"Attempt {lease.attempt} of task {lease.task_id} was not accepted: {settled.refused[0].winner}.",
@@ -268,10 +273,9 @@ class Dispatcher:
         )
         return [AttemptRow.of(row) for row in rows]
 
-    def _know(self, action: str) -> None:
-        # One list for all workers: an action enqueued later can be claimed by workers registered before.
-        if action not in self._actions:
-            self._actions.append(action)
+    def know(self, *actions: str) -> None:
+        """Let every worker claim tasks of these actions, also workers registered before."""
+        self._actions += [action for action in actions if action not in self._actions]
 
     async def _claimer(self, worker: str) -> Claimer:
         if worker not in self._claimers:

@@ -20,8 +20,11 @@ from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.heartbeat import Beat
+from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report
+from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
@@ -90,6 +93,7 @@ class Worker:
         self._is_draining = False
         self._crew, self._rank = 1, 0
         self._session: Session | None = None
+        self._following: set[asyncio.Task[None]] = set()
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         self.ready = asyncio.Event()
         self.completed_count = 0
@@ -187,7 +191,8 @@ class Worker:
             if self._session is None:
                 self._session = await self.engine.database.connect()
                 await warm(self._session)
-                recovered = await held_by(self._session, self._claimer.identity, self._hold.known_tokens())
+                found = await held_by(self._session, self._claimer.identity, self._hold.known_tokens())
+                recovered = await with_inputs(self._session, self.engine.catalog, found)
                 await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
                 want = self._want()
             if self._notes:
@@ -202,11 +207,26 @@ class Worker:
         for refusal in done.settled.refused:
             log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
         self.completed_count += done.settled.accepted
-        self.engine.bell.ring(lanes=done.settled.lanes, done=done.settled.awaited)
+        news = done.settled.news
+        self.engine.bell.ring(lanes=news.lanes, done=news.awaited)
+        if news.children or news.has_waits:
+            self._follow(news)
         if want:
             self._may_have_work = self._claimer.may_have_more
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
+
+    def _follow(self, news: News) -> None:
+        """See to what follows beside the work; the repair loops do it too, a moment later."""
+        following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
+        self._following.add(following)
+        following.add_done_callback(self._following.discard)
+
+    async def _follow_up(self, news: News) -> None:
+        try:
+            await follow_up(self.engine, news)
+        except TROUBLE as error:
+            log.warning("could not follow up on ended runs, the repair loops will: %s", error)
 
     async def _lose_session(self, error: Exception) -> None:
         log.warning("database unavailable, retrying: %s", str(error) or type(error).__name__)
@@ -288,6 +308,7 @@ class Worker:
                 await self._wait(self._finish_by - time.monotonic())
 
     async def _leave(self) -> None:
+        await asyncio.gather(*self._following, return_exceptions=True)
         await self._hold.close()
         try:
             if not self._hold.entries:

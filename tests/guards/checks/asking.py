@@ -40,9 +40,8 @@ from holdfast.testing.factories import (
 async def another_tenant_cannot_cancel(stage: Stage) -> None:
     await another_tenant(stage)
     task = await stage.dispatcher.enqueue(a_task())
-    done = await cancel_verb.cancel(
-        stage.engine.database, OTHER_TENANT_ID, [int(task.task_id)], grace_seconds=1, reason="", actor="x"
-    )
+    engine, who = stage.engine, {"grace_seconds": 1, "reason": "", "actor": "x"}
+    done = await cancel_verb.cancel(engine.database, engine.catalog, OTHER_TENANT_ID, [int(task.task_id)], **who)
     assert not done.states and await stage.state(task.task_id) == "queued"
 
 

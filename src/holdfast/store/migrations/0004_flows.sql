@@ -30,6 +30,8 @@ create table holdfast.snapshot (
   lane_ids int[] not null,
   policy_ids int[] not null,
   priorities smallint[] not null,
+  -- For nodes that run another flow: the snapshot they run, else 0.
+  child_ids int[] not null,
   unique (flow_id, digest),
   unique (tenant_id, snapshot_id),
   foreign key (tenant_id, flow_id) references holdfast.flow (tenant_id, flow_id)
@@ -87,10 +89,13 @@ create table holdfast.node (
   run_id bigint not null,
   deadline timestamptz,
   items_first bigint,
+  child_run_id bigint,
+  signal_id bigint,
   items int,
   items_next int,
   items_pending int,
   items_failed int,
+  items_canceled int,
   node_no int not null,
   pending int not null default 0,
   succeeded int not null default 0,
@@ -105,13 +110,27 @@ create table holdfast.node (
   output bytea,
   primary key (run_id, node_no),
   constraint node_counts check (least(pending, succeeded, skipped, failed) >= 0),
-  constraint node_items check ((items is not null) = (items_first is not null) and items_pending between 0 and items
-    and items_failed between 0 and items and items_next between 0 and items),
-  constraint node_waiting check ((state = 'w') <= (wait_key is not null))
+  constraint node_items check ((items is not null) = (items_first is not null) and (state <> 'm' or items is not null)
+    and items_pending between 0 and items and items_failed + items_canceled + items_pending <= items
+    and items_next between 0 and items),
+  constraint node_child check (state <> 's' or child_run_id is not null),
+  constraint node_waiting check (state <> 'w' or wait_key is not null)
 ) partition by range (run_id);
 create index node_items on holdfast.node (items_first) where items_first is not null;
 create index node_waits on holdfast.node (tenant_id, wait_key) where state = 'w';
 create index node_deadline on holdfast.node (deadline) where state = 'w';
+
+-- Events from outside that nodes wait for. One without a run is for every run that was there when it came.
+create table holdfast.signal (
+  signal_id bigint generated always as identity primary key,
+  run_id bigint,
+  at timestamptz not null default holdfast.instant(),
+  tenant_id int not null references holdfast.tenant,
+  wait_key text not null check (wait_key <> ''),
+  actor text not null default '',
+  payload bytea not null
+);
+create index signal_key on holdfast.signal (tenant_id, wait_key, signal_id);
 
 -- A task that is a node (or one item of a node) says so. Ids of items lie outside their run's span.
 alter table holdfast.live add column run_id bigint, add column node_no int,
@@ -186,3 +205,33 @@ begin
   end loop;
   perform setval('holdfast.span', (select (max(b.first_id) + max(b.last_id)) / 2 + 1 from holdfast.block b), false);
 end $$;
+
+-- Where each node of each run stands: a live task, an end of its own, a completed attempt of its generation, or what is
+-- remembered; a node of which nothing is known is blocked, or canceled with its run.
+create view holdfast.standing with (security_invoker = true) as
+select r.run_id, n.node_no, r.tenant_id,
+  case
+    when t.state = 'r' then 'running'
+    when t.state = 'w' and t.is_retrying then 'retrying'
+    when t.state is not null then 'queued'
+    when e.state = 'f' or m.state = 'f' then 'failed'
+    when e.state = 'x' or m.state = 'x' then 'canceled'
+    when a.task_id is not null or m.state = 'c' then 'completed'
+    when m.state = 'k' then 'skipped'
+    when m.state = 'u' then 'upstream_failed'
+    when m.state in ('m', 's', 'w') then 'running'
+    when r.canceled_at is not null then 'canceled'
+    else 'blocked'
+  end as state,
+  coalesce(t.attempt, e.attempt, a.attempt, m.attempt, 0) as attempt,
+  coalesce(t.generation, e.generation, a.generation, m.generation, 1) as generation,
+  m.state::text as letter, m.pending, m.succeeded, m.skipped, m.failed, m.items, m.items_pending, m.items_failed,
+  m.items_first, m.child_run_id, m.deadline, m.wait_key, coalesce(t.started_at, a.started_at) as started_at,
+  coalesce(a.ended_at, e.ended_at) as ended_at
+from holdfast.run r
+cross join lateral generate_series(0, r.nodes - 1) as n (node_no)
+left join holdfast.node m on m.run_id = r.run_id and m.node_no = n.node_no
+left join holdfast.live t on t.task_id = r.run_id + 1 + n.node_no
+left join holdfast.ended e on e.task_id = r.run_id + 1 + n.node_no
+left join holdfast.attempt a on a.task_id = r.run_id + 1 + n.node_no and a.state = 'c'
+  and a.generation = coalesce(m.generation, 1);

@@ -36,8 +36,8 @@ limit $2;
 
 -- name: ensure_snapshot
 -- Intern a definition with what its nodes are run under.
-insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities)
-values ($1, $2, $3, $4::int[], $5::int[], $6::smallint[])
+insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities, child_ids)
+values ($1, $2, $3, $4::int[], $5::int[], $6::smallint[], $7::int[])
 on conflict (flow_id, digest) do nothing;
 
 -- name: find_snapshot
@@ -48,7 +48,8 @@ where flow_id = $1 and digest = $2;
 
 -- name: read_snapshots
 -- Snapshots with their definitions.
-select s.snapshot_id, s.tenant_id, s.flow_id, s.lane_ids, s.policy_ids, s.priorities, f.definition::text as definition
+select s.snapshot_id, s.flow_id, s.tenant_id, f.definition::text as definition, s.lane_ids, s.policy_ids, s.priorities,
+  s.child_ids
 from holdfast.snapshot s
 join holdfast.flow f on f.flow_id = s.flow_id
 where s.snapshot_id = any($1::int[]);

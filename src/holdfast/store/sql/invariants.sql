@@ -8,45 +8,59 @@ left join holdfast.attempt a on a.task_id = b.task_id and a.state = 'c'
 where t.task_id is null and e.task_id is null and a.task_id is null;
 
 -- name: every_live_task_has_a_body
--- A task that can run still has what was asked for (L1).
+-- A task that can run still has what was asked for, unless a run knows (L1).
 select t.task_id
 from holdfast.live t
 left join holdfast.body b on b.task_id = t.task_id
-where b.task_id is null;
+where b.task_id is null and t.run_id is null;
 
 -- name: every_ended_task_has_a_body
--- A task that may be run again still has what was asked for (L1).
+-- A task that may be run again still has what was asked for, unless a run knows (L1).
 select e.task_id
 from holdfast.ended e
 left join holdfast.body b on b.task_id = e.task_id
-where b.task_id is null;
+where b.task_id is null and e.run_id is null;
 
 -- name: every_completed_task_has_a_body
--- A result belongs to a task (L1).
+-- A result belongs to a task, or to a node of a run or one of its items (L1).
 select a.task_id
 from holdfast.attempt a
 left join holdfast.body b on b.task_id = a.task_id
-where a.state = 'c' and b.task_id is null;
+where a.state = 'c' and b.task_id is null
+  and a.task_id > coalesce(
+    (select r.run_id + r.nodes from holdfast.run r where r.run_id < a.task_id order by r.run_id desc limit 1), 0
+  )
+  and a.task_id >= coalesce(
+    (
+      select n.items_first + n.items
+      from holdfast.node n
+      where n.items_first <= a.task_id
+      order by n.items_first desc
+      limit 1
+    ), 0
+  );
 
 -- name: a_task_completes_once
--- At most one accepted completion per task (S1).
+-- At most one accepted completion per task and generation (S1).
 select a.task_id
 from holdfast.attempt a
 where a.state = 'c'
-group by a.task_id
+group by a.task_id, a.generation
 having count(*) > 1;
 
 -- name: a_completed_task_is_not_live
 -- Nothing runs again after its completion was accepted (S1, S8).
 select t.task_id
 from holdfast.live t
-join holdfast.attempt a on a.task_id = t.task_id and a.state = 'c';
+join holdfast.attempt a on a.task_id = t.task_id and a.state = 'c'
+where t.run_id is null or a.generation >= t.generation;
 
 -- name: a_completed_task_has_not_failed
 -- A completed task is neither failed nor canceled (S1, S8).
 select e.task_id
 from holdfast.ended e
-join holdfast.attempt a on a.task_id = e.task_id and a.state = 'c';
+join holdfast.attempt a on a.task_id = e.task_id and a.state = 'c'
+where e.run_id is null or a.generation >= e.generation;
 
 -- name: an_ended_task_is_not_live
 -- A failed or canceled task does not run in the same generation (S8).
@@ -63,15 +77,19 @@ join holdfast.attempt a on a.task_id = f.task_id and a.attempt = f.attempt;
 -- name: attempts_are_numbered_without_gaps
 -- The attempts of a task are 1, 2, 3 …: each grant is newer than the last, none is missing and none is extra (S2, S3).
 with expected as (
-  select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
-  from holdfast.live t
-  union all
-  select e.task_id, e.attempt
-  from holdfast.ended e
-  union all
-  select a.task_id, a.attempt
-  from holdfast.attempt a
-  where a.state = 'c'
+  select task_id, max(attempts) as attempts
+  from (
+    select t.task_id, t.attempt - (t.state in ('r', 'v'))::int as attempts
+    from holdfast.live t
+    union all
+    select e.task_id, e.attempt
+    from holdfast.ended e
+    union all
+    select a.task_id, a.attempt
+    from holdfast.attempt a
+    where a.state = 'c'
+  ) as told
+  group by task_id
 ),
 recorded as (
   select h.task_id, count(*) as attempts, max(h.attempt) as last
@@ -220,7 +238,8 @@ legal (last, next) as (
     ('task.retrying', 'task.started'), ('task.retrying', 'task.reserved'), ('task.retrying', 'task.canceled'),
     ('task.released', 'task.started'), ('task.released', 'task.reserved'), ('task.released', 'task.canceled'),
     ('task.revived', 'task.started'), ('task.revived', 'task.reserved'), ('task.revived', 'task.canceled'),
-    ('task.failed', 'task.revived'), ('task.canceled', 'task.revived')
+    ('task.failed', 'task.revived'), ('task.canceled', 'task.revived'), ('task.completed', 'task.revived'),
+    ('task.revived', 'task.revived')
 )
 select happened.task_id, happened.last, happened.next
 from happened
@@ -256,7 +275,8 @@ current as (
   union all
   select a.task_id, a.attempt, array['task.completed']
   from holdfast.attempt a
-  where a.state = 'c'
+  left join (select n.run_id + 1 + n.node_no as task_id, n.generation from holdfast.node n) reset on reset.task_id = a.task_id
+  where a.state = 'c' and a.generation >= coalesce(reset.generation, 1)
   union all
   select e.task_id, e.attempt, array[case e.state when 'f' then 'task.failed' else 'task.canceled' end]
   from holdfast.ended e
@@ -323,11 +343,12 @@ where coalesce((p.content ->> 'max_retries')::int, 3) <> p.max_retries
   or (p.content ->> 'timeout_seconds')::double precision is distinct from p.timeout_seconds;
 
 -- name: every_block_has_its_partitions
--- A block of ids is one partition of body and one of attempt.
+-- A block of ids is one partition of body, one of attempt and one of node.
 select b.block
 from holdfast.block b
 where to_regclass(format('holdfast.body_%s', b.block)) is null
-  or to_regclass(format('holdfast.attempt_%s', b.block)) is null;
+  or to_regclass(format('holdfast.attempt_%s', b.block)) is null
+  or to_regclass(format('holdfast.node_%s', b.block)) is null;
 
 -- name: the_next_id_has_a_block
 -- The next task id falls into a block, so that it can be stored.
@@ -405,3 +426,135 @@ from (
   ) a
 ) h
 where h.started_at < h.freed_at - interval '1 second';
+
+-- name: runs_count_their_nodes
+-- The counters of a run are those of its nodes: not over, active, failed (S12).
+with recent as materialized (
+  select run_id, pending, active, failed
+  from holdfast.run
+  where state <> 'c'
+  union all
+  (select run_id, pending, active, failed from holdfast.run where state = 'c' order by run_id desc limit 1000)
+),
+counted as (
+  select n.run_id,
+    count(*) filter (where n.state in ('blocked', 'queued', 'running', 'retrying')) as pending,
+    count(*) filter (where n.state in ('queued', 'running', 'retrying')) as active,
+    count(*) filter (where n.state = 'failed') as failed
+  from recent
+  join holdfast.standing n on n.run_id = recent.run_id
+  group by n.run_id
+)
+select recent.run_id, recent.pending, counted.pending as pending_now, recent.active, counted.active as active_now,
+  recent.failed, counted.failed as failed_now
+from recent
+join counted on counted.run_id = recent.run_id
+where (recent.pending, recent.active, recent.failed) is distinct from (counted.pending, counted.active, counted.failed);
+
+-- name: a_blocked_node_waits_for_somebody
+-- In a run that goes on, a node is blocked only while one of its upstreams is not over, or the run holds it back (S13).
+with open as materialized (
+  select r.run_id, s.flow_id
+  from holdfast.run r
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  where r.state = 'o' and r.canceled_at is null
+),
+edge as (
+  select f.flow_id, e.upstream, e.downstream
+  from holdfast.flow f
+  cross join lateral unnest(f.upstreams, f.downstreams) as e (upstream, downstream)
+),
+stands as materialized (
+  select n.run_id, open.flow_id, n.node_no, n.state, n.letter
+  from open
+  join holdfast.standing n on n.run_id = open.run_id
+),
+awaited as (
+  select down.run_id, down.node_no
+  from stands down
+  join edge on edge.flow_id = down.flow_id and edge.downstream = down.node_no
+  join stands up on up.run_id = down.run_id and up.node_no = edge.upstream
+  where up.state in ('blocked', 'queued', 'running', 'retrying')
+)
+select stands.run_id, stands.node_no
+from stands
+left join awaited on awaited.run_id = stands.run_id and awaited.node_no = stands.node_no
+where stands.state = 'blocked' and stands.letter is distinct from 'h' and awaited.run_id is null;
+
+-- name: nodes_count_their_upstreams
+-- The counters of a blocked node are those of its upstreams, by how they ended (S13).
+with blocked as materialized (
+  select n.run_id, n.node_no, n.pending, n.succeeded, n.skipped, n.failed, s.flow_id
+  from holdfast.node n
+  join holdfast.run r on r.run_id = n.run_id and r.state = 'o' and r.canceled_at is null
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  where n.state = 'b'
+),
+edge as (
+  select f.flow_id, e.upstream, e.downstream
+  from holdfast.flow f
+  cross join lateral unnest(f.upstreams, f.downstreams) as e (upstream, downstream)
+),
+counted as (
+  select blocked.run_id, blocked.node_no,
+    count(*) filter (where up.state in ('blocked', 'queued', 'running', 'retrying')) as pending,
+    count(*) filter (where up.state = 'completed') as succeeded,
+    count(*) filter (where up.state = 'skipped') as skipped,
+    count(*) filter (where up.state in ('failed', 'upstream_failed', 'canceled')) as failed
+  from blocked
+  join edge on edge.flow_id = blocked.flow_id and edge.downstream = blocked.node_no
+  join holdfast.standing up on up.run_id = blocked.run_id and up.node_no = edge.upstream
+  group by blocked.run_id, blocked.node_no
+)
+select blocked.run_id, blocked.node_no, blocked.pending, counted.pending as pending_now
+from blocked
+join counted on counted.run_id = blocked.run_id and counted.node_no = blocked.node_no
+where (blocked.pending, blocked.succeeded, blocked.skipped, blocked.failed)
+  is distinct from (counted.pending, counted.succeeded, counted.skipped, counted.failed);
+
+-- name: a_live_node_belongs_to_an_open_run
+-- A task of a run is one of its nodes or items, in the generation of that node, and its run is open (S12).
+select t.task_id
+from holdfast.live t
+left join holdfast.run r on r.run_id = t.run_id
+left join holdfast.node n on n.run_id = t.run_id and n.node_no = t.node_no
+where t.run_id is not null and not (
+  coalesce(r.state = 'o', false) and t.node_no < r.nodes and t.tenant_id = r.tenant_id
+  and t.generation = coalesce(n.generation, 1)
+  and (t.task_id = t.run_id + 1 + t.node_no
+    or coalesce(n.state = 'm' and t.task_id between n.items_first and n.items_first + n.items - 1, false))
+);
+
+-- name: items_are_counted_right
+-- A node that maps has as many items left as are queued, running or not released yet (S12).
+select n.run_id, n.node_no, n.items_pending, count(t.task_id) as live
+from holdfast.node n
+left join holdfast.live t on t.run_id = n.run_id and t.node_no = n.node_no
+where n.state = 'm'
+group by n.run_id, n.node_no, n.items_pending, n.items, n.items_next
+having n.items_pending <> count(t.task_id) + n.items - n.items_next;
+
+-- name: a_node_that_runs_a_flow_has_its_run
+-- A node that waits for a run of another flow will be answered (S12).
+select n.run_id, n.node_no
+from holdfast.node n
+left join holdfast.run c on c.run_id = n.child_run_id and c.parent_run_id = n.run_id and c.parent_node = n.node_no
+where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered));
+
+-- name: runs_stay_with_their_tenant
+-- Runs, their nodes and the runs they start belong to one tenant (T1).
+select n.run_id
+from holdfast.node n
+join holdfast.run r on r.run_id = n.run_id
+where n.tenant_id <> r.tenant_id
+union all
+select c.run_id
+from holdfast.run c
+join holdfast.run r on r.run_id = c.parent_run_id
+where c.tenant_id <> r.tenant_id;
+
+-- name: the_next_span_has_a_block
+-- The next ids of a run fall into a block, so that its nodes can be stored.
+select s.last_value
+from holdfast.span s
+where not exists (select from holdfast.block b where s.last_value between b.first_id and b.last_id);

@@ -1,0 +1,25 @@
+"""Follow up: what a committed change to runs asks for besides itself.
+
+Wake the workers of lanes that got tasks and the callers that wait; tell parents about runs that ended; look for events
+that came before their wait. All of it may be lost with this process: passes of the repair loops do the same.
+"""
+
+from __future__ import annotations
+
+from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.signals import deliver_once
+
+
+async def follow_up(engine: Engine, news: News) -> None:
+    """Announce, and follow what follows until nothing does."""
+    engine.bell.ring(lanes=news.lanes, done=news.awaited)
+    while news.children or news.has_waits:
+        following = NO_NEWS
+        if news.children:
+            following = await answer_once(engine.database, engine.catalog)
+        if news.has_waits:
+            following = following.and_(await deliver_once(engine.database, engine.catalog))
+        engine.bell.ring(lanes=following.lanes, done=following.awaited)
+        news = following

@@ -1,0 +1,91 @@
+"""Items: a node that maps over a list is as many tasks, gathered in order when the last is over.
+
+Item i of a node is the task `items_first + i`. Its input is the node's input with the list replaced by its i-th member,
+resolved at claim like every other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.core.states import TaskState
+from holdfast.dispatcher.locked import LockedRun
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_TAKE_SPAN = sql("take_span")
+_BEGIN_ITEMS = sql("begin_items")
+_RETRY_ITEMS = sql("retry_items")
+_COUNT_ITEMS = sql("count_items")
+_RELEASE_ITEMS = sql("release_items")
+
+_ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
+
+
+async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_no: int, count: int) -> None:
+    """Release a node as `count` tasks, as many at once as it allows; of a failed one only what did not complete."""
+    snapshot = run.snapshot
+    row = run.progress.mark(node_no, "m")
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
+    rules = await _rules(session, catalog, run, node_no)
+    kept = run.kept_items.get(node_no)
+    if kept is not None and kept[1] == count and await session.fetch(_RETRY_ITEMS, *where, *kept, *rules):
+        run.lanes.add(snapshot.lane_ids[node_no])
+        return
+    limit = snapshot.plan.nodes[node_no].concurrency
+    first_id = await session.fetchval(_TAKE_SPAN, count)
+    at_once = count if limit is None else min(limit, count)
+    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules)
+    run.lanes.add(snapshot.lane_ids[node_no])
+
+
+async def count_items(
+    session: Session, catalog: Catalog, runs: Iterable[LockedRun], ended: Sequence[tuple[int, int, TaskState]]
+) -> None:
+    """Count items that are over, as (run, node, end); let further ones go, and end nodes with their last."""
+    by_id = {run.row.run_id: run for run in runs}
+    tally = Counter((run_id, node_no, state) for run_id, node_no, state in ended if run_id in by_id)
+    nodes = sorted({(run_id, node_no) for run_id, node_no, _ in tally})
+    rows = await session.fetch(
+        _COUNT_ITEMS,
+        [run_id for run_id, _ in nodes],
+        [node_no for _, node_no in nodes],
+        [sum(tally[*node, state] for state in _ENDS.values()) for node in nodes],
+        [tally[*node, TaskState.FAILED] for node in nodes],
+        [tally[*node, TaskState.CANCELED] for node in nodes],
+        [by_id[run_id].row.is_canceled for run_id, _ in nodes],
+    )
+    further: list[tuple[Any, ...]] = []
+    for row in rows:
+        run = by_id[row["run_id"]]
+        if row["state"] == "m":
+            further += await _next_items(session, catalog, run, row)
+        else:
+            run.ends.append((row["node_no"], _ENDS[row["state"]]))
+            run.left += 1
+    if further:
+        await session.fetch(_RELEASE_ITEMS, *(list(column) for column in zip(*further, strict=True)))
+
+
+async def _next_items(session: Session, catalog: Catalog, run: LockedRun, row: Any) -> list[tuple[Any, ...]]:
+    """The items that take the places of those that ended, where the node limits how many run at once."""
+    node_no = row["node_no"]
+    if row["is_canceled"] or row["was_next"] == row["items_next"]:
+        return []
+    lane_id, policy_id, priority, *budget = await _rules(session, catalog, run, node_no)
+    rules = (run.row.tenant_id, lane_id, policy_id, priority, *budget, row["generation"], run.row.run_id, node_no)
+    run.lanes.add(lane_id)
+    return [(row["items_first"] + i, *rules) for i in range(row["was_next"], row["items_next"])]
+
+
+async def _rules(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[int, int, int, int, int]:
+    """Lane, policy, priority and budget of a node's tasks."""
+    snapshot = run.snapshot
+    policy_id = snapshot.policy_ids[node_no]
+    await catalog.learn((), [policy_id], session=session)
+    policy = catalog.policy(policy_id)
+    priority = snapshot.priorities[node_no] if run.row.priority is None else run.row.priority
+    return snapshot.lane_ids[node_no], policy_id, priority, policy.max_retries, policy.max_losses

@@ -1,0 +1,150 @@
+"""Runs of flows by hand, one step at a time, as `dispatcher.runs`. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast import wire
+from holdfast.core.bindings import accept_run_input
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher import runs as verbs
+from holdfast.dispatcher.children import answer_once, run_output
+from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.redrive import redrive_run
+from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
+from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.flows import Snapshot
+from holdfast.store.statements import sql
+
+if TYPE_CHECKING:
+    from holdfast.testing.dispatcher import Dispatcher
+
+_LOCK_RUN = sql("lock_run")
+_NODE_STATES = sql("node_states")
+_RUN_SNAPSHOTS = sql("run_snapshots")
+_STATES = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
+BYTES_MAX = 8 * 1024 * 1024
+
+
+class Runs:
+    """The runs of one engine. Every node runs under `policy`, which retries nothing unless a test says so."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._engine = dispatcher.engine
+        self.policy = RetryPolicy(max_retries=0)
+        self._snapshots: dict[str, Snapshot] = {}
+
+    async def snapshot(self, flow: FlowDefinition) -> Snapshot:
+        """Keep a flow; those that its nodes run are kept before."""
+        tasks = {node.action for node in flow.nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
+        self._dispatcher.know(*tasks)
+        rules = {name: ActionRules(queue="default", priority=5, policy=self.policy) for name in tasks}
+        kept = await snapshot_of(self._engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, self._snapshots)
+        self._snapshots[flow.name] = kept
+        return kept
+
+    async def start(self, flow: FlowDefinition, given: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """Start one run."""
+        return (await self.start_many(flow, [given or {}], **options))[0]
+
+    async def start_many(self, flow: FlowDefinition, inputs: list[Mapping[str, Any]], **options: Any) -> list[str]:
+        """Start one run per input."""
+        snapshot = await self.snapshot(flow)
+        encoded = [wire.encode(accept_run_input(flow.inputs, one), bytes_max=BYTES_MAX, what="input") for one in inputs]
+        async with self._engine.database.transaction() as session:
+            run_ids, news = await start_runs(session, self._engine.catalog, snapshot, encoded, RunOptions(**options))
+        await follow_up(self._engine, news)
+        return [str(run_id) for run_id in run_ids]
+
+    async def nodes(self, run_id: str) -> dict[str, str]:
+        """Where each node stands."""
+        return {name: row["state"] for name, row in (await self._rows(run_id)).items()}
+
+    async def attempts(self, run_id: str) -> dict[str, int]:
+        """How many attempts each node had."""
+        return {name: row["attempt"] for name, row in (await self._rows(run_id)).items()}
+
+    async def state(self, run_id: str) -> str:
+        """`open`, `completed`, `failed` or `canceled`."""
+        row = await self._engine.database.fetchrow(_LOCK_RUN, int(run_id), DEFAULT_TENANT_ID)
+        return _STATES[row["state"]]
+
+    async def output(self, run_id: str) -> Any:
+        """What the flow returns of what is there now."""
+        async with self._engine.database.session() as session:
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)])
+            return await run_output(session, self._engine.catalog, int(run_id), row["snapshot_id"])
+
+    def task_id(self, run_id: str, flow: FlowDefinition, node: str) -> str:
+        """The task that is this node."""
+        return str(int(run_id) + 1 + flow.graph().number[node])
+
+    async def retry(self, run_id: str, *, only: str | None = None, reason: str = "", actor: str = "test") -> list[str]:
+        """Run again what failed, or one node; answers the nodes that were reset."""
+        async with self._engine.database.transaction() as session:
+            done = await redrive_run(
+                session,
+                self._engine.catalog,
+                DEFAULT_TENANT_ID,
+                int(run_id),
+                actor=actor,
+                reason=reason,
+                only=only,
+            )
+        await follow_up(self._engine, done.news)
+        return done.reset
+
+    async def cancel(self, run_id: str, *, reason: str = "", actor: str = "test", grace_seconds: float = 10.0) -> None:
+        """End a run."""
+        engine = self._engine
+        news = await verbs.cancel_run(
+            engine.database,
+            engine.catalog,
+            DEFAULT_TENANT_ID,
+            int(run_id),
+            actor=actor,
+            reason=reason,
+            grace_seconds=grace_seconds,
+        )
+        await follow_up(engine, news)
+
+    async def pause(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
+        """Release nothing more of a run."""
+        await verbs.pause_run(self._engine.database, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason)
+
+    async def resume(self, run_id: str) -> None:
+        """Let a paused run go on."""
+        engine = self._engine
+        await follow_up(engine, await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(run_id)))
+
+    async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
+        """Tell runs that an event happened."""
+        engine = self._engine
+        encoded = wire.encode(payload, bytes_max=BYTES_MAX, what="input")
+        number = None if run_id is None else int(run_id)
+        news = await send_signal(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, name, encoded, run_id=number, actor=actor
+        )
+        await follow_up(engine, news)
+
+    async def repair_once(self, *, grace_seconds: float = 10.0) -> None:
+        """One pass of what the repair loops do for runs."""
+        database, catalog = self._engine.database, self._engine.catalog
+        news = await answer_once(database, catalog)
+        news = news.and_(await deliver_once(database, catalog))
+        news = news.and_(await expire_waits_once(database, catalog))
+        news = news.and_(await verbs.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))
+        await follow_up(self._engine, news)
+
+    async def _rows(self, run_id: str) -> dict[str, Any]:
+        async with self._engine.database.session() as session:
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)])
+            await self._engine.catalog.flows.learn([row["snapshot_id"]], session)
+            nodes = self._engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
+            rows = await session.fetch(_NODE_STATES, int(run_id), DEFAULT_TENANT_ID)
+        return {nodes[row["node_no"]].name: row for row in rows}

@@ -1,0 +1,204 @@
+"""What guards a run: its lock, that it is open, and that each of its ends is told once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.core.flows import a_diamond, a_flow
+from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
+from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
+
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import runs as verbs
+from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.redrive import redrive_run
+from holdfast.dispatcher.retain import retain_once
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.store.flows import Flows
+from holdfast.store.statements import sql
+from holdfast.testing.factories import a_failure
+
+
+async def refused(work, error=HoldfastError) -> None:
+    try:
+        await work
+    except error:
+        return
+    raise AssertionError("it was accepted")
+
+
+async def settled_together(stage: Stage, leases, outcomes) -> None:
+    """Two transactions end two nodes of one run at the same time; the second waits for the first, or both pass."""
+    await asyncio.gather(
+        *(stage.dispatcher.settle(lease, outcome) for lease, outcome in zip(leases, outcomes, strict=True))
+    )
+
+
+@check
+async def nodes_that_end_together_are_both_counted(stage: Stage) -> None:
+    """Many times: without the run's lock one of two counts is lost, and the last node never goes."""
+    for _ in range(10):
+        run = await stage.dispatcher.runs.start(a_diamond())
+        await step(stage.dispatcher)
+        await settled_together(stage, await stage.dispatcher.claim(2), [Completed(b"1")] * 2)
+        assert (await stage.dispatcher.runs.nodes(run))["end"] == "queued"
+        await finish(stage.dispatcher)
+
+
+@check
+async def a_run_that_is_over_is_not_opened_by_a_late_end(stage: Stage) -> None:
+    """What a settling statement might find of a run that ended: nothing to count, nothing to release."""
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher)
+    async with stage.engine.database.transaction() as session:
+        assert not await session.fetch(sql("lock_runs"), [int(run)])
+        await session.fetch(sql("advance_runs"), *([[]] * 20), [int(run)], [0], [0], [0], [1])
+    assert await stage.value("select failed from holdfast.run where run_id = $1", int(run)) == 0
+
+
+@check
+async def a_run_is_seen_and_steered_by_its_tenant_alone(stage: Stage) -> None:
+    await another_tenant(stage)
+    run = int(await stage.dispatcher.runs.start(a_flow("a>b")))
+    engine, who = stage.engine, {"actor": "x", "reason": ""}
+    await refused(verbs.pause_run(engine.database, OTHER_TENANT_ID, run, **who), NotFound)
+    await refused(verbs.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run), NotFound)
+    cancel = verbs.cancel_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, grace_seconds=1, **who)
+    await refused(cancel, NotFound)
+    assert await stage.value("select paused_at is null and canceled_at is null from holdfast.run")
+
+
+@check
+async def a_retry_and_an_end_at_once_lose_nothing(stage: Stage) -> None:
+    """A re-drive reads states under the run's lock, or counts an upstream that ends meanwhile twice."""
+    for _ in range(6):
+        run = await stage.dispatcher.runs.start(a_diamond())
+        await step(stage.dispatcher)
+        left, right = await stage.dispatcher.claim(2)
+        await stage.dispatcher.settle(left, Failed(a_failure()))
+        await asyncio.gather(stage.dispatcher.settle(right, Completed(b"1")), stage.dispatcher.runs.retry(run))
+        await finish(stage.dispatcher)
+        assert await stage.dispatcher.runs.nodes(run) == dict.fromkeys(("start", "left", "right", "end"), "completed")
+
+
+@check
+async def a_run_is_run_again_by_one_of_two(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher, fail=[0])
+    done = await asyncio.gather(*(stage.dispatcher.runs.retry(run) for _ in range(2)), return_exceptions=True)
+    assert sorted(isinstance(one, Conflict) for one in done) == [False, True]
+    await finish(stage.dispatcher)
+
+
+@check
+async def a_canceled_run_is_never_opened_again(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await stage.dispatcher.runs.cancel(run)
+    async with stage.engine.database.transaction() as session:
+        who = ("x", "", 1, [0])
+        assert not await session.fetch(sql("reopen_run"), int(run), [0], 1, 0, *who)
+        retry = redrive_run(session, stage.engine.catalog, 1, int(run), actor="x", reason="")
+        await refused(retry, Conflict)
+    assert not await stage.value(
+        "select count(*) from holdfast.event where kind in ('execution.redriven', 'task.revived')"
+    )
+
+
+@check
+async def only_an_open_run_is_paused_once_and_resumed_once(stage: Stage) -> None:
+    over = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher)
+    await refused(stage.dispatcher.runs.pause(over), Conflict)
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await refused(stage.dispatcher.runs.resume(run), Conflict)
+    await stage.dispatcher.runs.pause(run, actor="ada")
+    await refused(stage.dispatcher.runs.pause(run, actor="bob"), Conflict)
+    assert await stage.value("select paused_by from holdfast.run where run_id = $1", int(run)) == "ada"
+
+
+@check
+async def a_run_that_is_over_is_not_canceled(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher)
+    await refused(stage.dispatcher.runs.cancel(run), Conflict)
+    assert await stage.dispatcher.runs.state(run) == "completed"
+
+
+@check
+async def a_canceled_run_ends_only_the_nodes_that_wait(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_wait())
+    await stage.dispatcher.runs.signal("payment", 1)
+    await stage.dispatcher.runs.cancel(run)
+    assert await stage.dispatcher.runs.nodes(run) == {"paid": "completed", "ship": "canceled"}
+
+
+@check
+async def an_answer_is_told_once(stage: Stage) -> None:
+    await stage.dispatcher.runs.snapshot(a_sum(1))
+    await stage.dispatcher.runs.start(a_parent())
+    child = await stage.value("select run_id from holdfast.run where parent_run_id is not null")
+    async with stage.engine.database.transaction() as session:
+        assert not await session.fetch(sql("answer_child"), child)
+    await step(stage.dispatcher, outputs={0: {"v": 1}})
+    await step(stage.dispatcher, outputs={1: {"v": 1}})
+    await step(stage.dispatcher, outputs={2: 42})
+    assert await stage.value("select is_answered from holdfast.run where run_id = $1", child)
+    async with stage.engine.database.transaction() as session:
+        assert not await session.fetch(sql("answer_child"), child)
+    await answer_once(stage.engine.database, stage.engine.catalog)
+    await finish(stage.dispatcher)
+
+
+@check
+async def items_are_counted_only_while_their_node_maps(stage: Stage) -> None:
+    await stage.dispatcher.runs.start(a_map())
+    await step(stage.dispatcher, outputs={0: {"all": [1]}})
+    await step(stage.dispatcher)
+    run = await stage.value("select run_id from holdfast.run")
+    async with stage.engine.database.transaction() as session:
+        assert not await session.fetch(sql("count_items"), [run], [1], [0], [1], [0], [False])
+    assert (await stage.dispatcher.runs.nodes(str(run)))["double"] == "completed"
+    await finish(stage.dispatcher)
+
+
+@check
+async def only_members_that_did_not_complete_run_again(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_map())
+    await step(stage.dispatcher, outputs={0: {"all": [1, 2]}})
+    first, second = await stage.dispatcher.claim(10)
+    await stage.dispatcher.settle(first, Completed(b"1"))
+    await stage.dispatcher.settle(second, Failed(a_failure()))
+    await stage.dispatcher.runs.retry(run)
+    assert [lease.task_id for lease in await stage.dispatcher.claim(10)] == [second.task_id]
+
+
+@check
+async def a_flow_is_interned_once_by_whoever_comes_second(stage: Stage) -> None:
+    """Two processes keep the same flow: each looked, found nothing, and writes."""
+    flow, catalogs = a_flow("a>b"), [Flows(stage.engine.database) for _ in range(2)]
+    columns = (1, flow.name, 1, flow.digest(), "{}", 2, [0], [1])
+    for _ in catalogs:
+        await stage.engine.database.fetch(sql("ensure_flow"), *columns)
+    assert len({await one.keep(1, flow) for one in catalogs}) == 1
+    flow_id = await catalogs[0].keep(1, flow)
+    for _ in catalogs:
+        await stage.engine.database.fetch(sql("ensure_snapshot"), 1, flow_id, b"x", [0, 0], [0, 0], [0, 0], [0, 0])
+
+
+@check
+async def who_waits_for_a_run_that_is_over_is_not_kept_waiting(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await finish(stage.dispatcher)
+    assert not await stage.engine.database.fetch(sql("await_tasks"), [int(run)])
+
+
+@check
+async def an_event_that_an_open_run_may_wait_for_is_kept(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_wait())
+    await stage.dispatcher.runs.signal("other", 1)
+    await stage.clock.advance(40 * 86_400)
+    await retain_once(stage.engine.database, days=30)
+    assert await stage.value("select count(*) from holdfast.signal") == 1
+    await stage.dispatcher.runs.cancel(run)
+    await retain_once(stage.engine.database, days=30)
+    assert await stage.value("select count(*) from holdfast.signal") == 0
