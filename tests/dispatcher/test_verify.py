@@ -78,6 +78,20 @@ DAMAGE = {
     "limits_hold": """
         update holdfast.queue set max_running = 1;
         update holdfast.live set lane_id = lane_id where task_id = $running""",
+    "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
+    "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",
+    "a_success_leaves_no_letter_open": """
+        insert into holdfast.dead_letter (tenant_id, task_id, lane_id, attempts, generation, source_id, fingerprint)
+        values (1, $completed, 1, 0, 0, '', '')""",
+    "a_letter_follows_an_older_one": "update holdfast.dead_letter set previous_id = dead_letter_id",
+    "a_letter_at_rest_is_looked_at": """
+        update holdfast.dead_letter set state = 'retrying', disposition = 'x', actor = 'x', dispatches = 1,
+          dispatched_at = now(), generation = 0""",
+    "a_letter_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "asked_letters_are_dispatched": """
+        update holdfast.dead_letter set state = 'retry_requested', disposition = 'x', actor = 'x', wants_sweep = true,
+          changed_at = now() - interval '1 hour';
+        update holdfast.ended set ended_at = now() - interval '1 hour'""",
     "attempts_follow_one_another": """
         update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
 }

@@ -180,11 +180,6 @@ ASKING: Sequence[Mutant] = [
     ),
     _redundant("retry_now", "and t.state = 'w'", "", "live_waiting: only a waiting row waits for a retry"),
     *_of(
-        "revive",
-        ("and e.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
-        ('e.state = any($3::"char"[])', '$3::"char"[] is not null', "only_a_failed_task_is_retried"),
-    ),
-    *_of(
         "enqueue_keyed",
         ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_task"),
         ("select distinct on (key) key", "select key", "a_key_stands_for_one_task"),
@@ -264,6 +259,115 @@ RUNNING: Sequence[Mutant] = [
     *_of(
         "forget_signals",
         ("where r.state = 'o' and", "where false and", "an_event_that_an_open_run_may_wait_for_is_kept"),
+    ),
+]
+
+_LOCKED_ANYWAY = "the update locks the same rows; the order keeps two of them from waiting for each other in a circle"
+_JUDGED_AGAIN = "`core.dead.judge` looks at the state of the locked letter, and what it requeues has a guard of its own"
+_ASKED = "d.state in ('retry_requested', 'retrying')"
+
+RECOVERING: Sequence[Mutant] = [
+    *_of(
+        "tell_letters",
+        ("d.state in ('open', 'retry_requested', 'retrying', 'ignored')", "true", "what_is_resolved_stays_so"),
+        ("d.state = 'retrying' and not d.wants_sweep", "true", "only_a_letter_that_retried_is_roused"),
+    ),
+    _redundant("tell_letters", "for update of d", "", _LOCKED_ANYWAY),
+    *_of(
+        "rouse_forgotten",
+        ("d.state = 'retrying' and not d.wants_sweep", "true", "only_a_letter_that_retried_is_roused"),
+        (
+            """e.state = 'f'
+      or r.state = 'f'
+      or exists (
+        select from holdfast.attempt a
+        where a.task_id = d.task_id and a.state = 'c' and a.generation > d.generation
+      )""",
+            "true",
+            "a_letter_under_way_is_not_roused",
+        ),
+        ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "adopt_tasks",
+        ("e.state = 'f' and", "", "a_task_is_adopted_once_and_only_if_it_failed"),
+        ("and e.has_letter is not true", "", "a_task_is_adopted_once_and_only_if_it_failed"),
+    ),
+    *_of(
+        "lock_letters",
+        ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
+        ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
+    ),
+    _redundant("lock_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
+    *_of("lock_run_letters", ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own")),
+    _redundant("lock_run_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
+    _redundant(
+        "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
+    ),
+    *_of("resolve_superseded", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of("mark_dispatched", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of(
+        "request_letters",
+        ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
+    ),
+    *_of(
+        "ignore_letters",
+        ("and d.tenant_id = $5", "and $5::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+    ),
+    *_of(
+        "close_letters",
+        ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may"),
+    ),
+    *_of(
+        "lock_task_letters",
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
+    ),
+    _redundant("lock_task_letters", "for update of d", "", "the end of the task can be taken away only once"),
+    *_of(
+        "revive_tasks",
+        ("and e.tenant_id = $2", "and $2::int is not null", "only_a_failed_task_of_the_tenant_is_revived"),
+        ("and e.state = 'f'", "", "only_a_failed_task_of_the_tenant_is_revived"),
+        ("and e.run_id is null", "", "a_node_is_not_revived_without_its_run"),
+    ),
+    _redundant("revive_tasks", "for update of e", "", _LOCKED_ANYWAY),
+    *_of(
+        "take_letter",
+        ("o.tenant_id = $1 and", "$1::int is not null and", "another_tenants_letters_are_left_alone"),
+        ("o.state = 'open' and", "", "only_an_open_letter_in_sight_is_taken"),
+        ("o.campaign_id is null and", "", "a_campaigns_letters_are_its_own"),
+        ("'retry' = any(o.recovery_options)", "true", "a_letter_without_the_option_is_not_retried"),
+        (
+            "(o.hidden_until is null or o.hidden_until <= holdfast.instant())",
+            "true",
+            "only_an_open_letter_in_sight_is_taken",
+        ),
+        ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of("hand_back_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of(
+        "lease_dead_task",
+        ("where l.expires_at <= holdfast.instant() or l.holder = excluded.holder", "", "a_lease_has_one_holder"),
+    ),
+    *_of("release_dead_task", ("and l.holder = $2", "and $2::text is not null", "a_lease_has_one_holder")),
+    *_of(
+        "forget_letters",
+        ("o.state = 'resolved' and", "", "only_old_resolved_letters_are_forgotten"),
+        (
+            "o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
+            "$1::double precision > 0",
+            "only_old_resolved_letters_are_forgotten",
+        ),
+        (
+            "and not exists (select from holdfast.ended e where e.task_id = o.task_id)",
+            "",
+            "only_old_resolved_letters_are_forgotten",
+        ),
+        ("where l.expires_at <= holdfast.instant() - interval '1 hour'", "", "only_old_resolved_letters_are_forgotten"),
     ),
 ]
 
@@ -352,9 +456,11 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *KEEPING]
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *RECOVERING, *KEEPING]
 
 CONSTRAINTS = {
+    "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
+    "dead_letter.letter_dispatched": "the_schema_refuses_a_retry_that_was_never_dispatched",
     "live.live_state": "the_schema_refuses_unknown_states",
     "live.live_lease": "the_schema_refuses_a_lease_on_idle_work",
     "live.live_owner": "the_schema_refuses_running_work_without_a_worker",

@@ -32,6 +32,17 @@ _GUARDS = re.compile(
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
 NO_GUARD = {
+    "lock_letters": (
+        "when e.state = 'f' then 'failed'",
+        "when e.state = 'x' then 'canceled'",
+        "and a.state = 'c' and a.generation > held.generation",
+    ),
+    "lock_run_letters": ("and a.state = 'c' and a.generation > held.generation",),
+    "request_letters": (
+        "case when d.state = 'ignored' then 0",
+        "case when d.state = 'ignored' then null else d.dispatched_at",
+        "case when d.state = 'ignored' then null else d.backoff_seconds",
+    ),
     "settle_otherwise": ("where state = 'q') as lanes",),
     "advance_runs": (
         "case state when 'c' then 'execution.completed'",

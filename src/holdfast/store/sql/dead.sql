@@ -33,10 +33,9 @@ returning kind;
 with forgotten as materialized (
   select d.dead_letter_id
   from holdfast.dead_letter d
-  left join holdfast.live t on t.task_id = d.task_id
   left join holdfast.ended e on e.task_id = d.task_id
   left join holdfast.run r on r.run_id = d.run_id
-  where d.state = 'retrying' and not d.wants_sweep and t.task_id is null
+  where d.state = 'retrying' and not d.wants_sweep
     and (
       e.state = 'f'
       or r.state = 'f'
@@ -55,18 +54,13 @@ where d.dead_letter_id = any(array(select dead_letter_id from forgotten))
 returning d.dead_letter_id;
 
 -- name: unlettered
--- Failed tasks without a letter, with the failure that ended them: locked here, adopted in the same transaction.
-with held as materialized (
-  select e.*
-  from holdfast.ended e
-  where e.state = 'f' and e.has_letter is not true and ($2::bigint is null or e.task_id = $2)
-  order by e.task_id
-  limit $1
-  for update of e skip locked
-)
-select held.task_id, f.state::text as state, f.code, f.type, f.message, f.traceback, f.reason
-from held
-left join holdfast.failure f on f.task_id = held.task_id and f.attempt = held.attempt;
+-- Failed tasks without a letter, with the failure that ended them.
+select e.task_id, f.state::text as state, f.code, f.type, f.message, f.traceback, f.reason
+from holdfast.ended e
+left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
+where e.state = 'f' and e.has_letter is not true and ($2::bigint is null or e.task_id = $2)
+order by e.task_id
+limit $1;
 
 -- name: adopt_tasks
 -- Open the letters that failed tasks lack. `has_letter` is the guard: each task is adopted once.
@@ -378,7 +372,7 @@ where l.task_id = $1 and l.holder = $2
 returning l.task_id;
 
 -- name: forget_letters
--- Letters resolved longer ago than history, and leases of the dead, a bounded batch at a time.
+-- Letters resolved longer ago than history, unless their task still rests; and leases of the dead. A bounded batch.
 with lapsed as (
   delete from holdfast.dead_lease l
   where l.expires_at <= holdfast.instant() - interval '1 hour'
@@ -388,6 +382,7 @@ where d.dead_letter_id in (
   select o.dead_letter_id
   from holdfast.dead_letter o
   where o.state = 'resolved' and o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+    and not exists (select from holdfast.ended e where e.task_id = o.task_id)
   order by o.changed_at
   limit $2
 );
