@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Completed, Failed, Lost
 from holdfast.dispatcher.dead_look import dead_groups, list_letters, show_letter
-from holdfast.dispatcher.observe import events_after
 from holdfast.errors import Invalid, NotFound
 from holdfast.testing import factories as a
 
@@ -156,15 +157,18 @@ async def test_the_life_of_a_letter_is_told(dispatcher):
     task_id = await a.a_failed_task(dispatcher)
     await dispatcher.redrive(task_id, actor="ann", reason="fixed in 2.1")
     await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
-    told = [one for one in await events_after(dispatcher.engine.database, 1) if "dead_letter" in one.kind]
-    assert [one.kind for one in told] == [
+    told = await dispatcher.engine.database.fetch(
+        "select kind, detail::text from holdfast.event where kind like '%dead_letter%' order by seq"
+    )
+    assert [one["kind"] for one in told] == [
         "dead_letter.opened",
         "dead_letter.retry_requested",
         "stateful_dead_letter_retry_requeued",
         "dead_letter.resolved",
     ]
-    assert told[2].detail["outcome"] == "requeued_for_dead_letter_retry"
-    assert (told[2].detail["actor"], told[2].detail["reason"]) == ("ann", "fixed in 2.1")
+    detail = json.loads(told[2]["detail"])
+    assert detail["outcome"] == "requeued_for_dead_letter_retry"
+    assert (detail["actor"], detail["reason"]) == ("ann", "fixed in 2.1")
 
 
 async def test_resolved_letters_are_forgotten_with_history_and_unresolved_ones_never(dispatcher, clock):
