@@ -26,6 +26,18 @@ def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
     return _ask(ctx, _tasks, incomplete)
 
 
+def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Groups of dead letters."""
+    return _ask(ctx, _fingerprints, incomplete)
+
+
+async def _fingerprints(database: Any) -> list[str]:
+    from holdfast.dispatcher.dead_look import dead_groups
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return [group.fingerprint for group in await dead_groups(database, DEFAULT_TENANT_ID)]
+
+
 async def _queues(database: Any) -> list[str]:
     from holdfast.dispatcher.queues import queue_names
     from holdfast.store.catalog import DEFAULT_TENANT_ID

@@ -26,6 +26,10 @@ ICONS = {
     "gone": "⊘",
     "paused": "⏸",
     "revived": "↻",
+    "open": "✕",
+    "retry_requested": "◷",
+    "resolved": "✓",
+    "ignored": "⊘",
 }
 
 HUES = {
@@ -37,6 +41,9 @@ HUES = {
     "draining": "yellow",
     "paused": "yellow",
     "completed": "cyan",
+    "resolved": "cyan",
+    "retry_requested": "yellow",
+    "open": "red",
     "failed": "red",
     "timed_out": "red",
     "upstream_failed": "red",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from holdfast.core.dead import is_budget_spent
 from holdfast.core.duration import human
 from holdfast.core.facts import Position, TaskFacts
 from holdfast.core.gates import Check, gates_of
@@ -214,8 +215,17 @@ def _failed(facts: TaskFacts) -> Explanation:
         headline=headline,
         state="failed",
         evidence=evidence,
-        moves=(f"holdfast task show {facts.task_id}", f"holdfast task retry {facts.task_id}"),
+        moves=(f"holdfast task show {facts.task_id}", _again(facts)),
     )
+
+
+def _again(facts: TaskFacts) -> str:
+    """The command that runs a failed task again: only a re-drive starts another generation once the budget is spent."""
+    is_loss = facts.failure is not None and facts.failure.state == "lost"
+    budget = {name: getattr(facts, name) for name in ("retries", "max_retries", "losses", "max_losses")}
+    if is_budget_spent(is_loss=is_loss, **budget):
+        return f"holdfast dead redrive --task {facts.task_id} --reason TEXT"
+    return f"holdfast task retry {facts.task_id}"
 
 
 def _canceled(facts: TaskFacts) -> Explanation:
