@@ -18,6 +18,7 @@ from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import recover
+from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.dead import adopt_once, sweep_once
@@ -223,6 +224,11 @@ async def reinject(stage: Stage) -> None:
     async with opened(stage) as engine:
         done = await reinject_once(engine, "victim", 30.0)
         stage.say(done.task_id if done.reinjected else None)
+
+
+async def campaigns(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await campaigns_once(engine.database, engine.catalog)).released)
 
 
 async def adopt(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from tests.crash.repair import BY_SURVIVOR, Ended, register
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Failed
 from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.campaign import campaigns_once
+from holdfast.dispatcher.campaigns import abort_campaign, show_campaign, start_campaign
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.recover import redrive_group
 from holdfast.dispatcher.settle import settle
+from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 from holdfast.testing.factories import a_failure
@@ -323,6 +327,32 @@ async def arrange_requested(engine: Engine, clock: Clock, given: dict[str, Any])
     await redrive_group(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
 
 
+async def arrange_campaign(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """A campaign over two letters, about to release them."""
+    await arrange_dead(engine, clock, given)
+    view = await start_campaign(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
+    given["campaign_id"] = int(view.campaign_id)
+
+
+async def judge_campaign(case: Case) -> None:
+    """Released together and counted, or not at all; the next pass makes good what this one did not do."""
+    engine, campaign_id = case.engine, case.given["campaign_id"]
+    states = {(one.state, one.attempt) for one in case.ended}
+    assert states in ({("failed", 1)}, {("completed", 2)})
+    view = await show_campaign(engine, DEFAULT_TENANT_ID, campaign_id)
+    assert view.released == (2 if states == {("completed", 2)} else 0)
+    assert not case.said or case.said[-1] == 0 or view.released == 2
+    await campaigns_once(engine.database, engine.catalog)
+    view = await show_campaign(engine, DEFAULT_TENANT_ID, campaign_id)
+    assert (view.released, view.state) == ((2, "completed") if states == {("completed", 2)} else (2, "canary"))
+    await abort_campaign_if_open(engine, campaign_id)
+
+
+async def abort_campaign_if_open(engine: Engine, campaign_id: int) -> None:
+    with contextlib.suppress(Conflict):
+        await abort_campaign(engine, DEFAULT_TENANT_ID, campaign_id, actor="ann", reason="")
+
+
 async def arrange_unlettered(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
     """The same, settled by a worker that knew no letters."""
     await arrange_dead(engine, clock, given)
@@ -398,6 +428,7 @@ SCENARIOS = [
     Scenario(name="redrive_group", arrange=arrange_dead, judge=judge_asked, statements_min=3),
     Scenario(name="sweep", arrange=arrange_requested, judge=judge_swept, statements_min=4),
     Scenario(name="reinject", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=7),
+    Scenario(name="campaigns", arrange=arrange_campaign, judge=judge_campaign, statements_min=8),
     Scenario(name="adopt", arrange=arrange_unlettered, judge=judge_adopted, statements_min=3),
     Scenario(name="start_run", arrange=nothing, judge=runs.judge_started, is_repeatable=False, statements_min=9),
     Scenario(name="exchange_join", arrange=runs.arrange_join, judge=runs.judge_run, statements_min=6),

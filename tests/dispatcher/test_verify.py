@@ -88,6 +88,11 @@ DAMAGE = {
         update holdfast.dead_letter set state = 'retrying', disposition = 'x', actor = 'x', dispatches = 1,
           dispatched_at = now(), generation = 0""",
     "a_letter_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "campaigns_count_their_letters": """
+        insert into holdfast.campaign (tenant_id, name, fingerprint, state, reason, started_by, needs_approval, canary,
+          at_once, upto_id, lane_ids, total, released)
+        values (1, 'x', 'x', 'canary', 'x', 'x', false, 1, 1, 1, '{}', 1, 1)""",
+    "a_campaign_knows_its_letters": "update holdfast.dead_letter set campaign_id = 7",
     "asked_letters_are_dispatched": """
         update holdfast.dead_letter set state = 'retry_requested', disposition = 'x', actor = 'x', wants_sweep = true,
           changed_at = now() - interval '1 hour';

@@ -371,6 +371,66 @@ RECOVERING: Sequence[Mutant] = [
     ),
 ]
 
+_NEWEST = (
+    "and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id"
+    " and n.dead_letter_id > d.dead_letter_id)"
+)
+
+CAMPAIGNING: Sequence[Mutant] = [
+    *_of(
+        "start_campaign",
+        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        ("d.state = 'open' and", "", "a_campaign_counts_what_stands_for_a_task"),
+        ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
+        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
+        (
+            "on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing",
+            "",
+            "one_campaign_at_a_time_works_on_a_group",
+        ),
+    ),
+    *_of("lock_campaign", ("for update of c skip locked", "", "campaigns_do_not_wait_for_one_another")),
+    _redundant(
+        "collect_campaign",
+        "and d.state = 'retrying'\n",
+        "\n",
+        "only letters that this statement saw retrying come here; it stands against a change in that very moment",
+    ),
+    *_of(
+        "take_campaign_letters",
+        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        ("d.state = 'open' and", "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
+        ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
+        ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
+    *_of(
+        "approve_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        ("and c.state = 'awaiting_approval'", "", "a_campaign_moves_only_from_where_it_is"),
+        ("and c.started_by <> $3", "", "four_eyes_are_needed"),
+    ),
+    *_of(
+        "abort_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        (
+            "and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')",
+            "",
+            "a_campaign_moves_only_from_where_it_is",
+        ),
+    ),
+    *_of(
+        "resume_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
+        ("and d.state = 'open'", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+    ),
+]
+
 KEEPING: Sequence[Mutant] = [
     *_of(
         "beat_worker",
@@ -456,9 +516,10 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *RECOVERING, *KEEPING]
+MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *RECOVERING, *CAMPAIGNING, *KEEPING]
 
 CONSTRAINTS = {
+    "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
     "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
     "dead_letter.letter_dispatched": "the_schema_refuses_a_retry_that_was_never_dispatched",
     "live.live_state": "the_schema_refuses_unknown_states",

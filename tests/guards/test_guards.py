@@ -32,6 +32,12 @@ _GUARDS = re.compile(
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
 NO_GUARD = {
+    "collect_campaign": (
+        "when d.state = 'resolved' then 'succeeded'",
+        "when e.state = 'f' and n.fingerprint = c.fingerprint then 'returned'",
+        "when e.state = 'f' or r.state = 'f' then 'failed'",
+        "when e.state = 'x' or r.state = 'x' then 'canceled'",
+    ),
     "lock_letters": (
         "when e.state = 'f' then 'failed'",
         "when e.state = 'x' then 'canceled'",

@@ -17,6 +17,7 @@ HOMES = {
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
         "dead": ("holdfast.cli.dead:dead", "See, re-drive and dismiss what failed for good."),
+        "campaign": ("holdfast.cli.campaign:campaign", "Re-drive a group of dead letters with care."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),

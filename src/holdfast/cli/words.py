@@ -30,6 +30,12 @@ ICONS = {
     "retry_requested": "◷",
     "resolved": "✓",
     "ignored": "⊘",
+    "awaiting_approval": "◷",
+    "awaiting_version": "◷",
+    "canary": "▶",
+    "ramp": "▶",
+    "stopped": "✕",
+    "aborted": "⊘",
 }
 
 HUES = {
@@ -44,6 +50,9 @@ HUES = {
     "resolved": "cyan",
     "retry_requested": "yellow",
     "open": "red",
+    "canary": "blue",
+    "ramp": "blue",
+    "stopped": "red",
     "failed": "red",
     "timed_out": "red",
     "upstream_failed": "red",

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
@@ -27,6 +28,7 @@ log = logging.getLogger("holdfast.loops")
 REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
 DUE_SECONDS_MIN = 0.02
+CAMPAIGN_SECONDS = 0.25
 PAGE_SECONDS = 0.05
 """Between two pages of a sweep: it takes its turn beside the work it brings back."""
 
@@ -49,6 +51,7 @@ class Loops:
             group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
             group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
             group.create_task(self._repeat("sweep", self.sweep, loops.sweep_seconds))
+            group.create_task(self._repeat("campaigns", self.campaigns, loops.sweep_seconds))
             group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
@@ -92,6 +95,12 @@ class Loops:
         self._swept_to = swept.after
         await follow_up(self._engine, swept.news)
         return PAGE_SECONDS if swept.after else None
+
+    async def campaigns(self) -> float | None:
+        """Move every campaign one step; soon again while one is under way."""
+        moved = await campaigns_once(self._engine.database, self._engine.catalog)
+        await follow_up(self._engine, moved.news)
+        return CAMPAIGN_SECONDS if moved.under_way else None
 
     async def adopt(self) -> float | None:
         """Open the letters that older workers did not."""

@@ -18,6 +18,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import queues, recover
 from holdfast.dispatcher.attach import Reservation, attach, reserve
+from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.dead import sweep_once
 from holdfast.dispatcher.dead_look import LetterView, list_letters
@@ -223,6 +224,12 @@ class Dispatcher:
     async def sweep_once(self) -> int:
         """One pass over dead letters; answers how many moved."""
         return (await sweep_once(self.engine.database, self.engine.catalog)).count
+
+    async def campaigns_once(self) -> int:
+        """One step of every campaign; answers how many letters were released."""
+        moved = await campaigns_once(self.engine.database, self.engine.catalog)
+        await follow_up(self.engine, moved.news)
+        return moved.released
 
     async def letters(self, task_id: str) -> list[LetterView]:
         """The dead letters of a task, first to last."""

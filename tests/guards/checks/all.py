@@ -6,9 +6,9 @@ check drives the verbs as workers, reapers and callers do. None of them looks at
 
 from __future__ import annotations
 
-from tests.guards.checks import asking, claiming, keeping, leasing, recovering, running, settling
+from tests.guards.checks import asking, campaigning, claiming, keeping, leasing, recovering, running, settling
 from tests.guards.checks.stage import CHECKS, Stage
 
 __all__ = ["CHECKS", "FILES", "Stage"]
 
-FILES = (claiming, leasing, settling, asking, running, recovering, keeping)
+FILES = (claiming, leasing, settling, asking, running, recovering, campaigning, keeping)

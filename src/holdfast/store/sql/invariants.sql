@@ -608,3 +608,26 @@ from holdfast.dead_letter d
 join holdfast.ended e on e.task_id = d.task_id and e.state = 'f'
 where d.wants_sweep and d.changed_at < holdfast.instant() - interval '10 minutes'
   and e.ended_at < holdfast.instant() - interval '10 minutes';
+
+-- name: campaigns_count_their_letters
+-- A campaign counts exactly the letters it released, and what became of them.
+select c.campaign_id
+from holdfast.campaign c
+left join (
+  select m.campaign_id, count(*) as released, count(*) filter (where m.outcome = 'succeeded') as succeeded,
+    count(*) filter (where m.outcome = 'returned') as returned, count(*) filter (where m.outcome = 'failed') as failed,
+    count(*) filter (where m.outcome = 'canceled') as canceled, count(*) filter (where m.outcome = 'dropped') as dropped
+  from holdfast.campaign_letter m
+  group by m.campaign_id
+) m on m.campaign_id = c.campaign_id
+where (c.released, c.succeeded, c.returned, c.failed, c.canceled, c.dropped) is distinct from (
+  coalesce(m.released, 0), coalesce(m.succeeded, 0), coalesce(m.returned, 0), coalesce(m.failed, 0),
+  coalesce(m.canceled, 0), coalesce(m.dropped, 0)
+);
+
+-- name: a_campaign_knows_its_letters
+-- A letter that a campaign sent out is on that campaign's list.
+select d.dead_letter_id
+from holdfast.dead_letter d
+left join holdfast.campaign_letter m on m.campaign_id = d.campaign_id and m.dead_letter_id = d.dead_letter_id
+where d.campaign_id is not null and m.dead_letter_id is null;
