@@ -1,7 +1,10 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
+    core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
+    errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
 bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
@@ -22,7 +25,7 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire"}
+LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire", "cron"}
 BELOW = {
     "errors": set(),
     "settings_option": {"errors"},
@@ -33,17 +36,35 @@ BELOW = {
     "store": {"errors", "core"},
     "wake": {"store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": {"errors", "settings", "core", "store", "wake"},
-    "action": {"errors", "core", "worker.context"},
-    "client": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action"},
-    "app": {"errors", "settings", "core", "action", "client"},
-    "load": {"errors", "app"},
-    "worker": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "load"},
-    "testing": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker"},
-    "bench": LEAVES | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load"},
+    "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
+    "flow": {"core", "errors", "wire"},
+    "action": {"core", "errors", "flow", "worker.context"},
+    "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
+    "app": {"action", "client", "core", "cron", "errors", "flow", "schedule", "settings", "worker.once"},
+    "load": {"app", "errors"},
+    "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
+    "cron": {"core", "errors"},
+    "schedule": {"action", "core", "cron", "errors", "wire"},
+    "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "place", "store", "wake", "worker"},
+    "bench": LEAVES | {"action", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
     "cli": LEAVES
-    | {"core", "store", "wake", "dispatcher", "place", "action", "app", "client", "worker", "load", "bench"},
-    "__init__": LEAVES | {"core", "action", "app", "client", "worker"},
+    | {
+        "action",
+        "api",
+        "app",
+        "bench",
+        "client",
+        "core",
+        "dispatcher",
+        "flow",
+        "load",
+        "place",
+        "store",
+        "wake",
+        "worker",
+    },
+    "__init__": LEAVES | {"action", "app", "client", "core", "flow", "worker"},
+    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}
@@ -103,9 +124,19 @@ def test_a_module_imports_only_what_lies_below_it(path):
 
 def test_nothing_lies_below_itself():
     # An action names the type of its first parameter; the context it names imports nothing of the worker's.
-    graph = {part: below - {"worker.context"} for part, below in BELOW.items()}
+    graph = {part: below - {"worker.context", "worker.once"} for part, below in BELOW.items()}
     TopologicalSorter(graph).prepare()
     assert not imported(ROOT / "worker" / "context.py")
+
+
+def test_what_the_app_opens_of_the_worker_does_not_import_the_app():
+    seen, left = set(), {"worker.once"}
+    while left:
+        name = left.pop()
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        seen.add(name)
+        left |= {one for one in imported(path) if one.startswith(("worker", "app", "load"))} - seen
+    assert not {"app", "load"} & seen
 
 
 @pytest.mark.parametrize("path", STATEMENTS, ids=name_of)

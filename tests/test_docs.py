@@ -183,7 +183,9 @@ async def test_the_example_of_the_readme_runs(holdfast_url: str, clock: Clock, t
     assert capsys.readouterr().out.strip() == shown
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "operate.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "operate.md", DOCS / "audit.md"], ids=lambda path: path.name
+)
 async def test_the_sql_of_the_docs_runs(page, holdfast_url: str):
     connection = await asyncpg.connect(holdfast_url)
     try:

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client, Task
+    from holdfast.client.runs import Run
     from holdfast.core.classify import Rule
+    from holdfast.core.dataset import Dataset
     from holdfast.core.explain import Explanation
     from holdfast.core.path import replace_attempt_segment
     from holdfast.core.retry import RetryPolicy
     from holdfast.core.signals import Fatal, Retry
     from holdfast.errors import (
         Conflict,
+        EffectDenied,
+        EffectRefused,
         HoldfastError,
         Invalid,
         LeaseLost,
@@ -33,8 +37,12 @@ if TYPE_CHECKING:
         Unavailable,
         WaitTimeout,
     )
+    from holdfast.flow.flow import Flow
+    from holdfast.flow.waits import approval, wait_for
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
+    from holdfast.worker.fence import assert_lease
+    from holdfast.worker.once import Processed
 
 __all__ = [
     "Action",
@@ -42,22 +50,31 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Dataset",
+    "EffectDenied",
+    "EffectRefused",
     "Explanation",
     "Fatal",
+    "Flow",
     "HoldfastError",
     "Invalid",
     "LeaseLost",
     "NotFound",
+    "Processed",
     "Retry",
     "RetryPolicy",
     "Rule",
+    "Run",
     "Settings",
     "SyncClient",
     "Task",
     "TaskFailed",
     "Unavailable",
     "WaitTimeout",
+    "approval",
+    "assert_lease",
     "replace_attempt_segment",
+    "wait_for",
 ]
 
 __version__ = "0.1.0"
@@ -68,22 +85,31 @@ _HOMES = {
     "Client": "holdfast.client.client",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
+    "Dataset": "holdfast.core.dataset",
+    "EffectDenied": "holdfast.errors",
+    "EffectRefused": "holdfast.errors",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
+    "Flow": "holdfast.flow.flow",
     "HoldfastError": "holdfast.errors",
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
     "NotFound": "holdfast.errors",
+    "Processed": "holdfast.worker.once",
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
     "Rule": "holdfast.core.classify",
+    "Run": "holdfast.client.runs",
     "Settings": "holdfast.settings",
     "SyncClient": "holdfast.client.blocking",
     "Task": "holdfast.client.client",
     "TaskFailed": "holdfast.errors",
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
+    "approval": "holdfast.flow.waits",
+    "assert_lease": "holdfast.worker.fence",
     "replace_attempt_segment": "holdfast.core.path",
+    "wait_for": "holdfast.flow.waits",
 }
 
 

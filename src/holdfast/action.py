@@ -15,9 +15,14 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.action_rules import ActionRules
 from holdfast.core.duration import seconds_of
+from holdfast.core.nodes import NodeKind
+from holdfast.core.ports import Port
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
+from holdfast.flow.call import Callee, NodeCall, Placing, called
+from holdfast.flow.trace import current_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,8 +49,8 @@ class TaskOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Action(Generic[P, R]):
-    """One registered function. Calling it runs it here and now; the client enqueues it."""
+class Action(Placing, Generic[P, R]):
+    """One registered function. Calling it runs it here and now, in a flow it adds a node; the client enqueues it."""
 
     name: str
     function: Callable[P, R]
@@ -60,8 +65,22 @@ class Action(Generic[P, R]):
         """The policy of this action where `defaults` come from settings, which are not read at import."""
         return replace(defaults, **self.overrides).validated()
 
+    def rules(self, defaults: RetryPolicy) -> ActionRules:
+        """How nodes of this action run unless their flow says otherwise."""
+        return ActionRules(queue=self.queue, priority=self.priority, policy=self.policy(defaults))
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if current_trace() is not None:
+            return called(self.callee(), args, kwargs)  # type: ignore[no-any-return]
         return self.function(*args, **kwargs)
+
+    def map(self, **inputs: Any) -> Any:
+        """Inside a flow, add a node that runs once per item of the list among its inputs."""
+        return NodeCall(self.callee()).map(**inputs)
+
+    def callee(self) -> Callee:
+        signature = self.signature
+        return Callee(NodeKind.TASK, self.name, self.name.rpartition(".")[2], signature.names, signature.ports)
 
     def options(
         self,
@@ -118,7 +137,7 @@ class Signature:
     `decode` turns stored input into keyword arguments, converted to the annotated types.
     """
 
-    __slots__ = ("allowed", "decode", "required", "takes_any", "wants_context")
+    __slots__ = ("allowed", "decode", "names", "ports", "required", "takes_any", "wants_context")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = list(inspect.signature(function).parameters.values())
@@ -130,7 +149,11 @@ class Signature:
         _refuse_reserved(function, parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.allowed = frozenset(p.name for p in named)
+        self.names = tuple(p.name for p in named)
+        self.ports = (
+            None if self.takes_any else tuple(Port(key=p.name, is_required=p.default is p.empty) for p in named)
+        )
+        self.allowed = frozenset(self.names)
         self.required = frozenset(p.name for p in named if p.default is p.empty)
         self.decode = _decoder({p.name: hints.get(p.name, Any) for p in named}, takes_any=self.takes_any)
 

@@ -1,4 +1,4 @@
-"""The app: a name, its actions, and the doors to a database (`client`, `sync_client`).
+"""The app: a name, its actions and flows, and the doors to a database (`client`, `sync_client`).
 
 Nothing is read or connected at import; settings are read once, when the first door opens.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast.action import Action, Isolation, Signature
@@ -16,10 +18,16 @@ from holdfast.client.blocking import SyncClient
 from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.classify import Rule
+from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
 from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.schedule import Missed, Overlap
+from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
+from holdfast.flow.flow import Flow
+from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
+from holdfast.worker.once import Processor, Rules, SyncProcessor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,12 +36,15 @@ DEFAULT_QUEUE = "default"
 
 
 class App:
-    """A set of actions under one name. Actions are called `app.function`, so a file and a module agree."""
+    """A set of actions and flows under one name. They are called `app.function`, so a file and a module agree."""
 
     def __init__(self, name: str, *, settings: Settings | None = None, version: str = "") -> None:
         self.name = limits.valid_action(name)
         self.version = version
         self.actions: dict[str, Action[..., Any]] = {}
+        self.flows: dict[str, Flow[...]] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.datasets: dict[tuple[str, int], Dataset] = {}
         self._settings = settings
 
     @property
@@ -92,13 +103,137 @@ class App:
         self.actions[name] = action
         return action
 
+    @overload
+    def flow(self, function: Callable[P, object], /) -> Flow[P]: ...
+
+    @overload
+    def flow(self, *, name: str | None = None, version: int = 1) -> Callable[[Callable[P, object]], Flow[P]]: ...
+
+    def flow(self, *bare: Callable[..., object], name: str | None = None, version: int = 1) -> Any:
+        """Register a plain function as a flow of this app: `@app.flow` or `@app.flow(version=2)`.
+
+        The function says which actions run on what. It is traced when the flow is first needed.
+        """
+        if bare:
+            return self._keep_flow(Flow.of_function(self._flow_name(bare[0], name), version, bare[0]))
+        return lambda decorated: self._keep_flow(Flow.of_function(self._flow_name(decorated, name), version, decorated))
+
+    def load_flows(self, *paths: str | Path) -> list[Flow[...]]:
+        """Register flows written in YAML: files, or folders whose `*.yaml` files are all flows.
+
+        They are checked against the actions that the app has by now.
+        """
+        from holdfast.flow.yaml_flow import flow_files, read_flow
+
+        ports = {name: action.signature.ports for name, action in self.actions.items()}
+        found = [read_flow(file, ports) for path in paths for file in flow_files(path)]
+        return [self._keep_flow(Flow.of_definition(definition)) for definition in found]
+
+    def _flow_name(self, function: Callable[..., object], name: str | None) -> str:
+        return limits.valid_flow(f"{self.name}.{name or function.__name__}")
+
+    def _keep_flow(self, flow: Flow[Any]) -> Flow[Any]:
+        if flow.name in self.flows:
+            raise Invalid(
+                f"The flow {flow.name} is registered twice.",
+                code="flow_exists",
+                advice="Give one another name; versions of a flow follow one another, they do not live side by side.",
+            )
+        self.flows[flow.name] = flow
+        return flow
+
+    def schedule(
+        self,
+        name: str,
+        target: Schedulable,
+        /,
+        *,
+        cron: str | None = None,
+        every: str | float | timedelta | None = None,
+        timezone: str = DEFAULT_ZONE,
+        overlap: str = Overlap.SKIP,
+        missed: str = Missed.LATEST,
+        max_waiting: int = 10,
+        input: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """Run an action or a flow at set times; the schedule is called `app.name`.
+
+        `cron` has five fields and is read in `timezone`; `every` is a duration. `overlap` (skip, queue, replace, allow)
+        says what happens while the previous firing is not over, `missed` (skip, latest, all) what happens to slots that
+        passed while no scheduler ran. A parameter `scheduled_for` gets the slot's time.
+        """
+        full = limits.valid_action(f"{self.name}.{name}")
+        if full in self.schedules:
+            raise Invalid(f"The schedule {full} is declared twice.", code="schedule_exists", advice="Rename one.")
+        self.schedules[full] = schedule_of(
+            full,
+            target,
+            cron=cron,
+            every=every,
+            timezone=timezone,
+            overlap=overlap,
+            missed=missed,
+            max_waiting=max_waiting,
+            input=input,
+        )
+        return self.schedules[full]
+
+    def dataset(
+        self,
+        name: str,
+        *,
+        version: int = 1,
+        columns: Mapping[str, str],
+        key: str | Sequence[str] = (),
+        schema: str = PLACE_DEFAULT,
+    ) -> Dataset:
+        """Declare one version of a dataset: actions write to it (`ctx.dataset`), readers select from its view."""
+        dataset = defined(name, version=version, columns=columns, key=key, schema=schema)
+        if self.datasets.setdefault((name, version), dataset) != dataset:
+            raise Invalid(
+                f"Version {version} of the dataset {name} is declared twice, and differently.",
+                code="dataset_invalid",
+                advice="Give one another version.",
+            )
+        return dataset
+
     def client(self) -> Client:
         """`async with app.client() as client:`"""
-        return Client(self.settings, self.actions)
+        return Client(self.settings, self.actions, self.flows)
+
+    def processor(
+        self,
+        *,
+        worker_id: str = "",
+        queues: Sequence[str] | None = None,
+        retry_enabled: bool = True,
+        dead_letter_enabled: bool = True,
+        max_attempts: int | None = None,
+        default_timeout_seconds: float | None = None,
+        visibility_timeout_seconds: float | None = None,
+        lease_seconds: float | None = None,
+    ) -> Processor:
+        """One task at a time, when you say so: `async with app.processor() as p: await p.process_once()`.
+
+        `max_attempts` can only lower a task's own budget. A claim holds its task for `lease_seconds`, or else
+        `visibility_timeout_seconds`, and is renewed while the task runs.
+        """
+        rules = Rules(
+            retries=retry_enabled,
+            opens_letters=dead_letter_enabled,
+            max_attempts=max_attempts,
+            default_timeout_seconds=default_timeout_seconds,
+        )
+        lease = visibility_timeout_seconds if lease_seconds is None else lease_seconds
+        return Processor(self, name=worker_id, queues=queues, rules=rules, lease_seconds=lease)
+
+    def sync_processor(self, **options: Any) -> SyncProcessor:
+        """The same for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""
+        return SyncProcessor(self.processor(**options))
 
     def sync_client(self) -> SyncClient:
         """The same for code without an event loop: `with app.sync_client() as client:`"""
-        return SyncClient(self.settings, self.actions)
+        return SyncClient(self.settings, self.actions, self.flows)
 
 
 _RETRY_NAMES = {"enabled": "is_enabled"}

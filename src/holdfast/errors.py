@@ -4,7 +4,11 @@
     ├── Invalid        fix the request: bad input, bad settings, a broken definition
     ├── NotFound       the thing named does not exist (or belongs to another tenant)
     ├── Conflict       somebody else won: stale lease, reused key, wrong state
+    ├── Unauthorized   say who you are
+    ├── Forbidden      you may not do this
     ├── Unavailable    try again later: database away, no worker, timed out waiting
+    ├── EffectDenied   ask whoever governs it: the action may not do this effect
+    ├── EffectRefused  the other side of an effect said no
     └── TaskFailed     the task itself ended without a result
 
 Each error carries a stable `code`, a `category`, a sentence saying what happened and one saying what to do.
@@ -74,6 +78,20 @@ class LeaseLost(Conflict):
     default_code = "DAG_LEASE_CONTRACT_VIOLATION"
 
 
+class Unauthorized(HoldfastError):
+    """Nobody known asks."""
+
+    category = "auth"
+    default_code = "unauthorized"
+
+
+class Forbidden(HoldfastError):
+    """Whoever asks is known and may not do this."""
+
+    category = "auth"
+    default_code = "forbidden"
+
+
 class Unavailable(HoldfastError):
     """Something needed is away for now; the same request may succeed later."""
 
@@ -85,6 +103,23 @@ class WaitTimeout(Unavailable):
     """The wait ended before the task did. The task itself goes on."""
 
     default_code = "wait_timeout"
+
+
+class EffectDenied(HoldfastError):
+    """The effect is governed and this action is not allowed to do it. Nothing was sent."""
+
+    category = "auth"
+    default_code = "effect_not_allowed"
+
+
+class EffectRefused(HoldfastError):
+    """Raised by the function of an effect: the other side refused, and nothing happened there.
+
+    It is an answer: stored, and given again to a repeat within the same generation without asking.
+    """
+
+    category = "effect"
+    default_code = "effect_refused"
 
 
 class TaskFailed(HoldfastError):

@@ -16,6 +16,7 @@ from holdfast.core import limits
 from holdfast.errors import Invalid
 
 _encoder = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical")
+_canonical = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical", order="deterministic")
 decode = msgspec.json.Decoder().decode
 
 
@@ -45,6 +46,12 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
     if len(encoded) > min(_SMALL_BYTES, bytes_max) or b"\\" in encoded or b"null" in encoded:
         _check_closely(value, encoded, bytes_max=bytes_max, what=what)
     return encoded
+
+
+def canonical(value: Any, *, bytes_max: int, what: str) -> bytes:
+    """Encode a value so that equal values give equal bytes, whatever the order of their keys."""
+    encode(value, bytes_max=bytes_max, what=what)
+    return _canonical.encode(value)
 
 
 _SMALL_BYTES = limits.NESTING_MAX

@@ -15,6 +15,7 @@ ALLOWED = {
     "collections",
     "dataclasses",
     "datetime",
+    "decimal",
     "enum",
     "functools",
     "hashlib",

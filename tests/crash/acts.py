@@ -12,16 +12,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.core.effects import EffectState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Edge, Node
 from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher import compensate as compensate_verb
 from holdfast.dispatcher import recover
 from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.dead import adopt_once, sweep_once
+from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
 from holdfast.dispatcher.exchange import exchange
@@ -31,6 +34,8 @@ from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.reinject import reinject_once
 from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.retry import retry as retry_verb
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
@@ -241,6 +246,34 @@ async def retain(stage: Stage) -> None:
         stage.say(await retain_once(engine.database, days=stage.given["days"]))
 
 
+async def do_effect(stage: Stage) -> None:
+    """Open the gate, send (which is said), keep the receipt and a step: what an attempt does between two hops."""
+    async with opened(stage) as engine:
+        claimed = lease_of(stage.given["leases"][0])
+        wanted = OpenEffect(name="smtp.send", user_key=f"round:{stage.given['round']}", ordinal=0, digest=b"")
+        gate = await open_effect(engine.database, engine.catalog, Sender(claimed=claimed, tenant="default"), wanted)
+        stage.say({"sent": gate.key})
+        answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b"1")
+        await answer_effect(engine.database, claimed, answer)
+        stage.say({"kept": gate.key})
+        await keep_step(engine.database, claimed, Step("page", b"", b"1"))
+        stage.say({"step": True})
+
+
+def lease_of(lease: list[Any]) -> Claimed:
+    task_id, attempt, token, policy_id, retries, losses = lease
+    named = (1, policy_id, retries, losses, DEFAULT_TENANT_ID, None, None, b"{}", None)
+    return Claimed(task_id, attempt, uuid.UUID(token), *named)
+
+
+async def compensate(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        done = await compensate_verb.compensate(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, stage.given["key"], actor="victim", reason="wrong"
+        )
+        stage.say(done.task_id)
+
+
 async def migrate_all(stage: Stage) -> None:
     database = await Database(stage.url, sessions_max=2, tap=stage.tap).open()
     try:
@@ -284,6 +317,24 @@ async def send_signal(stage: Stage) -> None:
     async with opened(stage) as engine:
         await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
         stage.say("sent")
+
+
+async def schedule_pass(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).schedule_once())
+
+
+async def schedule_by_hand(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await Dispatcher(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
+
+
+async def schedule_declare(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        draft = ScheduleDraft(
+            name=f"s{stage.given['round']}", origin="app:shop", target="shop.charge", cron="0 6 * * mon-fri"
+        )
+        stage.say(await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft))
 
 
 def a_crash_flow(version: int) -> FlowDefinition:

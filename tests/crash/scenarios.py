@@ -8,15 +8,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.crash import acts, runs
+from tests.crash import acts, runs, schedules
 from tests.crash.repair import BY_SURVIVOR, Ended, register
 
 from holdfast.core.fingerprint import fingerprint
-from holdfast.core.outcome import Failed
+from holdfast.core.outcome import Completed, Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.campaigns import abort_campaign, show_campaign, start_campaign
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
+from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.leases import Claimed, report_of
@@ -403,6 +404,58 @@ async def _letters(case: Case) -> list[Any]:
     )
 
 
+async def arrange_effect(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    await enqueue_tasks(engine, given, 1)
+    given["leases"] = [acts.plain_lease(one) for one in await claim_tasks(engine, given, 1)]
+
+
+async def judge_effect(case: Case) -> None:
+    """What was sent stands in the outbox under that key; what was kept is done; what is neither is unknown."""
+    effects = await list_effects(case.engine.database, DEFAULT_TENANT_ID, task_ids=[case.given["leases"][0][0]])
+    said = {word: value for line in case.said for word, value in line.items()}
+    assert len(effects) <= 1
+    if "sent" in said:
+        assert [one.idempotency_key for one in effects] == [said["sent"]]
+    if "kept" in said:
+        assert effects[0].state == "done"
+    assert all(one.state in ("unknown", "done") and one.sends == 1 for one in effects)
+    steps = await case.engine.database.fetchval(
+        "select count(*) from holdfast.step where task_id = $1", case.given["leases"][0][0]
+    )
+    assert steps == 1 or "step" not in said
+
+
+async def arrange_compensation(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """A task that is over and charged a card, with a compensation some worker declared."""
+    await enqueue_tasks(engine, given, 1)
+    [claimed] = await claim_tasks(engine, given, 1)
+    await engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", engine.catalog.policy(claimed.policy_id), "")
+    wanted = OpenEffect(
+        name="card.charge",
+        user_key=f"round:{given['round']}",
+        ordinal=0,
+        digest=b"",
+        compensation=ACTION,
+        arguments=b"[]",
+    )
+    sender = Sender(claimed=claimed, tenant="default")
+    given["key"] = (await open_effect(engine.database, engine.catalog, sender, wanted)).key
+    async with engine.database.transaction() as session:
+        await settle(session, engine.catalog, [report_of(claimed, Completed(b"1"))])
+
+
+async def judge_compensated(case: Case) -> None:
+    """One task undoes the effect and the effect says so, or neither is there."""
+    rows = await case.engine.database.fetch(
+        "select b.task_id, e.compensated_by from holdfast.effect e"
+        " left join holdfast.body b on b.key = 'compensate:' || e.key where e.key = $1",
+        case.given["key"],
+    )
+    assert len(rows) == 1 and rows[0]["task_id"] == rows[0]["compensated_by"]
+    if case.said:
+        assert {str(rows[0]["task_id"])} == set(case.said)
+
+
 SCENARIOS = [
     Scenario(name="enqueue_single", arrange=nothing, judge=judge_enqueue, is_repeatable=False, statements_min=7),
     Scenario(name="enqueue_delayed", arrange=nothing, judge=judge_enqueue, is_repeatable=False, statements_min=7),
@@ -430,6 +483,8 @@ SCENARIOS = [
     Scenario(name="reinject", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=7),
     Scenario(name="campaigns", arrange=arrange_campaign, judge=judge_campaign, statements_min=8),
     Scenario(name="adopt", arrange=arrange_unlettered, judge=judge_adopted, statements_min=3),
+    Scenario(name="do_effect", arrange=arrange_effect, judge=judge_effect, is_repeatable=False, statements_min=4),
+    Scenario(name="compensate", arrange=arrange_compensation, judge=judge_compensated, statements_min=6),
     Scenario(name="start_run", arrange=nothing, judge=runs.judge_started, is_repeatable=False, statements_min=9),
     Scenario(name="exchange_join", arrange=runs.arrange_join, judge=runs.judge_run, statements_min=6),
     Scenario(name="exchange_failed_node", arrange=runs.arrange_failure_in_run, judge=runs.judge_run, statements_min=6),
@@ -455,6 +510,18 @@ SCENARIOS = [
     Scenario(
         name="send_signal", arrange=runs.arrange_wait, judge=runs.judge_signal, is_repeatable=False, statements_min=5
     ),
+    Scenario(name="schedule_tasks", arrange=schedules.arrange_due, judge=schedules.judge_once, statements_min=12),
+    Scenario(name="schedule_runs", arrange=schedules.arrange_due_flow, judge=schedules.judge_once, statements_min=11),
+    Scenario(name="schedule_waiting", arrange=schedules.arrange_waiting, judge=schedules.judge_once, statements_min=9),
+    Scenario(name="schedule_replace", arrange=schedules.arrange_busy, judge=schedules.judge_once, statements_min=17),
+    Scenario(
+        name="schedule_by_hand",
+        arrange=schedules.arrange_kept,
+        judge=schedules.judge_by_hand,
+        is_repeatable=False,
+        statements_min=8,
+    ),
+    Scenario(name="schedule_declare", arrange=nothing, judge=schedules.judge_declared, statements_min=2),
 ]
 ACT_OF = {
     "exchange_mixed": "exchange_reports",
@@ -464,4 +531,8 @@ ACT_OF = {
     "exchange_join": "exchange_reports",
     "exchange_failed_node": "exchange_reports",
     "exchange_items": "exchange_reports",
+    "schedule_tasks": "schedule_pass",
+    "schedule_runs": "schedule_pass",
+    "schedule_waiting": "schedule_pass",
+    "schedule_replace": "schedule_pass",
 }

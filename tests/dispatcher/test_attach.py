@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast.core.outcome import Completed
@@ -83,8 +84,8 @@ async def test_a_second_orphan_spends_the_loss_budget(dispatcher, task, clock):
 async def test_the_one_shot_token_settles_nothing(dispatcher, task):
     reservation = await dispatcher.reserve(task.task_id)
     lease = await dispatcher.attach(reservation)
-    forged = type(lease)(type(lease.claimed)(lease.claimed.task_id, lease.attempt, reservation.lease_token,
-                         lease.claimed.lane_id, lease.claimed.policy_id, 0, 0, 1, b"", None), "x", 1, 1.0)  # fmt: skip
+    claimed = msgspec.structs.replace(lease.claimed, lease_token=reservation.lease_token)
+    forged = msgspec.structs.replace(lease, claimed=claimed)
     with pytest.raises(LeaseLost):
         await dispatcher.settle(forged, Completed(b"1"))
 

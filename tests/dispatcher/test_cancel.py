@@ -112,7 +112,13 @@ async def test_a_task_that_is_over_stays_as_it_is(dispatcher, stage):
 async def test_another_tenants_task_is_not_canceled(dispatcher):
     task = await dispatcher.enqueue(a.a_task())
     done = await verb.cancel(
-        dispatcher.engine.database, 2, [int(task.task_id)], grace_seconds=1, reason="", actor="eve"
+        dispatcher.engine.database,
+        dispatcher.engine.catalog,
+        2,
+        [int(task.task_id)],
+        grace_seconds=1,
+        reason="",
+        actor="eve",
     )
     assert done.states == {}
 

@@ -204,9 +204,8 @@ class Histories(RuleBasedStateMachine):
 
     async def cancel(self, line, choice):
         task_ids = [self.tasks[choice.which % len(self.tasks)]]
-        catalog = self.engine.catalog
-        who = {"grace_seconds": 5, "reason": "", "actor": ""}
-        await self.on(line, lambda line: cancel_verb.cancel_in(line, catalog, 1, task_ids, **who))
+        who = {"grace_seconds": 5, "reason": "", "actor": "somebody"}
+        await self.on(line, lambda line: cancel_verb.cancel(line, self.engine.catalog, 1, task_ids, **who))
 
     async def retry(self, line, choice):
         async def act(line):

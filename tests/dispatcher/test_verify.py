@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.flows import a_diamond
+from tests.flow.test_runs import a_map, a_parent, a_sum
 
 from holdfast.core.outcome import Completed
+from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
+from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.dispatcher.verify import verify
 from holdfast.store.statements import statements_in
 from holdfast.testing import factories as a
@@ -55,16 +59,37 @@ DAMAGE = {
         values (1, 'task.completed', array[$running], array[1])""",
     "a_key_stands_for_a_task": "update holdfast.idempotency set task_id = 999",
     "a_keyed_task_keeps_its_key": "delete from holdfast.idempotency",
+    "a_keyed_run_keeps_its_key": "update holdfast.run set key = 'order-9' where run_id = $run",
     "a_body_stays_with_its_tenant": """
         insert into holdfast.tenant (tenant_id, name) values (7, 'other');
         update holdfast.body set tenant_id = 7 where task_id = $queued""",
     "a_live_task_stays_with_its_body": "update holdfast.live set lane_id = lane_id + 1 where task_id = $queued",
     "an_ended_task_stays_with_its_body": "update holdfast.ended set lane_id = lane_id + 1 where task_id = $failed",
     "history_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "an_effect_has_one_key": "update holdfast.effect set user_key = 'k'",
+    "an_effect_was_sent_by_an_attempt": "update holdfast.effect set lease_token = gen_random_uuid()",
+    "an_effect_stays_with_its_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.effect set tenant_id = 7""",
+    "an_effect_without_an_answer_is_shown_as_unknown": """
+        create or replace function holdfast.effect_state(e holdfast.effect) returns text language sql stable
+        return 'pending'""",
+    "a_step_was_kept_by_an_attempt": "update holdfast.step set attempt = 9",
     "policies_say_what_they_contain": "update holdfast.policy set max_losses = 77",
     "every_block_has_its_partitions": """
         insert into holdfast.block (block, first_id, last_id) values (5, 50000000000, 59999999999)""",
     "the_next_id_has_a_block": "select setval('holdfast.task_id', 77777777777)",
+    "the_next_span_has_a_block": "select setval('holdfast.span', 777777777777)",
+    "runs_count_their_nodes": "update holdfast.run set failed = 1 where run_id = $run",
+    "a_blocked_node_waits_for_somebody": """
+        delete from holdfast.live where run_id = $run;
+        insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
+        values ($run + 3, now(), now(), 1, 1, 'c', gen_random_uuid())""",
+    "nodes_count_their_upstreams": "update holdfast.node set succeeded = 2 where run_id = $run",
+    "a_live_node_belongs_to_an_open_run": "update holdfast.live set generation = 2 where run_id = $run",
+    "items_are_counted_right": "update holdfast.node set items_pending = 1 where state = 'm'",
+    "a_node_that_runs_a_flow_has_its_run": "update holdfast.node set child_run_id = $run where state = 's'",
+    "runs_stay_with_their_tenant": "update holdfast.node set tenant_id = 7 where run_id = $run",
     "the_clock_is_the_databases_own": """
         create or replace function holdfast.instant() returns timestamptz language sql stable
         return statement_timestamp() + interval '1 minute'""",
@@ -99,6 +124,22 @@ DAMAGE = {
         update holdfast.ended set ended_at = now() - interval '1 hour'""",
     "attempts_follow_one_another": """
         update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
+    "a_fired_slot_has_its_task_or_run": "update holdfast.slot set task_id = 999",
+    "no_slot_fires_twice": """
+        drop index holdfast.slot_task;
+        insert into holdfast.slot (schedule_id, slot_at, tenant_id, state, task_id, cause)
+        select schedule_id, slot_at + interval '1 hour', tenant_id, state, task_id, cause from holdfast.slot""",
+    "slots_stay_with_their_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.body set tenant_id = 7 where task_id = $scheduled""",
+    "due_schedules_fire": "update holdfast.schedule set look_at = now() - interval '1 hour'",
+    "audit_rows_are_what_was_written": """
+        alter table holdfast.audit disable trigger all; update holdfast.audit set actor = 'nobody'""",
+    "audit_rows_follow_one_another": """
+        alter table holdfast.audit disable trigger all; update holdfast.audit set prev_hash = hash""",
+    "audit_heads_name_the_last_row": """
+        alter table holdfast.audit disable trigger all; delete from holdfast.audit""",
+    "the_audit_log_is_append_only": "drop trigger only_forward on holdfast.audit_head",
 }
 
 
@@ -115,8 +156,35 @@ async def stages(dispatcher):
         "retrying": await a.a_retrying_task(dispatcher, max_losses=0),
     }
     await dispatcher.settle(await dispatcher.claim_task(found["retried"]), Completed(b"null"))
+    await dispatcher.schedules.keep()
+    found["scheduled"] = (await dispatcher.schedules.fire()).task_id
+    await dispatcher.settle(await dispatcher.claim_task(found["scheduled"]), Completed(b"null"))
+    await _act(dispatcher)
     await a.a_running_task(dispatcher)
+    found["run"] = await a_run_in_each_stage(dispatcher)
     return found
+
+
+async def _act(dispatcher) -> None:
+    """A task with two effects that nobody answered and a step."""
+    lease, engine = await a.a_running_task(dispatcher), dispatcher.engine
+    for key in ("one", "two"):
+        wanted = OpenEffect(name="smtp.send", user_key=key, ordinal=0, digest=b"")
+        sender = Sender(claimed=lease.claimed, tenant="default")
+        await open_effect(engine.database, engine.catalog, sender, wanted)
+    await keep_step(engine.database, lease.claimed, Step("page", b"", b"1"))
+    await dispatcher.settle(lease, Completed(b"null"))
+
+
+async def a_run_in_each_stage(dispatcher) -> str:
+    """A join with one of two done, a node with items, and a node with a run of its own."""
+    runs = [await dispatcher.runs.start(flow) for flow in (a_diamond(), a_map())]
+    await dispatcher.runs.snapshot(a_sum(1))
+    await dispatcher.runs.start(a_parent())
+    for run, node, output in ((runs[0], 0, b"1"), (runs[0], 1, b"1"), (runs[1], 0, b'{"all": [1, 2]}')):
+        lease = await dispatcher.claim_task(str(int(run) + 1 + node))
+        await dispatcher.settle(lease, Completed(output))
+    return runs[0]
 
 
 def damage(name: str, stages: dict[str, str]) -> str:

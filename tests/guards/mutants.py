@@ -210,6 +210,7 @@ RUNNING: Sequence[Mutant] = [
         "lock_runs",
         ("and r.state = 'o'", "", "a_run_that_is_over_is_not_opened_by_a_late_end"),
         ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
+        ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
     ),
     *_of(
         "advance_runs",
@@ -249,11 +250,11 @@ RUNNING: Sequence[Mutant] = [
     *_of("retry_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),
     *_of(
         "ensure_flow",
-        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_kept_once_by_whoever_comes_second"),
     ),
     *_of(
         "ensure_snapshot",
-        ("on conflict (flow_id, digest) do nothing", "", "a_flow_is_interned_once_by_whoever_comes_second"),
+        ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
     ),
     *_of("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
     *_of(
@@ -291,7 +292,7 @@ RECOVERING: Sequence[Mutant] = [
     *_of(
         "adopt_tasks",
         ("e.state = 'f' and", "", "a_task_is_adopted_once_and_only_if_it_failed"),
-        ("and e.has_letter is not true", "", "a_task_is_adopted_once_and_only_if_it_failed"),
+        ("and e.has_letter is null", "", "a_task_is_adopted_once_and_only_if_it_failed"),
     ),
     *_of(
         "lock_letters",
@@ -465,6 +466,16 @@ KEEPING: Sequence[Mutant] = [
     ),
     *_of("limit_queue", ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone")),
     *_of(
+        "lock_queue",
+        ("q.tenant_id = $1 and", "$1::int is not null and", "another_tenants_queue_is_not_what_is_recorded"),
+        ("for no key update of q", "", "what_is_recorded_as_before_was_so_until_the_change"),
+    ),
+    *_of(
+        "append_audit",
+        ("h.tenant_id = $1 and", "$1::int is not null and", "a_row_is_appended_to_its_own_chain"),
+        ("and h.seq = $2", "and $2::bigint is not null", "a_row_is_appended_only_behind_the_last"),
+    ),
+    *_of(
         "lock_blocks",
         ("pg_try_advisory_xact_lock(1752132966, 0)", "true", "one_process_at_a_time_changes_blocks"),
     ),
@@ -516,7 +527,196 @@ KEEPING: Sequence[Mutant] = [
     ),
 ]
 
-MUTANTS: Sequence[Mutant] = [*CLAIMING, *LEASING, *SETTLING, *ASKING, *RUNNING, *RECOVERING, *CAMPAIGNING, *KEEPING]
+AUTHORING: Sequence[Mutant] = [
+    *_of("claim_run_key", ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_run")),
+]
+
+SCHEDULING: Sequence[Mutant] = [
+    *_of(
+        "create_schedule",
+        ("on conflict (tenant_id, name) do nothing", "", "a_name_stands_for_one_schedule"),
+    ),
+    *_of(
+        "change_schedule",
+        ("s.tenant_id = $1", "$1::int is not null", "another_tenants_schedule_is_left_alone"),
+        ("and s.origin = $3", "and $3::text is not null", "only_its_keeper_changes_a_schedule"),
+    ),
+    *_of(
+        "take_schedule",
+        ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
+        ("for no key update of s skip locked", "", "schedulers_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "hold_schedule",
+        ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
+        ("for no key update of s", "", "a_hand_and_a_scheduler_see_each_other"),
+    ),
+    *_of(
+        "close_firings",
+        ("and f.state = 'f'", "", "what_waits_goes_when_the_way_is_free"),
+        (
+            "and not exists (select from holdfast.live t where t.task_id = f.task_id)",
+            "",
+            "a_firing_that_runs_holds_back_the_next",
+        ),
+        ("and r.state = 'o'", "", "a_run_that_is_over_is_out_of_the_way"),
+    ),
+    *_of("release_slot", ("and f.state = 'w'", "", "a_slot_that_fired_does_not_wait_any_more")),
+    *_of("drop_slots", ("and f.state = 'w'", "", "a_slot_that_fired_does_not_wait_any_more")),
+    _redundant(
+        "advance_schedule",
+        "and s.next_at is not distinct from $2",
+        "and ($2::timestamptz is null or true)",
+        "only who holds the lock of take_schedule moves a schedule on",
+    ),
+    *_of(
+        "void_slots",
+        ("and f.slot_at > holdfast.instant()", "", "a_clock_that_goes_back_leaves_what_came_before"),
+        ("and f.state in ('k', 'm')", "", "a_clock_that_goes_back_undoes_no_firing"),
+    ),
+    *_of(
+        "trouble_schedule",
+        ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
+    ),
+    *_of(
+        "pause_schedule",
+        ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone"),
+        ("and s.paused_at is null", "", "a_second_pause_of_a_schedule_keeps_the_first"),
+    ),
+    *_of(
+        "resume_schedule",
+        ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone"),
+        ("and s.paused_at is not null", "", "a_second_pause_of_a_schedule_keeps_the_first"),
+    ),
+    *_of("delete_schedule", ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone")),
+    *_of("forget_slots", ("and (f.is_over or f.state in ('k', 'm'))", "", "slots_in_use_are_not_forgotten")),
+]
+
+_BEAT = "a_remote_beat_needs_attempt_token_and_a_running_task"
+_HELD = "an_exchange_renews_only_what_the_worker_holds"
+_UNNAMED = "an_exchange_finds_only_unnamed_tasks_of_its_worker"
+
+REMOTE: Sequence[Mutant] = [
+    *_of(
+        "heartbeat_task",
+        ("t.attempt = $2", "$2::int is not null", _BEAT),
+        ("t.lease_token = $3", "$3::uuid is not null", _BEAT),
+        ("and t.state = 'r'", "", _BEAT),
+        ("and t.lease_expires_at > holdfast.instant()", "", "a_remote_beat_revives_no_expired_lease"),
+    ),
+    *_of(
+        "renew_held",
+        ("for no key update of t", "", "an_exchange_that_waited_renews_nothing_it_lost"),
+        ("held.worker_id = $1", "$1::int is not null", _HELD),
+        ("and held.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+    ),
+    _redundant("renew_held", "and held.state = 'r'", "", "live_owner: only a running row has a worker"),
+    *_of(
+        "held_unnamed",
+        ("t.worker_id = $1", "$1::int is not null", _UNNAMED),
+        ("and t.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+        ("and t.task_id <> all($2::bigint[])", "and $2::bigint[] is not null", _UNNAMED),
+        ("for no key update of t", "", "an_exchange_that_waited_finds_nothing_it_lost"),
+    ),
+    _redundant(
+        "held_unnamed", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+    ),
+]
+
+_AUTHORITY = "an_action_needs_authority_where_an_effect_is_governed"
+_UNDER_WAY = "an_effect_under_way_is_not_sent_by_another"
+
+ACTING: Sequence[Mutant] = [
+    *_of(
+        "open_effect",
+        ("t.attempt = $2", "$2::int is not null", "an_effect_needs_the_current_lease"),
+        ("t.lease_token = $3", "$3::uuid is not null", "an_effect_needs_the_current_lease"),
+        ("t.tenant_id = $4 and t.state", "$4::int is not null and t.state", "an_effect_needs_the_current_lease"),
+        ("and t.state = 'r'", "", "a_reservation_sends_nothing"),
+        ("and t.lease_expires_at > holdfast.instant()", "", "an_expired_lease_sends_nothing"),
+        ("for key share of t", "", "a_gate_that_waited_does_not_open_for_the_lease_before"),
+        (
+            "a.tenant_id = lease.tenant_id and a.effect = $6 and a.action in",
+            "a.effect = $6 and a.action in",
+            "the_authority_of_another_tenant_is_not_ours",
+        ),
+        (
+            "where a.tenant_id = lease.tenant_id and a.effect = $6)",
+            "where a.effect = $6)",
+            "the_authority_of_another_tenant_is_not_ours",
+        ),
+        ("a.effect = $6 and a.action in (lease.action, '')", "a.effect = $6", _AUTHORITY),
+        ("order by a.action desc", "order by a.action", _AUTHORITY),
+        ("join ruled on ruled.is_allowed", "join ruled on true", _AUTHORITY),
+        ("e.digest = excluded.digest", "true", "other_arguments_do_not_pass_under_a_key"),
+        ("and e.compensated_by is null", "", "an_undone_effect_is_not_done_again"),
+        (
+            "(e.task_id, e.generation) <> (excluded.task_id, excluded.generation)",
+            "true",
+            "a_refusal_stands_until_a_redrive",
+        ),
+        ("e.state in ('p', 'u')", "e.state <> 'r'", "a_receipt_is_given_again_and_nothing_is_sent"),
+        ("or e.state = 'r' and", "or", "a_receipt_is_given_again_and_nothing_is_sent"),
+        ("o.task_id = e.task_id and o.lease_token = e.lease_token", "o.task_id <> e.task_id", _UNDER_WAY),
+        ("and o.state = 'r'", "", "a_reserved_attempt_is_not_under_way"),
+        ("and o.lease_token <> excluded.lease_token", "", _UNDER_WAY),
+    ),
+    *_of(
+        "answer_effect",
+        ("t.attempt = $2", "$2::int is not null", "an_answer_needs_the_current_lease"),
+        ("t.lease_token = $3", "$3::uuid is not null", "an_answer_needs_the_current_lease"),
+        ("t.tenant_id = $4 and t.state", "$4::int is not null and t.state", "an_answer_needs_the_current_lease"),
+        ("and t.state = 'r'", "", "a_reservation_answers_nothing"),
+        ("for key share of t", "", "an_answer_that_waited_is_not_kept_for_the_lease_before"),
+        ("and e.lease_token = lease.lease_token", "", "an_answer_belongs_to_the_lease_that_opened"),
+        ("and e.state = 'p'", "", "an_answer_is_final_and_may_be_repeated"),
+        (
+            'and e.state = $6::text::"char"\n',
+            "\n",
+            "an_answer_is_final_and_may_be_repeated",
+        ),
+        (
+            "e.tenant_id = $4 and e.key = $5 and e.lease_token = $3",
+            "e.tenant_id = $4 and e.key = $5",
+            "an_answer_belongs_to_the_lease_that_opened",
+        ),
+    ),
+    *_of(
+        "keep_step",
+        ("t.attempt = $2", "$2::int is not null", "a_step_needs_the_current_lease"),
+        ("t.lease_token = $3", "$3::uuid is not null", "a_step_needs_the_current_lease"),
+        ("t.tenant_id = $4 and t.state", "$4::int is not null and t.state", "a_step_needs_the_current_lease"),
+        ("and t.state = 'r'", "", "a_reservation_keeps_no_step"),
+        ("for key share of t", "", "a_step_that_waited_is_not_kept_for_the_lease_before"),
+        ("on conflict (task_id, generation, name, digest) do nothing", "", "a_step_is_kept_once"),
+    ),
+    *_of("rule_authority", ("where a.is_allowed <> excluded.is_allowed", "", "a_ruling_replaces_the_one_before")),
+    *_of(
+        "lock_compensation",
+        ("e.tenant_id = $1 and", "$1::int is not null and", "another_tenants_effect_is_not_marked_as_undone"),
+        ("for update of e", "", "one_caller_at_a_time_undoes_an_effect"),
+    ),
+    *_of(
+        "keep_compensation",
+        ("e.tenant_id = $1 and", "$1::int is not null and", "another_tenants_effect_is_not_marked_as_undone"),
+        ("and e.compensated_by is null", "", "an_effect_is_undone_once"),
+    ),
+]
+
+MUTANTS: Sequence[Mutant] = [
+    *CLAIMING,
+    *LEASING,
+    *SETTLING,
+    *ASKING,
+    *RUNNING,
+    *RECOVERING,
+    *CAMPAIGNING,
+    *KEEPING,
+    *AUTHORING,
+    *SCHEDULING,
+    *REMOTE,
+    *ACTING,
+]
 
 CONSTRAINTS = {
     "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
@@ -527,6 +727,11 @@ CONSTRAINTS = {
     "live.live_owner": "the_schema_refuses_running_work_without_a_worker",
     "live.live_waiting": "the_schema_refuses_waiting_without_an_end",
     "live.live_budget": "the_schema_refuses_an_overdrawn_budget",
+    "effect.effect_receipt": "the_schema_refuses_a_receipt_without_its_state",
+    "effect.effect_answer": "the_schema_refuses_an_answer_without_its_time",
+    "effect.effect_compensation": "the_schema_refuses_a_compensation_without_its_arguments",
     "failure.failure_check": "the_schema_refuses_a_retry_that_is_no_decision",
+    "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
+    "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
 }
 """CHECK constraints of the hot path, and the check that fails without each."""

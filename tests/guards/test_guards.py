@@ -21,14 +21,17 @@ from holdfast.store.statements import sql, statements
 
 INVALID = (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError)
 READ_ONLY_FILES = {"read.sql", "explain.sql", "invariants.sql", "checkup.sql"}
-_CHANGES = re.compile(r"\b(insert into|update holdfast|delete from|setval|for update|for no key update)\b")
+_CHANGES = re.compile(
+    r"\b(insert into|update holdfast|delete from|setval|for update|for no key update|for key share)\b"
+)
 _ASSIGNMENTS = re.compile(r"\bset\b(?! local).*?(?=\bwhere\b|\bfrom\b|\breturning\b|\Z)", re.DOTALL)
 _RETURNED = re.compile(r"\breturning\b[^()]*?(?=\n\)|\Z)", re.DOTALL)
 _INSERTED = re.compile(r"insert into [\w.]+ (?:as \w+ )?\([^)]*\)", re.DOTALL)
 _GUARDS = re.compile(
     r"\bstate (?:=|<>|in) |\blease_token (?:=|<>) |\battempt = |\blease_expires_at (?:>|<=)"
     r"|\bcancel_at (?:<=|is not null then)"
-    r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked|\bfor (?:no key )?update"
+    r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked"
+    r"|\bfor (?:no key )?update|\bfor key share"
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
 NO_GUARD = {
@@ -50,6 +53,7 @@ NO_GUARD = {
         "case when d.state = 'ignored' then null else d.backoff_seconds",
     ),
     "settle_otherwise": ("where state = 'q') as lanes",),
+    "open_effect": ("where e.tenant_id = $4 and e.key = $5",),
     "advance_runs": (
         "case state when 'c' then 'execution.completed'",
         "from counted\n    where state <> 'o'",
@@ -62,6 +66,7 @@ NO_GUARD = {
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n  union",
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n)",
     ),
+    "lock_queue": ("q.paused_at is not null as paused",),
 }
 """Guard-like words that route or report, and decide nothing about whether a row may change."""
 

@@ -39,6 +39,10 @@ HOT = [
     "which_exist",
     "add_notes",
     "unclaimed_lanes",
+    "open_effect",
+    "answer_effect",
+    "recall_steps",
+    "keep_step",
 ]
 TASKS = 20_000
 FILL = f"""
@@ -52,6 +56,10 @@ FILL = f"""
     select task_id, 1, 1, 1, 5, 3, 3, 'q' from holdfast.body;
     insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
     select task_id, now(), now(), 1, 1, 'e', gen_random_uuid() from holdfast.body;
+    insert into holdfast.effect (tenant_id, key, task_id, attempt, ordinal, generation, lease_token, name, digest)
+    select 1, task_id::text, task_id, 1, 0, 1, gen_random_uuid(), 'smtp.send', '' from holdfast.body;
+    insert into holdfast.step (task_id, tenant_id, attempt, generation, name, digest, output)
+    select task_id, 1, 1, 1, 'page', '', '' from holdfast.body;
     update holdfast.live set attempt = 1
 """
 RUN = """
@@ -83,6 +91,7 @@ LITERALS = {
     "text": "'x'",
     "uuid": "'00000000-0000-0000-0000-000000000000'",
     "jsonb": "'{}'",
+    "bytea": "'x'",
 }
 
 
@@ -127,7 +136,7 @@ def planned(request, holdfast_databases):
 
 
 def is_hot(node):
-    return node.get("Relation Name", "").split("_")[0] in ("live", "body", "attempt")
+    return node.get("Relation Name", "").split("_")[0] in ("live", "body", "attempt", "effect", "step")
 
 
 @pytest.mark.xdist_group("plans")

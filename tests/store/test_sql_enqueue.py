@@ -22,7 +22,7 @@ def enqueue(dispatcher):
 
 
 async def test_a_task_enqueued_by_sql_runs_like_any_other(dispatcher, enqueue):
-    dispatcher._know("shop.charge")
+    dispatcher.know("shop.charge")
     task_id = await enqueue()
     lease = await dispatcher.claim_one()
     assert (lease.task_id, lease.claimed.input) == (task_id, b'{"order": 7}')

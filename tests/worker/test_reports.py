@@ -46,7 +46,7 @@ async def test_a_batch_is_what_one_statement_can_carry(sizes, count, engine):
 
 
 def a_held(attempt):
-    claimed = Claimed(1, attempt, uuid.uuid4(), 1, 1, 0, 0, 1, b"{}", None)
+    claimed = Claimed(1, attempt, uuid.uuid4(), 1, 1, 0, 0, 1, None, None, b"{}", None)
     lane = Lane(1, charge.name, "default", "default")
     return Held(claimed, Plan(charge, lane, RetryPolicy()), 10.0, 0.0)
 

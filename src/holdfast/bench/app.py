@@ -38,6 +38,19 @@ async def hang(i: int) -> None:
         await asyncio.sleep(HANG_SECONDS)
 
 
+@app.action(queue=QUEUE)
+async def step(base: int, i: int, values: list[int] | None = None) -> dict[str, int]:
+    """A node of a run: leave a mark and pass the run's first mark on."""
+    _marks().hit(base + i)
+    return {"base": base}
+
+
+@app.action(queue=QUEUE)
+async def link(base: int, i: int) -> None:
+    """Plain work of another action, in a lane of its own."""
+    _marks().hit(base + i)
+
+
 @app.action(queue=OTHER_QUEUE)
 async def other(i: int) -> None:
     """Stand in a queue that no worker of the benchmark serves."""

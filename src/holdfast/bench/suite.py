@@ -11,6 +11,7 @@ from holdfast.bench.backlog import measure_backlog
 from holdfast.bench.churn import measure_churn
 from holdfast.bench.drain import measure_drain
 from holdfast.bench.enqueue import measure_enqueue
+from holdfast.bench.flow import measure_flow
 from holdfast.bench.idle import measure_idle
 from holdfast.bench.latency import measure_latency
 from holdfast.bench.peers.field import Peer
@@ -18,7 +19,7 @@ from holdfast.bench.peers.run import PeerRuns
 from holdfast.bench.recovery import measure_recovery
 from holdfast.bench.trial import Trial
 
-PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "size", "memory", "idle")
+PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
 _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]] = {
     "enqueue": ("enqueue", measure_enqueue),
@@ -26,6 +27,7 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "recovery": ("recovery_s", measure_recovery),
     "backlog": ("backlog", measure_backlog),
     "idle": ("idle", measure_idle),
+    "flow": ("flow", measure_flow),
 }
 
 
@@ -43,7 +45,8 @@ async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = 
         elif part != "drain" and "size" not in results:
             # Size and memory are two readings of the same long run.
             results |= await measure_churn(trial)
-    results |= {"flow": {}, "peers": field.results(), "server": dict(trial.arena.server)}
+    results |= {"peers": field.results(), "server": dict(trial.arena.server)}
+    results.setdefault("flow", {})
     built: dict[str, Any] = msgspec.to_builtins(results)
     return built
 
@@ -52,11 +55,11 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     """What must never happen, if it did."""
     wrong = [
         f"{key}: {count} {word}"
-        for key in ("drain", "latency_ms", "backlog")
+        for key in ("drain", "latency_ms", "backlog", "flow")
         for word in ("doubles", "losses")
         if (count := results.get(key, {}).get(word))
     ]
-    wrong += results.get("drain", {}).get("violations", [])
+    wrong += [text for key in ("drain", "flow") for text in results.get(key, {}).get("violations", [])]
     recovery = results.get("recovery_s", {})
     for name, one in (("default lease", recovery), *((name, recovery.get(name)) for name in ("tuned", "supervised"))):
         if one and (one["overlaps"] or one["extra_executions"]):

@@ -36,7 +36,7 @@ class Target:
 
     def line(self, results: Mapping[str, Any]) -> Line | None:
         """None when this part was not measured."""
-        if self.path.partition(".")[0] not in results:
+        if results.get(self.path.partition(".")[0]) in (None, {}):
             return None
         found = at(results, self.path)
         is_met = None if found is None else self._is_met(found)
@@ -118,6 +118,53 @@ TARGETS = (
         unit="%",
         detail="{backlog.other_lane_per_s} and {backlog.same_lane_per_s} tasks/s with {backlog.backlog} waiting,"
         " {backlog.none_per_s} without",
+    ),
+    Target(
+        name="flow, 1 → 100 → 1",
+        path="flow.ratio",
+        limit=0.60,
+        is_least=True,
+        unit="%",
+        detail="{flow.nodes_per_s} nodes/s in {flow.runs} runs, {flow.plain_per_s} plain tasks/s",
+    ),
+    Target(
+        name="flow, a hop",
+        path="flow.hop_ms.p50",
+        limit=3,
+        unit="ms",
+        detail="median over a chain of {flow.chain} nodes, p99 {flow.hop_ms.p99} ms",
+    ),
+    Target(
+        name="flow, a giant run",
+        path="flow.giant_ratio",
+        limit=0.80,
+        is_least=True,
+        unit="%",
+        detail="{flow.giant} nodes in one run at {flow.giant_per_s} nodes/s, {flow.join} at {flow.join_per_s}",
+    ),
+    Target(
+        name="flow, memory of a giant run",
+        path="flow.giant_memory_mb",
+        limit=100,
+        is_absolute=True,
+        unit="MB",
+        detail="more in a worker after {flow.giant} nodes in one run",
+    ),
+    Target(
+        name="flow, other work beside it",
+        path="flow.others_ratio",
+        limit=0.80,
+        is_least=True,
+        unit="%",
+        detail="{flow.others_per_s} tasks/s, against the same beside as many plain tasks",
+    ),
+    Target(
+        name="flow, starting runs",
+        path="flow.started_nodes_per_s",
+        limit=20_000,
+        is_least=True,
+        unit="nodes/s",
+        detail="{flow.started_runs} runs of 10 nodes",
     ),
     Target(name="kept per task", path="bytes_per_task", limit=400, unit="bytes"),
     Target(

@@ -1,4 +1,4 @@
-"""What the shell may complete: names of queues, actions and tasks, asked from the database for a moment at most."""
+"""What the shell may complete: queues, actions, flows and tasks, asked from the database for a moment at most."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def queue_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 def action_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of declared actions."""
     return _ask(ctx, _actions, incomplete)
+
+
+def flow_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of flows."""
+    return _ask(ctx, _flows, incomplete)
+
+
+def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules."""
+    return _ask(ctx, _schedules, incomplete)
 
 
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -50,6 +60,20 @@ async def _actions(database: Any) -> list[str]:
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     return [action.name for action in await list_actions(database, DEFAULT_TENANT_ID)]
+
+
+async def _flows(database: Any) -> list[str]:
+    from holdfast.dispatcher.flows import list_flows
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return list(dict.fromkeys(flow.name for flow in await list_flows(database, DEFAULT_TENANT_ID)))
+
+
+async def _schedules(database: Any) -> list[str]:
+    from holdfast.dispatcher.schedules import schedule_names
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return await schedule_names(database, DEFAULT_TENANT_ID)
 
 
 async def _tasks(database: Any) -> list[str]:

@@ -58,12 +58,12 @@ class LiveLog:
             self._loop.close()
 
     async def _follow(self) -> None:
+        from holdfast.dispatcher.observe import event_tail
         from holdfast.store.database import AWAY, Database
-        from holdfast.store.statements import sql
 
         database = await Database(self._url, sessions_max=1).open()
         try:
-            cursor = await database.fetchval(sql("event_tail"))
+            cursor = await event_tail(database)
             self._ready.set()
             try:
                 while True:

@@ -11,22 +11,27 @@ from holdfast.cli.tree import Root, common_options
 HOMES = {
     "Run": {
         "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
-        "server": ("holdfast.cli.serve:server", "Run the repair loops."),
+        "server": ("holdfast.cli.serve:server", "Offer the HTTP API and run the repair loops."),
         "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
     },
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
         "dead": ("holdfast.cli.dead:dead", "See, re-drive and dismiss what failed for good."),
         "campaign": ("holdfast.cli.campaign:campaign", "Re-drive a group of dead letters with care."),
+        "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
+        "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),
         "action": ("holdfast.cli.action:action", "See what workers can run."),
+        "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
+        "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {
         "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
+        "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
         "bench": ("holdfast.cli.bench:bench", "Measure this database beside its raw ceiling."),
         "completion": ("holdfast.cli.completion:completion", "Print a completion script for your shell."),
     },

@@ -13,11 +13,15 @@ import click
 
 from holdfast.cli.shell import FAILED, OK, USAGE, Shell, the_shell
 from holdfast.cli.tree import Command
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
+    from holdfast.dispatcher.engine import Engine
     from holdfast.place import Place
     from holdfast.settings import Settings
 
+LOOP_SESSIONS_MAX = 4
+HTTP_SESSIONS_MAX = 20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -62,43 +66,78 @@ def _work(
 
 
 @click.command(cls=Command)
-def server() -> None:
-    """Run the repair loops: expired leases, due retries and delayed tasks, retention. Any number may run."""
+@click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Offer the HTTP API.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: the setting, 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: the setting, 8787]")
+def server(with_http: bool, host: str | None, port: int | None) -> None:
+    """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Any number may run.
+
+    The API needs the extra `holdfast[server]`; without it, --no-http runs the loops alone.
+    """
     shell = the_shell()
+    settings = shell.settings(host=host, port=port)
     log_to_stderr()
-    raise SystemExit(asyncio.run(_serve(shell, shell.settings())))
+    if with_http:
+        _require_http(settings)
+    raise SystemExit(asyncio.run(_serve(shell, settings, with_http)))
 
 
-async def _serve(shell: Shell, settings: Settings) -> int:
+def _require_http(settings: Settings) -> None:
+    """Say what is missing, or unsafe, before anything starts."""
+    try:
+        from holdfast.api.identity import require_safe_address
+        from holdfast.api.server import serving  # noqa: F401 - is it there?
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            f"The HTTP API needs {error.name}, which is not installed.",
+            code="extra_missing",
+            advice="pip install 'holdfast[server]', or run `holdfast server --no-http`.",
+        ) from error
+    require_safe_address(settings)
+
+
+async def _serve(shell: Shell, settings: Settings, with_http: bool) -> int:
     from holdfast.place import find_place
-    from holdfast.store.database import without_password
 
     place = await asyncio.to_thread(find_place, settings)
     try:
-        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
-        return await run_loops(place, settings)
+        return await run_loops(place, settings, shell=shell, with_http=with_http)
     finally:
         place.close()
 
 
-async def run_loops(place: Place, settings: Settings) -> int:
-    """Run the loops until a signal, or until they fail in a way that trying again does not mend."""
+async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
+    """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
     from holdfast.dispatcher.engine import Engine
-    from holdfast.dispatcher.loops import Loops
+    from holdfast.store.database import without_password
 
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
-    async with Engine(place.url, settings, sessions_max=4, migrates=place.is_embedded) as engine:
-        loops = asyncio.create_task(Loops(engine).run(), name="holdfast-loops")
-        asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
-        await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
-        is_broken = loops.done()
-        for task in (loops, asked):
-            task.cancel()
-        ended = await asyncio.gather(loops, return_exceptions=True)
-        if is_broken:
-            logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
+    sessions_max = HTTP_SESSIONS_MAX if with_http else LOOP_SESSIONS_MAX
+    async with Engine(place.url, settings, sessions_max=sessions_max, migrates=place.is_embedded) as engine:
+        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
+        if not with_http:
+            return await _loop_until(stop, engine)
+        from holdfast.api.server import serving
+
+        async with serving(engine) as url:
+            shell.talk(f"HTTP API on {url}")
+            return await _loop_until(stop, engine)
+
+
+async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
+    from holdfast.dispatcher.loops import Loops
+
+    loops = asyncio.create_task(Loops(engine).run(), name="holdfast-loops")
+    asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
+    await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
+    is_broken = loops.done()
+    for task in (loops, asked):
+        task.cancel()
+    ended = await asyncio.gather(loops, return_exceptions=True)
+    if is_broken:
+        logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
     return FAILED if is_broken else OK
 
 
@@ -148,7 +187,7 @@ def _develop(
     log.start()
     try:
         if app_ref is None:
-            return asyncio.run(run_loops(place, settings))
+            return asyncio.run(run_loops(place, settings, shell=shell))
         return _work(app_ref, settings, processes, slots, queues, loops=True)
     finally:
         log.close()

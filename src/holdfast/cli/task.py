@@ -1,25 +1,26 @@
-"""`holdfast task …`: submit, list, show, explain, retry and cancel; following is in `task_follow`."""
+"""`holdfast task …`: submit, list, show, explain, retry and cancel; `task_follow` and `task_replay` hold the rest."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.complete import action_names, queue_names, task_ids
+from holdfast.cli.effect import effect_line
+from holdfast.cli.given import object_of
 from holdfast.cli.shell import OK, Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
+from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
-from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.action import Action
     from holdfast.client.client import Client, Task
     from holdfast.core.explain import Explanation
+    from holdfast.dispatcher.effects import EffectView
     from holdfast.dispatcher.look import TaskRow, TaskView
 
 
@@ -31,6 +32,7 @@ def task() -> None:
 task.add_command(watch)
 task.add_command(wait)
 task.add_command(logs)
+task.add_command(replay)
 
 
 @task.command()
@@ -50,7 +52,7 @@ def submit(action: str, given: str, app_ref: str | None, waits: bool, timeout: s
     Queue and retry policy are those some worker declared for ACTION, or those of --app.
     """
     shell = the_shell()
-    body = _object_of(given)
+    body = object_of(given)
     raise SystemExit(shell.run(_submit(shell, action, body, app_ref, waits, timeout, options)))
 
 
@@ -225,6 +227,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
             click.echo(f"    {harmless(one.sentence)}")
         if one.traceback and shell.is_table:
             click.echo("\n".join(f"    │ {line}" for line in harmless(one.traceback).rstrip().splitlines()))
+    for effect in view.effects:
+        click.echo(effect_line(effect))
 
 
 @task.command()
@@ -276,13 +280,25 @@ def retry(task_id: str, reason: str) -> None:
     A task that spent its retries is re-driven through its dead letter: `holdfast dead redrive --task ID`.
     """
     shell = the_shell()
-    attempt = shell.run(_retry(shell, task_id, reason))
-    _tell_verb(shell, {"task_id": task_id, "state": "queued", "attempt": attempt}, f"Queued as attempt {attempt}.")
+    attempt, unknown = shell.run(_retry(shell, task_id, reason))
+    body = {"task_id": task_id, "state": "queued", "attempt": attempt}
+    body |= {"unknown_effects": unknown} if unknown else {}
+    _tell_verb(shell, body, f"Queued as attempt {attempt}.")
+    if not shell.is_json:
+        for effect in unknown:
+            shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
 
 
-async def _retry(shell: Shell, task_id: str, reason: str) -> int:
+async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:
+    """What the task may have done already is told with it: whoever runs it again should know."""
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.effects import unknown_effects
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
     async with shell.client() as client:
-        return await client.retry(task_id, reason=reason, actor=actor())
+        number = task_number(task_id)
+        unknown = await unknown_effects(client.engine.database, DEFAULT_TENANT_ID, [number])
+        return await client.retry(task_id, reason=reason, actor=actor()), unknown
 
 
 @task.command()
@@ -314,32 +330,3 @@ def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = 
         return
     click.echo("\t".join(str(body[name]) for name in ("task_id", "state")))
     shell.talk(talk)
-
-
-def _object_of(given: str) -> dict[str, Any]:
-    """Read the input option: JSON, @file or - for stdin."""
-    import msgspec
-
-    text = given
-    if given == "-":
-        text = sys.stdin.read()
-    elif given.startswith("@"):
-        try:
-            text = Path(given[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
-    try:
-        body = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except msgspec.DecodeError as error:
-        raise Invalid(
-            f"The input is not JSON: {error}.",
-            code="payload_not_json",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        ) from error
-    if not isinstance(body, dict):
-        raise Invalid(
-            f"The input is a JSON {type(body).__name__}, not an object.",
-            code="invalid_input",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        )
-    return body

@@ -36,6 +36,15 @@ ICONS = {
     "ramp": "▶",
     "stopped": "✕",
     "aborted": "⊘",
+    "fired": "▶",
+    "waiting": "◷",
+    "missed": "✕",
+    "pending": "▶",
+    "unknown": "?",
+    "done": "✓",
+    "refused": "✕",
+    "allowed": "✓",
+    "denied": "✕",
 }
 
 HUES = {
@@ -46,6 +55,7 @@ HUES = {
     "lost": "yellow",
     "draining": "yellow",
     "paused": "yellow",
+    "missed": "yellow",
     "completed": "cyan",
     "resolved": "cyan",
     "retry_requested": "yellow",
@@ -56,6 +66,12 @@ HUES = {
     "failed": "red",
     "timed_out": "red",
     "upstream_failed": "red",
+    "pending": "blue",
+    "unknown": "yellow",
+    "done": "cyan",
+    "allowed": "cyan",
+    "refused": "red",
+    "denied": "red",
 }
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

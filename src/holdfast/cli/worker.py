@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.shell import Shell, the_shell
+from holdfast.cli.shell import Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, moment, state_text
@@ -108,10 +108,11 @@ async def _show(shell: Shell, worker_id: str) -> WorkerView:
 
 @worker.command()
 @click.argument("worker_id")
-def drain(worker_id: str) -> None:
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+def drain(worker_id: str, reason: str) -> None:
     """Ask a worker to finish what it holds and take no more."""
     shell = the_shell()
-    view = shell.run(_drain(shell, worker_id))
+    view = shell.run(_drain(shell, worker_id, reason))
     if shell.is_json:
         emit_json(view)
         return
@@ -119,12 +120,12 @@ def drain(worker_id: str) -> None:
     shell.talk(f"{view.name} takes no more work; it still holds {view.running}.")
 
 
-async def _drain(shell: Shell, worker_id: str) -> WorkerView:
+async def _drain(shell: Shell, worker_id: str, reason: str) -> WorkerView:
     from holdfast.dispatcher.drain import drain_worker
 
     number = _number(worker_id)
     async with shell.client() as client:
-        return await drain_worker(client.engine.database, number)
+        return await drain_worker(client.engine.database, number, actor=actor(), reason=reason)
 
 
 def _number(worker_id: str) -> int:

@@ -9,13 +9,21 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.action import Action, Bound
 from holdfast.client.client import Client, Task
+from holdfast.client.runs import Run, RunTask
 from holdfast.core.explain import Explanation
+from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.start import RunOptions
+from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.settings import Settings
 
+if TYPE_CHECKING:
+    from holdfast.client.replay import Replayed
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -33,61 +41,122 @@ class SyncTask:
         return f"SyncTask({self.task_id!r})"
 
     def result(self, timeout: str | float | None = None) -> Any:
-        return self._client.run(self._task.result(timeout))
+        return self._client.finished(self._task.result(timeout))
 
     def wait(self, timeout: str | float | None = None) -> str:
-        return self._client.run(self._task.wait(timeout))
+        return self._client.finished(self._task.wait(timeout))
 
     def cancel(self, reason: str = "") -> str:
-        return self._client.run(self._task.cancel(reason))
+        return self._client.finished(self._task.cancel(reason))
 
     def why(self) -> Explanation:
-        return self._client.run(self._task.why())
+        return self._client.finished(self._task.why())
+
+
+class SyncRun:
+    """A handle on one run, for blocking code."""
+
+    __slots__ = ("_client", "_run", "run_id")
+
+    def __init__(self, client: SyncClient, run: Run) -> None:
+        self._client = client
+        self._run = run
+        self.run_id = run.run_id
+
+    def __repr__(self) -> str:
+        return f"SyncRun({self.run_id!r})"
+
+    def wait(self, timeout: str | float | None = None) -> str:
+        return self._client.finished(self._run.wait(timeout))
+
+    def result(self, timeout: str | float | None = None) -> Any:
+        return self._client.finished(self._run.result(timeout))
+
+    def output(self) -> Any:
+        return self._client.finished(self._run.output())
+
+    def tasks(self) -> list[RunTask]:
+        return self._client.finished(self._run.tasks())
+
+    def cancel(self, reason: str = "") -> None:
+        self._client.finished(self._run.cancel(reason))
+
+    def pause(self, reason: str = "") -> None:
+        self._client.finished(self._run.pause(reason))
+
+    def resume(self) -> None:
+        self._client.finished(self._run.resume())
+
+    def retry(self, reason: str = "", *, only: str | None = None) -> list[str]:
+        return self._client.finished(self._run.retry(reason, only=only))
 
 
 class SyncClient:
     """Open with `with app.sync_client() as client`. Safe to use from several threads."""
 
-    def __init__(self, settings: Settings, actions: Mapping[str, Action[..., Any]]) -> None:
-        self._client = Client(settings, actions)
+    def __init__(
+        self,
+        settings: Settings,
+        actions: Mapping[str, Action[..., Any]],
+        flows: Mapping[str, Flow[...]] | None = None,
+    ) -> None:
+        self._client = Client(settings, actions, flows)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
 
     def __enter__(self) -> SyncClient:
         self._thread.start()
-        self.run(self._client.__aenter__())
+        self.finished(self._client.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self.run(self._client.__aexit__(kind, error, trace))
+            self.finished(self._client.__aexit__(kind, error, trace))
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the asynchronous client and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
-        return SyncTask(self, self.run(self._client.enqueue(action, **given)))
+        return SyncTask(self, self.finished(self._client.enqueue(action, **given)))
 
     def enqueue_many(
         self, action: Action[..., Any] | Bound[..., Any] | str, inputs: Iterable[Mapping[str, Any]], /
     ) -> list[SyncTask]:
-        return [SyncTask(self, task) for task in self.run(self._client.enqueue_many(action, inputs))]
+        return [SyncTask(self, task) for task in self.finished(self._client.enqueue_many(action, inputs))]
+
+    def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> SyncRun:
+        return SyncRun(self, self.finished(self._client.start(flow, **given)))
+
+    def start_many(
+        self,
+        flow: Flow[P] | BoundFlow[P] | FlowDefinition | str,
+        inputs: Iterable[Mapping[str, Any]],
+        /,
+        options: RunOptions | None = None,
+    ) -> list[SyncRun]:
+        return [SyncRun(self, run) for run in self.finished(self._client.start_many(flow, inputs, options))]
+
+    def run(self, run_id: str) -> SyncRun:
+        return SyncRun(self, self._client.run(run_id))
 
     def task(self, task_id: str) -> SyncTask:
         return SyncTask(self, self._client.task(task_id))
 
     def cancel(self, task_id: str, *, reason: str = "") -> str:
-        return self.run(self._client.cancel(task_id, reason=reason))
+        return self.finished(self._client.cancel(task_id, reason=reason))
 
     def why(self, task_id: str) -> Explanation:
-        return self.run(self._client.why(task_id))
+        return self.finished(self._client.why(task_id))
+
+    def replay(self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None) -> Replayed:
+        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects))
 
     def retry(self, task_id: str, *, reason: str = "") -> int:
-        return self.run(self._client.retry(task_id, reason=reason))
+        return self.finished(self._client.retry(task_id, reason=reason))

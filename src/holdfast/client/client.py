@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
+from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
 from holdfast.client.results import Ending, Results
 from holdfast.client.runs import Run
@@ -23,18 +24,25 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher.compensate import Compensation, compensate
+from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
-from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
 from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
+from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
+
+if TYPE_CHECKING:
+    from holdfast.client.replay import Replay, Replayed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,13 +79,25 @@ class Task:
         """Explain why the task is where it is and what would move it; `print()` shows the headline."""
         return await self._client.why(self.task_id)
 
+    async def effects(self) -> list[EffectView]:
+        """What the task's attempts did outside, and what became of it."""
+        return await self._client.effects(self.task_id)
+
 
 class Client:
     """Open with `async with app.client() as client`."""
 
-    def __init__(self, settings: Settings, actions: Mapping[str, Action[..., Any]], *, url: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        actions: Mapping[str, Action[..., Any]],
+        flows: Mapping[str, Flow[...]] | None = None,
+        *,
+        url: str | None = None,
+    ) -> None:
         self._settings = settings
         self._actions = actions
+        self._flows = flows or {}
         self._url = url
         self._place: Place | None = None
         self._opened: Engine | None = None
@@ -167,36 +187,77 @@ class Client:
         self._announce(interned, connection)
         return [Task(self, number) for number in numbers]
 
-    async def start(self, flow: FlowDefinition, /, **given: Any) -> Run:
-        """Start one run of a flow. Keyword arguments are its input."""
+    async def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> Run:
+        """Start one run of a flow, or of the newest version of a flow by its name. Keyword arguments are its input.
+
+        Under a key (`flow.options(key=…)`) the same start repeated answers with the run that is there.
+        """
         return (await self.start_many(flow, [given]))[0]
 
     async def start_many(
-        self, flow: FlowDefinition, inputs: Iterable[Mapping[str, Any]], /, options: RunOptions | None = None
+        self,
+        flow: Flow[P] | BoundFlow[P] | FlowDefinition | str,
+        inputs: Iterable[Mapping[str, Any]],
+        /,
+        options: RunOptions | None = None,
+        *,
+        connection: Any = None,
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
-        accepted = [accept_run_input(flow.inputs, given) for given in inputs]
+        options = _run_options(flow) if options is None else options
+        found = await self._found_flow(flow)
+        definition = found if isinstance(found, FlowDefinition) else found.plan.definition
+        accepted = [accept_run_input(definition.inputs, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        if options.key is not None and len(encoded) != 1:
+            raise Invalid(
+                "One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one."
+            )
+        if not encoded:
+            return []
         engine = self.engine
-        snapshot = await self._snapshot(flow)
-        async with engine.database.transaction() as session:
-            run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options or RunOptions())
+        snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
+        if options.key is not None:
+            run_id, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
+            run_ids = [run_id]
+        elif (theirs := _session(connection)) is not None:
+            run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options)
+            return [Run(self, run_id) for run_id in run_ids]
+        else:
+            async with engine.database.transaction() as session:
+                run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
         await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
+
+    async def _found_flow(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> FlowDefinition | Snapshot:
+        """The definition that the code has; for a name the code does not know, what the database has."""
+        if isinstance(flow, str):
+            own = self._own_definition(flow)
+            return own if own is not None else await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, flow)
+        if isinstance(flow, BoundFlow):
+            flow = flow.flow
+        return flow.definition if isinstance(flow, Flow) else flow
+
+    def _own_definition(self, name: str) -> FlowDefinition | None:
+        known = self._flows.get(name)
+        return None if known is None else known.definition
 
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
         if (known := self._snapshots.get(id(flow))) is None:
-            rules = {node.action: self._rules(node.action) for node in flow.nodes}
-            snapshot = await snapshot_of(self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules)
+            defaults = self.engine.default_policy
+            rules = {name: action.rules(defaults) for name, action in self._actions.items()}
+            snapshot = await snapshot_tree(
+                self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, self._own_definition
+            )
             # The flow is kept with it: an id belongs to its object only while the object lives.
             known = self._snapshots[id(flow)] = (flow, snapshot)
         return known[1]
 
-    def _rules(self, name: str) -> ActionRules:
-        action = self.action(name)
-        policy = action.policy(self.engine.default_policy)
-        return ActionRules(queue=action.queue, priority=action.priority, policy=policy)
+    @property
+    def datasets(self) -> DatasetClient:
+        """Build, look at, cut over, roll back and drop datasets."""
+        return DatasetClient(self)
 
     async def signal(
         self,
@@ -299,6 +360,42 @@ class Client:
 
         return await why(self.engine.database, DEFAULT_TENANT_ID, task_number(task_id))
 
+    async def replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+    ) -> Replayed:
+        """Run the captured input of a task here, without touching the original, and compare with the record.
+
+        The code is the app's own. `effects` answers effects by name; one without an answer ends the replay.
+        """
+        return await (await self.prepare_replay(task_id, attempt=attempt, effects=effects)).run()
+
+    async def prepare_replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+    ) -> Replay:
+        """The same without running it yet."""
+        from holdfast.client.replay import Replay
+        from holdfast.dispatcher.replay import capture
+
+        engine = self.engine
+        captured = await capture(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), attempt=attempt
+        )
+        bytes_max = self._settings.limits.output_bytes_max
+        return Replay(self.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
+
+    async def effects(self, task_id: str) -> list[EffectView]:
+        """What a task's attempts did outside, and what became of it."""
+        return await list_effects(self.engine.database, DEFAULT_TENANT_ID, task_ids=[task_number(task_id)])
+
+    async def compensate(self, idempotency_key: str, *, reason: str, actor: str = "client") -> Compensation:
+        """Undo an effect of a task that is over by the action registered for it, once."""
+        engine = self.engine
+        done = await compensate(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, idempotency_key, actor=actor, reason=reason
+        )
+        engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
+        return done
+
     async def _over(self, number: int) -> Exception:
         from holdfast.errors import Conflict
         from holdfast.store.statements import sql
@@ -357,6 +454,12 @@ class Client:
         )
 
 
+def _run_options(flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> RunOptions:
+    if not isinstance(flow, BoundFlow):
+        return RunOptions()
+    return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
+
+
 _PLAIN = TaskOptions()
 _BATCH = 1_000
 
@@ -371,9 +474,4 @@ def _session(connection: Any) -> Any:
     return connection if connection is None or isinstance(connection, Session) else Session(connection)
 
 
-def task_number(task_id: str) -> int:
-    """Task ids are opaque strings outside and numbers inside."""
-    text = str(task_id)
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
-    return int(text)
+task_number = limits.task_number

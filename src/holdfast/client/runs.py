@@ -9,7 +9,6 @@ import msgspec
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.redrive import redrive_run
 from holdfast.errors import NotFound, TaskFailed
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
@@ -104,10 +103,12 @@ class Run:
         engine = self._client.engine
         await verbs.pause_run(engine.database, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason)
 
-    async def resume(self) -> None:
+    async def resume(self, reason: str = "", *, actor: str = "client") -> None:
         """Let a paused run go on."""
         engine = self._client.engine
-        done = await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
+        done = await verbs.resume_run(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason
+        )
         await follow_up(engine, done)
 
     async def signal(self, name: str, payload: Any = None, *, key: str | None = None, actor: str = "client") -> None:
@@ -129,16 +130,15 @@ class Run:
     async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
         """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""
         engine = self._client.engine
-        async with engine.database.transaction() as session:
-            done = await redrive_run(
-                session,
-                engine.catalog,
-                DEFAULT_TENANT_ID,
-                self._number,
-                actor=actor,
-                reason=reason,
-                only=only,
-            )
+        done = await verbs.retry_run(
+            engine.database,
+            engine.catalog,
+            DEFAULT_TENANT_ID,
+            self._number,
+            actor=actor,
+            reason=reason,
+            only=only,
+        )
         await follow_up(engine, done.news)
         return done.reset
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from holdfast.core.nodes import Binding, Edge, Node
-from holdfast.core.ports import Slot, slot_of
+from holdfast.core.ports import Slot, output_slot_of, slot_of
 from holdfast.core.refusal import refusal, shown
 from holdfast.errors import Invalid
 
@@ -107,6 +107,22 @@ def put_binding(assembly: Assembly, edge: Edge, binding: Binding, value: object)
         raise bad_input_key(edge, binding, "it is no input key")
     if not assembly.put(slot, value):
         raise conflict(edge.downstream, binding.input_key, f"edge {edge}")
+
+
+def output_list_keys(incoming: Iterable[Edge]) -> frozenset[str]:
+    """Name the parts of a run's output that are lists; an empty name is the whole of it."""
+    keys = (binding.input_key for edge in incoming for binding in edge.bindings)
+    return frozenset(slot.key for key in keys if "[" in key and (slot := output_slot_of(key)) is not None)
+
+
+def put_output(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> Slot:
+    """Put one value of a run's output, and say where."""
+    slot = output_slot_of(binding.input_key)
+    if slot is None:
+        raise bad_input_key(edge, binding, "it is no key of an output")
+    if not assembly.put(slot, value):
+        raise conflict(edge.downstream, binding.input_key, f"edge {edge}")
+    return slot
 
 
 def config_slots(node: Node) -> list[tuple[Slot, str]]:

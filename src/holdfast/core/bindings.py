@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from holdfast.core.assembly import ABSENT, Assembly, list_keys, put_binding, put_config
+from holdfast.core.assembly import (
+    ABSENT,
+    Assembly,
+    list_keys,
+    output_list_keys,
+    put_binding,
+    put_config,
+    put_output,
+)
 from holdfast.core.condition import holds
 from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, TriggerRule
 from holdfast.core.ports import LIST_ITEMS_MAX
@@ -61,18 +69,18 @@ def resolve_input(
 def resolve_output(
     incoming: Sequence[Edge], *, run_input: Mapping[str, Any], outputs: Mapping[str, Any], absent: Collection[str] = ()
 ) -> Any:
-    """Build what a run returns from the edges into `$output`: a value, an object, or None without such edges."""
-    bindings = [(edge, binding) for edge in incoming for binding in edge.bindings]
-    values = [
-        (edge, binding, _value(edge.upstream, RUN_OUTPUT, binding.output_key, run_input, outputs, absent))
-        for edge, binding in bindings
-    ]
-    if len(values) == 1 and values[0][1].input_key == "":
-        return None if values[0][2] is ABSENT else values[0][2]
-    assembly = Assembly(list_keys(Node(name=RUN_OUTPUT, action=RUN_OUTPUT), incoming))
-    for edge, binding, value in values:
-        put_binding(assembly, edge, binding, value)
-    return assembly.finished() if values else None
+    """Build what a run returns from the edges into `$output`: a value, a list, an object, or None without any."""
+    assembly = Assembly(output_list_keys(incoming))
+    is_whole = is_bound = False
+    for edge in incoming:
+        for binding in edge.bindings:
+            value = _value(edge.upstream, RUN_OUTPUT, binding.output_key, run_input, outputs, absent)
+            is_whole = put_output(assembly, edge, binding, value).key == ""
+            is_bound = True
+    built = assembly.finished()
+    if is_whole:
+        return built.get("")
+    return built if is_bound else None
 
 
 def condition_holds(

@@ -70,6 +70,9 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
         "PermissionError": RetryReason.PERMISSION_DENIED,
         "ValidationError": RetryReason.VALIDATION,
         "holdfast.errors.Invalid": RetryReason.VALIDATION,
+        "holdfast.errors.Unavailable": RetryReason.TRANSIENT_ERROR,
+        "holdfast.errors.EffectDenied": RetryReason.PERMISSION_DENIED,
+        "holdfast.errors.EffectRefused": RetryReason.FATAL,
     }
 )
 """Exception classes by full name, or by class name alone for any module; base classes count too."""
@@ -77,10 +80,16 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
 CODES: Mapping[str, RetryReason] = MappingProxyType(
     {reason.value: reason for reason in RetryReason}
     | {"429": RetryReason.RATE_LIMITED, TIMEOUT_CODE.lower(): RetryReason.EXECUTION_TIMEOUT}
+    | dict.fromkeys(
+        ("dataset_superseded", "dataset_build_unfinished", "dataset_busy", "dataset_stage_missing"),
+        RetryReason.TRANSIENT_ERROR,
+    )
 )
 """Error codes in lower case. Each reason is a code too, so that whoever reports a failure may name it."""
 
-CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType({"dag_validation_": RetryReason.VALIDATION})
+CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType(
+    {"dag_validation_": RetryReason.VALIDATION, "dataset_": RetryReason.VALIDATION}
+)
 
 PATTERNS: Mapping[str, RetryReason] = MappingProxyType(
     {

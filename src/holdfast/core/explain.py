@@ -6,7 +6,7 @@ headline. Nothing is guessed: what the facts do not show is not said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from holdfast.core.dead import is_budget_spent
@@ -30,6 +30,9 @@ from holdfast.core.phrases import (
 FRESH_SECONDS = 2.0
 """How long a wait needs no other cause than that wake-ups and polls take a moment."""
 
+UNKNOWN_MAX = 5
+"""How many effects without an answer are named one by one."""
+
 OVERDUE_SECONDS = 5.0
 """How late a repair pass may be before its absence is the news."""
 
@@ -50,7 +53,28 @@ class Explanation:
 
 
 def explain(facts: TaskFacts) -> Explanation:
-    """Explain where a task stands."""
+    """Explain where a task stands, and what it may have done to the world without knowing."""
+    explanation = _stand(facts)
+    if not facts.unknown_effects:
+        return explanation
+    return replace(
+        explanation,
+        evidence=(*explanation.evidence, *_unknown(facts)),
+        moves=(*explanation.moves, f"holdfast effect list --task {facts.task_id}"),
+    )
+
+
+def _unknown(facts: TaskFacts) -> list[str]:
+    """One line for each effect without an answer, to a bound."""
+    named = [
+        f"effect {one_line(effect)} is unknown: it was begun and has no answer" for effect in facts.unknown_effects
+    ]
+    more = len(named) - UNKNOWN_MAX
+    lines = named[:UNKNOWN_MAX] + ([f"and {more} more effects are unknown"] if more > 0 else [])
+    return [*lines, "another attempt would send what is unknown again, under the same key"]
+
+
+def _stand(facts: TaskFacts) -> Explanation:
     match facts.position:
         case Position.QUEUED:
             return _queued(facts)

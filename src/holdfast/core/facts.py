@@ -106,3 +106,5 @@ class TaskFacts:
     ahead: int = 0
     ahead_is_more: bool = False
     output_bytes: int = 0
+    unknown_effects: tuple[str, ...] = ()
+    """What its attempts began to send and have neither receipt nor refusal for."""

@@ -28,6 +28,9 @@ from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node
 from holdfast.core.refusal import refusal
 from holdfast.core.topology import cycle_among, reachable, topological
 
+DEFINITION_BYTES_MAX = 32 * 1024 * 1024
+"""A definition as JSON: room for the most nodes that a flow may have, each with a little config."""
+
 _CYCLE_SHOWN_MAX = 12
 
 
@@ -49,6 +52,13 @@ class FlowDefinition:
             ordered = set(graph.order)
             cycle = cycle_among([name for name in graph.names if name not in ordered], graph.upstream)
             raise _cyclic(cycle)
+        if (size := len(self.digest_input())) > DEFINITION_BYTES_MAX:
+            raise refusal(
+                "DAG_VALIDATION_DEFINITION_TOO_LARGE",
+                f"The definition of {self.name} has {size} bytes; at most {DEFINITION_BYTES_MAX} are allowed.",
+                "Keep large data elsewhere and configure a reference to it, or split the flow.",
+                limit=DEFINITION_BYTES_MAX,
+            )
         return self
 
     def graph(self) -> Graph:

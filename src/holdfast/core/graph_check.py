@@ -14,8 +14,10 @@ from holdfast.core.assembly import (
     config_slots,
     conflict,
     list_keys,
+    output_list_keys,
     put_binding,
     put_config,
+    put_output,
 )
 from holdfast.core.condition import Condition, Operator
 from holdfast.core.node_check import check_name, check_node, is_whole
@@ -179,15 +181,15 @@ def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
 
 
 def _check_output(incoming: Sequence[Edge]) -> None:
-    """The run's output is put together like an input; an empty key is the whole of it and allows no other."""
-    bindings = [(edge, binding) for edge in incoming for binding in edge.bindings]
-    keys = {slot.key for _, binding in bindings if "[" in binding.input_key and (slot := slot_of(binding.input_key))}
-    assembly = Assembly(keys)
-    for edge, binding in bindings:
-        if binding.input_key != "":
-            put_binding(assembly, edge, binding, None)
-        elif len(bindings) > 1:
-            raise conflict(RUN_OUTPUT, "", f"edge {edge}")
+    """The run's output is put together like an input; what stands for the whole of it allows no named part."""
+    assembly = Assembly(output_list_keys(incoming))
+    parts: set[bool] = set()
+    for edge in incoming:
+        for binding in edge.bindings:
+            slot = put_output(assembly, edge, binding, None)
+            parts.add(slot.key == "")
+            if len(parts) > 1:
+                raise conflict(RUN_OUTPUT, "", f"edge {edge}")
 
 
 def _check_condition(

@@ -10,7 +10,7 @@ import re
 from datetime import timedelta
 
 from holdfast.core.duration import DAY_SECONDS, seconds_of
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 
 INPUT_BYTES_MAX = 1024 * 1024
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
@@ -21,6 +21,7 @@ TAG_CHARACTERS_MAX = 64
 KEY_CHARACTERS_MAX = 256
 NAME_CHARACTERS_MAX = 128
 REASON_CHARACTERS_MAX = 1000
+ACTOR_CHARACTERS_MAX = 256
 WORKER_ID_CHARACTERS_MAX = 128
 PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT = 0, 9, 5
 DELAY_SECONDS_MAX = 10 * 365 * DAY_SECONDS
@@ -48,6 +49,16 @@ def valid_queue(name: object) -> str:
 def valid_action(name: object) -> str:
     """Accept an action name, such as `shop.send_receipt`."""
     return _valid_name("action", name)
+
+
+def valid_flow(name: object) -> str:
+    """Accept the name of a flow, such as `shop.nightly`."""
+    return _valid_name("flow", name)
+
+
+def valid_effect(name: object) -> str:
+    """Accept the name of an effect or a step, such as `smtp.send`."""
+    return _valid_name("effect", name)
 
 
 def valid_key(key: object) -> str:
@@ -97,11 +108,24 @@ def valid_reason(reason: object) -> str:
     return _valid_text("reason", reason, REASON_CHARACTERS_MAX, code="invalid_reason")
 
 
+def valid_actor(actor: object) -> str:
+    """Accept the name of whoever changes something."""
+    return _valid_text("actor", actor, ACTOR_CHARACTERS_MAX, code="invalid_actor")
+
+
 def valid_batch(count: int) -> int:
     """Accept the size of one bulk request."""
     if not 0 < count <= BATCH_MAX:
         raise _refusal("invalid_batch", "batch", count, f"1 to {BATCH_MAX} items", "Send several batches.")
     return count
+
+
+def task_number(task_id: object) -> int:
+    """Task ids are opaque strings outside and numbers inside; what cannot be one belongs to no task."""
+    text = str(task_id)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
+    return int(text)
 
 
 def nesting_of(payload: bytes, *, at_most: int = NESTING_MAX) -> int:

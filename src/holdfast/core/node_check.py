@@ -17,11 +17,19 @@ PORTS_MAX = 256
 SECONDS_MIN = 0.001
 
 
+_IDLE_OPTIONS = {
+    NodeKind.FLOW: frozenset({"queue", "timeout_seconds", "max_retries"}),
+    NodeKind.WAIT: frozenset({"queue", "priority", "max_retries"}),
+}
+"""What would change nothing: a node that starts a run, or only waits, has no task of its own."""
+
+
 def check_node(node: Node) -> None:
     """Raise `Invalid` for the first fault of a node."""
-    check_name("node", node.name)
-    check_name(f"action of node {node.name}", node.action)
+    check_name("node", node.name, node=node.name)
+    check_name(f"action of node {node.name}", node.action, node=node.name)
     is_map = node.kind is NodeKind.MAP
+    idle = _IDLE_OPTIONS.get(node.kind, frozenset())
     faults = {
         "kind": not isinstance(node.kind, NodeKind),
         "trigger_rule": not isinstance(node.trigger_rule, TriggerRule),
@@ -33,7 +41,7 @@ def check_node(node: Node) -> None:
         "max_retries": node.max_retries is not None and not is_whole(node.max_retries, 0, BUDGET_MAX),
     }
     for option, is_wrong in faults.items():
-        if is_wrong:
+        if is_wrong or (option in idle and getattr(node, option) is not None):
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
                 f"Node {node.name} ({node.kind}) cannot have {option} = {shown(getattr(node, option))}.",
@@ -47,7 +55,24 @@ def check_node(node: Node) -> None:
             "Use texts, finite numbers, true, false, null, lists and objects.",
             node=node.name,
         )
+    if node.kind is NodeKind.WAIT:
+        _check_wait(node)
     _check_ports(node)
+
+
+def _check_wait(node: Node) -> None:
+    """What a wait is told must mean something: nobody would notice a misspelt choice before the wait is over."""
+    choices = {"approval": (True, False), "on_timeout": ("fail", "skip")}
+    for option, allowed in choices.items():
+        given = node.config.get(option, allowed[0])
+        if not any(type(given) is type(one) and given == one for one in allowed):
+            raise refusal(
+                "DAG_VALIDATION_NODE_INVALID",
+                f"Node {node.name} (wait) cannot have {option} = {shown(given)}.",
+                f"Choose one of {', '.join(map(str, allowed))}.",
+                node=node.name,
+                field=option,
+            )
 
 
 def _check_ports(node: Node) -> None:
@@ -64,13 +89,14 @@ def _check_ports(node: Node) -> None:
     )
 
 
-def check_name(what: str, name: object) -> None:
+def check_name(what: str, name: object, **fields: object) -> None:
     """Refuse what cannot name a flow, a node or an action."""
     if not _is_name(name):
         raise refusal(
             "DAG_VALIDATION_NAME_INVALID",
             f"{shown(name)} cannot name the {what}.",
             f"Use 1 to {NAME_CHARACTERS_MAX} letters, digits or _ . : -, beginning with a letter, digit or _.",
+            **fields,
         )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure
 from holdfast.core.states import AttemptState
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The action returned; `output` is its encoded JSON."""
+    """The action returned; `output` is its encoded JSON, `commits` what it did to datasets."""
 
     output: bytes
+    commits: tuple[Commit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

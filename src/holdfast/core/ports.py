@@ -37,6 +37,14 @@ def slot_of(input_key: object) -> Slot | None:
     return None if index is not None and index >= LIST_ITEMS_MAX else Slot(found[1], index)
 
 
+def output_slot_of(input_key: object) -> Slot | None:
+    """Read a place of the run's output: as above, an empty key for the whole, `[0]` for one place of a whole list."""
+    if input_key == "":
+        return Slot("")
+    slot = slot_of(f"_{input_key}") if isinstance(input_key, str) and input_key.startswith("[") else None
+    return slot_of(input_key) if slot is None else Slot("", slot.index)
+
+
 def is_key(key: object) -> bool:
     """Tell whether this can name an input or a field of an output: 1 to 128 printable characters, not blank."""
     return isinstance(key, str) and bool(key.strip()) and key.isprintable() and len(key) <= KEY_CHARACTERS_MAX

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.campaign import PRIORITY, CampaignCounts, CampaignState, Step, is_newer, next_step
 from holdfast.core.dead import DISPATCHER_ACTOR
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Letter, dispatch_run, dispatch_tasks, letters_of, request
 from holdfast.dispatcher.release import NO_NEWS, News
 from holdfast.errors import Conflict
@@ -59,12 +60,23 @@ async def _move(session: Session, catalog: Catalog, campaign: Any, limit: int, m
     collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
     state = CampaignState(campaign["state"])
     step = next_step(await _counts(session, campaign, collected))
-    if step.release:
-        moved.released += await _release(session, catalog, campaign, min(step.release, limit), moved)
+    out = await _release(session, catalog, campaign, min(step.release, limit), moved) if step.release else 0
+    moved.released += out
     if step.state in (CampaignState.CANARY, CampaignState.RAMP):
         moved.under_way += 1
     if (step.state, step.note) != (state, ""):
         await _store(session, campaign, step)
+    if step.state is not state:
+        after = {"state": step.state.value, "note": step.note}
+        await _audit(session, campaign, "move", before={"state": state.value}, after=after)
+    if out:
+        await _audit(session, campaign, "release", before=None, after={"letters": out})
+
+
+async def _audit(session: Session, campaign: Any, word: str, *, before: Any, after: Any) -> None:
+    subject = str(campaign["campaign_id"])
+    change = Change(verb=f"campaign.{word}", subject_kind="campaign", subject_id=subject, before=before, after=after)
+    await audit(session, campaign["tenant_id"], [change], actor=DISPATCHER_ACTOR, reason=campaign["reason"])
 
 
 async def _store(session: Session, campaign: Any, step: Step) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from holdfast.core.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, is_newer, newest
 from holdfast.core.limits import valid_reason
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.campaign import PRESENT_SECONDS
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.recover import required_reason
@@ -23,6 +23,8 @@ _ABORT = sql("abort_campaign")
 _RESUME = sql("resume_campaign")
 _LIST = sql("list_campaigns")
 _PLAN = sql("plan_campaign")
+_STATE = sql("campaign_state")
+_GROUP_EFFECTS = sql("group_effects")
 _GROUP_VERSIONS = sql("group_versions")
 
 NAME_CHARACTERS_MAX = 128
@@ -34,10 +36,6 @@ class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     receipts: int
     unknown: int
-
-
-EffectsOf: TypeAlias = Callable[[Session, int, str], Awaitable[list[RepeatedEffect]]]
-"""Names the effects of a group of (tenant, fingerprint)."""
 
 
 class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,16 +95,14 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str]
 
 
-async def plan_campaign(
-    engine: Engine, tenant_id: int, fingerprint: str, *, effects: EffectsOf | None = None
-) -> CampaignPlan:
+async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> CampaignPlan:
     """Say what a campaign over a group would do, and change nothing."""
     async with engine.database.session() as session:
         rows = await session.fetch(_PLAN, tenant_id, fingerprint)
         if not rows:
             raise _no_group(fingerprint)
         versions = await session.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
-        repeated = [] if effects is None else await effects(session, tenant_id, fingerprint)
+        effects = await session.fetch(_GROUP_EFFECTS, tenant_id, fingerprint)
     failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
     return CampaignPlan(
         fingerprint=fingerprint,
@@ -117,7 +113,7 @@ async def plan_campaign(
         failed_on=failed_on,
         present=present,
         has_newer=any(is_newer(one, newest(failed_on)) for one in present),
-        effects=repeated,
+        effects=[RepeatedEffect(**dict(row)) for row in effects],
     )
 
 
@@ -151,7 +147,10 @@ async def start_campaign(
         versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
         than = newest(versions["failed_on"])
     asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
-    row = await engine.database.fetchrow(_START, tenant_id, fingerprint, *asked)
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
+        if row is not None:
+            await _audit(session, tenant_id, "start", row["campaign_id"], actor=actor, reason=why)
     if row is None:
         raise await _not_started(engine, tenant_id, fingerprint)
     return await show_campaign(engine, tenant_id, row["campaign_id"])
@@ -159,7 +158,10 @@ async def start_campaign(
 
 async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
     """Let a campaign begin that somebody else started."""
-    row = await engine.database.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
+        if row is not None:
+            await _audit(session, tenant_id, "approve", campaign_id, actor=actor, reason="")
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is not None:
         return view
@@ -175,12 +177,12 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
 async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
     """Release nothing more of a campaign, ever; what is out goes on."""
     note = valid_reason(reason) if reason else "aborted"
-    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "aborted")
+    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "abort")
 
 
 async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
     """Go on with a campaign that stopped, beginning with another canary."""
-    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "resumed")
+    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "resume")
 
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
@@ -201,11 +203,20 @@ async def list_campaigns(engine: Engine, tenant_id: int, *, limit: int = 50) -> 
 async def _steer(
     engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, word: str
 ) -> CampaignView:
-    row = await engine.database.fetchrow(statement, campaign_id, tenant_id, actor, note)
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
+        if row is not None:
+            await _audit(session, tenant_id, word, campaign_id, actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is None:
-        raise _wrong_state(view, word)
+        raise _wrong_state(view, {"abort": "aborted", "resume": "resumed"}[word])
     return view
+
+
+async def _audit(session: Session, tenant_id: int, word: str, campaign_id: int, *, actor: str, reason: str) -> None:
+    after = {"state": await session.fetchval(_STATE, campaign_id)}
+    change = Change(verb=f"campaign.{word}", subject_kind="campaign", subject_id=str(campaign_id), after=after)
+    await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
 async def _not_started(engine: Engine, tenant_id: int, fingerprint: str) -> HoldfastError:

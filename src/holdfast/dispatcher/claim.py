@@ -63,9 +63,20 @@ class Claimer:
         Wrong in any way, it finds nothing and the look follows; right, it saves an idle worker a round trip.
         """
         self.forget()
-        expected = [Head(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
+        expected = self._expected(lanes)
         if expected and not self._limited:
             self._heads, self._seen_at = expected, now
+
+    def hear(self, lanes: Iterable[int], *, now: float) -> None:
+        """Work of these lanes was released in this very transaction: try them beside what is known already."""
+        if now - self._seen_at > HEADS_SECONDS_MAX:
+            self.expect(list(lanes), now=now)
+        elif not self._limited:
+            known = {head.lane_id for head in self._heads}
+            self._heads += self._expected(one for one in lanes if one not in known)
+
+    def _expected(self, lanes: Iterable[int]) -> list[Head]:
+        return [Head(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
 
     async def claim(self, session: Session, want: int, *, now: float) -> list[Claimed]:
         """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads.

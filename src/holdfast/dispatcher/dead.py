@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.dead import (
+    AUDIT_OUTCOME,
     DISPATCHER_ACTOR,
     RESUME_REASON,
     LetterFacts,
@@ -22,6 +23,7 @@ from holdfast.core.dead import (
     judge,
     stand_of_run,
 )
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Dispatched, adopt, dispatch_run, dispatch_tasks, letters_of
 from holdfast.dispatcher.release import NO_NEWS, News
 from holdfast.errors import Conflict
@@ -85,7 +87,7 @@ async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: 
     due = [row for row, verdict in judged if verdict is Verdict.REDRIVE]
     for tenant_id in sorted({row["tenant_id"] for row in due}):
         letters = letters_of(row for row in due if row["tenant_id"] == tenant_id)
-        _count(swept, await dispatch_tasks(session, tenant_id, letters, _BY))
+        await _count(session, tenant_id, swept, await dispatch_tasks(session, tenant_id, letters, _BY))
 
 
 async def _sweep_run(session: Session, catalog: Catalog, run_id: int, swept: Swept) -> None:
@@ -99,9 +101,10 @@ async def _sweep_run(session: Session, catalog: Catalog, run_id: int, swept: Swe
         await _conclude(session, judged, swept)
         if due := letters_of(row for row, verdict in judged if verdict is Verdict.REDRIVE):
             try:
-                _count(swept, await dispatch_run(session, catalog, tenant_id, run_id, due, _BY))
+                done = await dispatch_run(session, catalog, tenant_id, run_id, due, _BY)
             except Conflict:
                 continue
+            await _count(session, tenant_id, swept, done)
 
 
 async def _conclude(session: Session, judged: Sequence[tuple[Any, Verdict]], swept: Swept) -> None:
@@ -130,6 +133,13 @@ def _stand(run: Any) -> RunStand:
     )
 
 
-def _count(swept: Swept, done: Dispatched) -> None:
-    swept.count += done.letters
+async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatched) -> None:
+    """Count what was requeued, and leave its rows in the audit log: the last thing of the transaction."""
+    swept.count += len(done.letters)
     swept.news = swept.news.and_(done.news)
+    after = {"state": LetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}
+    changes = [
+        Change(verb="dead.dispatch", subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
+        for dead_letter_id in done.letters
+    ]
+    await audit(session, tenant_id, changes, actor=DISPATCHER_ACTOR, reason=RESUME_REASON)

@@ -48,7 +48,7 @@ async def exchange(
         async with session.transaction():
             settled = await settle(session, catalog, reports)
             if settled.news.lanes:
-                claimer.forget()
+                claimer.hear(settled.news.lanes, now=now)
             claimed = await claimer.claim(session, want, now=now) if want > 0 else []
         return Exchanged(settled=settled, claimed=await with_inputs(session, catalog, claimed))
     except REFUSED:

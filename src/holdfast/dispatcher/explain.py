@@ -67,6 +67,7 @@ async def read_facts(database: Database, tenant_id: int, task_id: int) -> TaskFa
         ahead=0 if wait is None else wait["ahead"],
         ahead_is_more=wait is not None and wait["ahead"] >= AHEAD_MAX,
         output_bytes=row["output_bytes"],
+        unknown_effects=tuple(row["unknown_effects"] or ()),
     )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.store.database import Session
+from holdfast.dispatcher.leases import Claimed
+from holdfast.errors import LeaseLost
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _HEARTBEAT = sql("heartbeat")
@@ -44,3 +46,11 @@ async def heartbeat(
         crew=1 if worker is None else worker["crew"],
         rank=0 if worker is None else worker["rank"],
     )
+
+
+async def renew(database: Database, claimed: Claimed, lease_seconds: float) -> bool:
+    """Renew one lease at its holder's own wish; True if it was asked to stop, `LeaseLost` if it is gone."""
+    row = await database.fetchrow(_HEARTBEAT, [claimed.task_id], [claimed.lease_token], lease_seconds)
+    if row is None:
+        raise LeaseLost(f"Attempt {claimed.attempt} of task {claimed.task_id} lost its lease.")
+    return bool(row["cancel_requested"])

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
+from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.release import NO_NEWS, News
 
 
@@ -42,6 +43,10 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     input: bytes | None = None
     """What a node was given, for the dead letter; a plain task keeps its own."""
+    policy: RetryPolicy | None = None
+    """What to decide by instead of the task's own policy, where the worker has rules of its own."""
+    opens_letter: bool = True
+    """Whether a failure for good is parked as a dead letter."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

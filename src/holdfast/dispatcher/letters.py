@@ -41,7 +41,7 @@ class Letter(msgspec.Struct, frozen=True):
 class Dispatched(msgspec.Struct, frozen=True):
     """Letters that were marked as retrying, and what to announce after the commit."""
 
-    letters: int
+    letters: list[int]
     tasks: int
     news: News
 
@@ -51,6 +51,7 @@ class Requeued(msgspec.Struct, frozen=True):
 
     task_id: int
     attempt: int
+    generation: int
     news: News
     dead_letter_id: int | None = None
 
@@ -82,13 +83,14 @@ async def dispatch_run(
     return Dispatched(marked, len(letters), done.news)
 
 
-async def mark(session: Session, letters: Sequence[Letter], by: By) -> int:
+async def mark(session: Session, letters: Sequence[Letter], by: By) -> list[int]:
     """Count one dispatch more on locked letters, and store the pause that follows it."""
     if not letters:
-        return 0
+        return []
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
     ids = [letter.dead_letter_id for letter in letters]
-    return len(await session.fetch(_MARK_DISPATCHED, ids, pauses, by.actor, by.reason, by.campaign_id, DISPATCHES_MAX))
+    who = (by.actor, by.reason, by.campaign_id, DISPATCHES_MAX)
+    return [row["dead_letter_id"] for row in await session.fetch(_MARK_DISPATCHED, ids, pauses, *who)]
 
 
 async def request(session: Session, dead_letter_ids: Sequence[int], by: By) -> int:
@@ -127,7 +129,8 @@ async def redrive_task(
             return None
     else:
         done = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], by)
-    return Requeued(task_id, dead["attempt"] + 1, done.news, None if newest is None else newest["dead_letter_id"])
+    letter_id = None if newest is None else newest["dead_letter_id"]
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
 
 
 async def _requested(session: Session, row: Any, by: By) -> Letter:

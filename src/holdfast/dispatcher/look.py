@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 
 from holdfast.core.states import RETRYING_LABEL, TaskState
+from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
@@ -106,6 +107,7 @@ class TaskView:
     input: msgspec.Raw
     output: msgspec.Raw | None
     attempts: list[AttemptView]
+    effects: list[EffectView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +230,7 @@ async def show_task(database: Database, tenant_id: int, task_id: int) -> TaskVie
         input=msgspec.Raw(row["input"]),
         output=None if row["output"] is None else msgspec.Raw(row["output"]),
         attempts=attempts,
+        effects=await list_effects(database, tenant_id, task_ids=[task_id]),
     )
 
 

@@ -1,4 +1,4 @@
-"""The repair loops: reap, reconcile, sweep, vacuum, retain, each a bounded pass repeated at its own pace.
+"""The repair loops: reap, reconcile, sweep, vacuum, retain and more, each a bounded pass at its own pace.
 
 Any number of processes may run them; the result is the same as with one. They are engine code, not tasks, and need no
 user code. A pass that fails is logged and tried again at its next turn.
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.cutover import finish_rollbacks_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
@@ -20,13 +21,16 @@ from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
+from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once
+from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
 from holdfast.store.database import TROUBLE
 
 log = logging.getLogger("holdfast.loops")
 
 REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
+DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
 CAMPAIGN_SECONDS = 0.25
 PAGE_SECONDS = 0.05
@@ -49,12 +53,14 @@ class Loops:
             group.create_task(self._repeat("reap", self.reap, reap_seconds))
             group.create_task(self._repeat("reconcile", self.reconcile, loops.reconcile_seconds))
             group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
+            group.create_task(self._repeat("schedule", self.schedule, loops.schedule_seconds))
             group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
             group.create_task(self._repeat("sweep", self.sweep, loops.sweep_seconds))
             group.create_task(self._repeat("campaigns", self.campaigns, loops.sweep_seconds))
             group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
+            group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
@@ -81,6 +87,14 @@ class Loops:
         news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
         await follow_up(self._engine, news)
         return None
+
+    async def schedule(self) -> float | None:
+        """Fire the slots that have come; come back when the next one does."""
+        database, grace = self._engine.database, self._settings.worker.cancel_grace_seconds
+        scheduled = await schedule_once(database, self._engine.catalog, grace_seconds=grace)
+        await follow_up(self._engine, scheduled.news)
+        due = await seconds_until_slot(database)
+        return None if due is None else max(DUE_SECONDS_MIN, due)
 
     async def republish(self) -> float | None:
         """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
@@ -112,7 +126,16 @@ class Loops:
 
     async def retain(self) -> float | None:
         await retain_once(self._engine.database, days=self._settings.loops.retention_days)
+        await forget_commits_once(self._engine.database, days=self._settings.loops.retention_days)
         return None
+
+    async def sweep_datasets(self) -> float | None:
+        """Delete what nobody will commit, and finish what a rollback left to do."""
+        engine = self._engine
+        grace = self._settings.worker.cancel_grace_seconds
+        done = await finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
+        await follow_up(engine, done)
+        return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH else None
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[float | None]], seconds: float) -> None:
         while True:

@@ -11,6 +11,7 @@ from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
 _READ_EVENTS = sql("read_events")
+_EVENT_TAIL = sql("event_tail")
 
 START = "0:0"
 
@@ -25,6 +26,11 @@ class Event:
     task_id: str
     attempt: int
     detail: dict[str, Any] | None
+
+
+async def event_tail(database: Database) -> str:
+    """The cursor after everything that is settled by now."""
+    return str(await database.fetchval(_EVENT_TAIL))
 
 
 async def events_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = 500) -> list[Event]:

@@ -12,11 +12,13 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import Invalid, NotFound
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
+_LOCK_QUEUE = sql("lock_queue")
 _PAUSE = sql("pause_queue")
 _RESUME = sql("resume_queue")
 _LIMIT = sql("limit_queue")
@@ -127,13 +129,22 @@ def _view(row: Any, counts: Mapping[str, int | None], partial: set[str]) -> Queu
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
     """Pause a queue; False if it was paused already."""
     await require_queue(engine.database, tenant_id, name)
-    return bool(await engine.database.fetchval(_PAUSE, tenant_id, name, actor, reason))
+    async with engine.database.transaction() as session:
+        before = await _set(session, tenant_id, name)
+        is_changed = bool(await session.fetchval(_PAUSE, tenant_id, name, actor, reason))
+        if is_changed:
+            await _record(session, "queue.pause", tenant_id, name, before, actor=actor, reason=reason)
+    return is_changed
 
 
 async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
     """Resume a queue and wake its workers; False if it was not paused."""
     await require_queue(engine.database, tenant_id, name)
-    is_changed = bool(await engine.database.fetchval(_RESUME, tenant_id, name, actor, reason))
+    async with engine.database.transaction() as session:
+        before = await _set(session, tenant_id, name)
+        is_changed = bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
+        if is_changed:
+            await _record(session, "queue.resume", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
     return is_changed
 
@@ -162,8 +173,24 @@ async def limit(
             advice="Choose a number above 0, or pause the queue.",
         )
     await require_queue(engine.database, tenant_id, name)
-    await engine.database.fetch(_LIMIT, tenant_id, name, max_running, starts_per_second, actor, reason)
+    async with engine.database.transaction() as session:
+        before = await _set(session, tenant_id, name)
+        await session.fetch(_LIMIT, tenant_id, name, max_running, starts_per_second, actor, reason)
+        await _record(session, "queue.limit", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
+
+
+async def _set(session: Session, tenant_id: int, name: str) -> dict[str, Any]:
+    """What is set on a queue, under its lock."""
+    return dict(await session.fetchrow(_LOCK_QUEUE, tenant_id, name))
+
+
+async def _record(
+    session: Session, verb: str, tenant_id: int, name: str, before: dict[str, Any], *, actor: str, reason: str
+) -> None:
+    after = await _set(session, tenant_id, name)
+    change = Change(verb=verb, subject_kind="queue", subject_id=name, before=before, after=after)
+    await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
 async def queue_names(database: Database, tenant_id: int) -> list[str]:

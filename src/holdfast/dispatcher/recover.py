@@ -12,10 +12,11 @@ import msgspec
 
 from holdfast.core.dead import Disposition
 from holdfast.core.limits import valid_reason
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
-from holdfast.dispatcher.retry import not_retryable
+from holdfast.dispatcher.retry import not_retryable, requeued
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.statements import sql
@@ -42,6 +43,9 @@ async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, r
         done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
         if done is None:
             raise await not_retryable(session, tenant_id, task_id)
+        await audit(
+            session, tenant_id, [requeued("dead.redrive", done, before="failed")], actor=actor, reason=by.reason
+        )
     await follow_up(engine, done.news)
     return done
 
@@ -58,7 +62,10 @@ async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, act
             page = await session.fetch(_GROUP_LETTERS, tenant_id, fingerprint, after, REQUEST_BATCH)
             if not page:
                 break
-            asked += await request(session, [row["dead_letter_id"] for row in page], by)
+            count = await request(session, [row["dead_letter_id"] for row in page], by)
+            change = _group_change("dead.redrive", fingerprint, "open", "retry_requested", count)
+            await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
+            asked += count
         after = page[-1]["dead_letter_id"]
     if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1):
         raise _no_group(fingerprint)
@@ -80,7 +87,10 @@ async def ignore(
     how = Disposition.ABANDONED if abandons else Disposition.IGNORED
     moved: list[tuple[int, int | None]] = []
     async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
-        rows = await engine.database.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
+        async with engine.database.transaction() as session:
+            rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
+            changes = [_letter_change("dead.ignore", row["dead_letter_id"], how) for row in rows]
+            await audit(session, tenant_id, changes, actor=actor, reason=why)
         moved += [(row["task_id"], row["run_id"]) for row in rows]
     if abandons:
         for run_id in sorted({run_id for _, run_id in moved if run_id is not None}):
@@ -101,8 +111,27 @@ async def resolve(
     why = required_reason(reason)
     count = 0
     async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
-        count += len(await engine.database.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id))
+        async with engine.database.transaction() as session:
+            rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
+            changes = [_letter_change("dead.resolve", row["dead_letter_id"], Disposition.RESOLVED) for row in rows]
+            await audit(session, tenant_id, changes, actor=actor, reason=why)
+        count += len(rows)
     return Asked(count, count)
+
+
+def _group_change(verb: str, fingerprint: str, before: str, after: str, count: int) -> Change:
+    return Change(
+        verb=verb,
+        subject_kind="dead_group",
+        subject_id=fingerprint,
+        before={"state": before},
+        after={"state": after, "letters": count},
+    )
+
+
+def _letter_change(verb: str, dead_letter_id: int, disposition: Disposition) -> Change:
+    after = {"disposition": disposition.value}
+    return Change(verb=verb, subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
 
 
 def required_reason(reason: str) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.limits import valid_worker_id
+from holdfast.dispatcher.audit import audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
+from holdfast.dispatcher.retry import requeued
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
@@ -63,6 +65,11 @@ async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str)
     """Requeue the task; None when it is not failed any more or its run cannot go on."""
     try:
         async with engine.database.transaction() as session:
-            return await redrive_task(session, engine.catalog, tenant_id, task_id, By(worker_id, "reinjected"))
+            by = By(worker_id, "reinjected")
+            done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
+            if done is not None:
+                change = requeued("dead.reinject", done, before="failed")
+                await audit(session, tenant_id, [change], actor=worker_id, reason=by.reason)
+            return done
     except Conflict:
         return None

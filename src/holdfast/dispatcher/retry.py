@@ -6,6 +6,7 @@ letter: the governed click.
 
 from __future__ import annotations
 
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.dispatcher.release import News
 from holdfast.errors import Conflict, HoldfastError, NotFound
@@ -30,12 +31,22 @@ async def retry(
     async with database.transaction() as session:
         waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
         if waiting is not None:
-            return Requeued(task_id, waiting["attempt"] + 1, News({waiting["lane_id"]}, [], []))
-        by = By(actor, reason or "operator retry")
-        done = await redrive_task(session, catalog, tenant_id, task_id, by, keeps_budget=True)
+            news = News({waiting["lane_id"]}, [], [])
+            done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], news)
+        else:
+            by = By(actor, reason or "operator retry")
+            done = await redrive_task(session, catalog, tenant_id, task_id, by, keeps_budget=True)
         if done is None:
             raise await not_retryable(session, tenant_id, task_id)
+        change = requeued("task.retry", done, before="failed" if waiting is None else "retrying")
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
     return done
+
+
+def requeued(verb: str, done: Requeued, *, before: str) -> Change:
+    """The audited change that put a task back into its queue."""
+    after = {"state": "queued", "attempt": done.attempt, "generation": done.generation}
+    return Change(verb=verb, subject_kind="task", subject_id=str(done.task_id), before={"state": before}, after=after)
 
 
 async def not_retryable(session: Session, tenant_id: int, task_id: int) -> HoldfastError:

@@ -1,15 +1,19 @@
-"""Pause, resume and cancel runs.
+"""Pause, resume, cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
 
-All three take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
+All take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
 of its own, and a pass finds what a crash left unasked.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.redrive import Redriven, redrive_run
 from holdfast.dispatcher.release import NO_NEWS, News, advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
@@ -29,15 +33,24 @@ _TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
 CANCEL_BATCH = 1_000
 RUNS_BATCH = 100
 EVERY = 2**31 - 1
+NAMES_MAX = 100
+ACTOR = "holdfast:run-cancel"
 
 
 async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
     """Release nothing more of a run until it is resumed; what is queued or runs goes on."""
-    if await database.fetchrow(_PAUSE_RUN, run_id, tenant_id, actor, reason) is None:
+    async with database.transaction() as session:
+        is_done = await session.fetchrow(_PAUSE_RUN, run_id, tenant_id, actor, reason) is not None
+        if is_done:
+            change = _change("run.pause", run_id, {"paused": False}, {"paused": True})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    if not is_done:
         raise await _refused(database, tenant_id, run_id, "paused")
 
 
-async def resume_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> News:
+async def resume_run(
+    database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
+) -> News:
     """Let a paused run go on."""
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
@@ -45,7 +58,10 @@ async def resume_run(database: Database, catalog: Catalog, tenant_id: int, run_i
             [run] = await lock_runs(session, catalog, [run_id])
             for row in await session.fetch(_HELD_NODES, run_id, EVERY):
                 _take_up(run, NodeRow(*row))
-            return await advance(session, catalog, [run])
+            news = await advance(session, catalog, [run])
+            change = _change("run.resume", run_id, {"paused": True}, {"paused": False})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+            return news
     raise await _refused(database, tenant_id, run_id, "resumed")
 
 
@@ -68,8 +84,13 @@ async def cancel_run(
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
         done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+        ended = NO_NEWS
         if done is not None and done["state"] == "o":
             ended = await _cancel_waits(session, catalog, run_id)
+        if done is not None:
+            before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
+            change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
     if done is None:
         raise await _refused(database, tenant_id, run_id, "canceled")
     if done["state"] != "o":
@@ -123,7 +144,7 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
                 catalog,
                 row["tenant_id"],
                 row["run_id"],
-                actor=row["canceled_by"] or "",
+                actor=row["canceled_by"] or ACTOR,
                 reason=row["cancel_reason"] or "",
                 grace_seconds=grace_seconds,
             )
@@ -131,6 +152,29 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
             continue
         everything = everything.and_(done)
     return everything
+
+
+async def retry_run(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    actor: str,
+    reason: str,
+    only: str | None = None,
+) -> Redriven:
+    """Run again what failed in a run (or `only` one node), with everything downstream of it."""
+    async with database.transaction() as session:
+        done = await redrive_run(session, catalog, tenant_id, run_id, actor=actor, reason=reason, only=only)
+        after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
+        change = _change("run.retry", run_id, {"generation": done.generation - 1}, after)
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return done
+
+
+def _change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
+    return Change(verb=verb, subject_kind="run", subject_id=str(run_id), before=before, after=after)
 
 
 async def _refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:

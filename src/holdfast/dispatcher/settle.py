@@ -16,6 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
 from holdfast.core.retry import RetryAt, Stop, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
+from holdfast.dispatcher.commit import commit_datasets
 from holdfast.dispatcher.leases import Refusal, Report, Settled
 from holdfast.dispatcher.release import News, NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
@@ -38,7 +39,8 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
-_NO_LETTER = (None, None, None)
+_NOTHING_TO_PARK = (None, None, None)
+NO_LETTER = "No dead letter was opened: they are off for this worker."
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
@@ -65,6 +67,10 @@ def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report
 
 async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
+    if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
+        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
+        reports = await commit_datasets(session, reports)
+        completed = [report for report in reports if type(report.outcome) is Completed]
     ends: list[NodeEnd] = []
     others = [report for report in reports if type(report.outcome) is not Completed]
     accepted = 0
@@ -126,7 +132,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
     match outcome:
         case Failed(failure) | TimedOut(failure) | Lost(failure):
             decision = decide(
-                catalog.policy(report.policy_id),
+                report.policy or catalog.policy(report.policy_id),
                 outcome,
                 retries=report.retries,
                 losses=report.losses,
@@ -135,12 +141,15 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
             cause = (failure.code, failure.type, failure.message, failure.traceback)
-            letter = (fingerprint(outcome), decision.cause, report.input) if isinstance(decision, Stop) else _NO_LETTER
-            return (*lease, after, delay, *cause, decision.reason, decision.rule, decision.sentence, *letter)
+            letter: tuple[object, ...] = _NOTHING_TO_PARK
+            if isinstance(decision, Stop) and report.opens_letter:
+                letter = (fingerprint(outcome), decision.cause, report.input)
+            sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
+            return (*lease, after, delay, *cause, decision.reason, decision.rule, sentence, *letter)
         case Canceled(reason):
-            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", *_NO_LETTER)
+            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", *_NOTHING_TO_PARK)
         case Released(reason):
-            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", *_NO_LETTER)
+            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", *_NOTHING_TO_PARK)
         case Completed():
             raise AssertionError("completed attempts are settled by their own statement")
 
@@ -156,11 +165,17 @@ async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal
     on_record = {(row["task_id"], row["attempt"]): row["state"] for row in rows}
     refused = []
     for report in reports:
-        if on_record.get((report.task_id, report.attempt)) == ATTEMPT_CODES[attempt_state(report.outcome)]:
+        if on_record.get((report.task_id, report.attempt)) in _settled_as(report):
             continue
         winner = await session.fetchrow(_FIND_WINNER, report.task_id)
         refused.append(Refusal(report.task_id, report.attempt, _winner_text(winner)))
     return refused
+
+
+def _settled_as(report: Report) -> tuple[str, ...]:
+    """How this report may stand on record; one that could not commit its datasets stands there as failed."""
+    code = ATTEMPT_CODES[attempt_state(report.outcome)]
+    return (code, "f") if type(report.outcome) is Completed and report.outcome.commits else (code,)
 
 
 def _winner_text(row: Any) -> str:

@@ -2,7 +2,7 @@
 
 An event is kept, then delivered; a wait begins, then looks for events. Whoever comes second finds the other, because
 both look after their commit; a pass lies beneath. An event that came while its run was already there is never missed,
-and no run takes the same event for two waits.
+and no run takes the same event for two waits. Whoever answers an approval leaves a row in the audit log.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 from holdfast import wire
 from holdfast.core.progress import End, NodeRow
 from holdfast.core.states import TaskState
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.release import NO_NEWS, News, advance
-from holdfast.dispatcher.special import end_special, fail_special
+from holdfast.dispatcher.special import APPROVAL_PREFIX, end_special, fail_special
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -42,8 +43,22 @@ async def send_signal(
     actor: str = "",
 ) -> News:
     """Keep an event and give it to whoever waits for it now."""
-    await database.fetch(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+    async with database.transaction() as session:
+        await session.fetch(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+        if wait_key.startswith(APPROVAL_PREFIX):
+            await _record_answer(session, tenant_id, wait_key.removeprefix(APPROVAL_PREFIX), payload, actor)
     return await deliver_once(database, catalog, wait_key=wait_key)
+
+
+async def _record_answer(session: Session, tenant_id: int, place: str, payload: bytes, actor: str) -> None:
+    number, _, node = place.partition(":")
+    answer = wire.decode(payload)
+    fields = answer if isinstance(answer, dict) else {}
+    is_given = fields.get("approved") is True
+    verb = "run.approve" if is_given else "run.reject"
+    after = {"node": node, "approved": is_given}
+    change = Change(verb=verb, subject_kind="run", subject_id=number, before={"node": node}, after=after)
+    await audit(session, tenant_id, [change], actor=actor, reason=str(fields.get("comment") or ""))
 
 
 async def deliver_once(

@@ -26,6 +26,7 @@ _TELL_FAILURE = sql("tell_failure")
 
 FRESH = ("b", "h", "r")
 """What a node may be that fails or completes before it could begin."""
+APPROVAL_PREFIX = "approval:"
 LETTERS = {
     TaskState.COMPLETED: "c",
     TaskState.FAILED: "f",
@@ -71,7 +72,7 @@ def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
     An approval is for one run and one node, whoever gives it.
     """
     if node.config.get("approval") is True:
-        return f"approval:{run_id}:{node.name}"
+        return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
     key = given.get("key")
     return node.action if key is None else f"{node.action}:{key}"
 

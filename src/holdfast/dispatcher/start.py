@@ -11,27 +11,23 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from holdfast.core.action_rules import ActionRules
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.plan import Plan
-from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.locked import lock_runs
-from holdfast.dispatcher.release import News, advance
+from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Session
+from holdfast.store.database import Database, Session
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
 _START_RUNS = sql("start_runs")
+_CLAIM_RUN_KEY = sql("claim_run_key")
+_FIND_KEYS = sql("find_keys")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionRules:
-    """How the nodes of an action run unless the flow says otherwise."""
-
-    queue: str
-    priority: int
-    policy: RetryPolicy
+_REPEATS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +80,58 @@ async def snapshot_of(
     return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities, child_ids)
 
 
+async def start_keyed(
+    database: Database, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
+) -> tuple[int, News]:
+    """Start one run under its key, or find the run that the key stands for.
+
+    May be repeated after a broken connection: a key that was accepted is found, and nothing starts again.
+    """
+    for repeat in range(_REPEATS_MAX):
+        try:
+            async with database.transaction() as session:
+                return await _start_keyed(session, catalog, snapshot, encoded, options)
+        except Unavailable:
+            if repeat == _REPEATS_MAX - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _start_keyed(
+    session: Session, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
+) -> tuple[int, News]:
+    # No action can have this name, so a key of a task never passes for one of a run. The version is left out: what was
+    # asked for under a key is asked for again, whatever became of the flow meanwhile.
+    asked = f"flow {snapshot.plan.definition.name}"
+    tenant_id, key = snapshot.tenant_id, options.key
+    run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
+    if run_id is not None:
+        [run_id], news = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
+        return run_id, news
+    [row] = await session.fetch(_FIND_KEYS, tenant_id, [key], [encoded], asked)
+    if not row["is_same"]:
+        raise Conflict(
+            f"The key {key!r} already stands for {row['task_id']}: another input, another flow, or a task.",
+            code="idempotency_key_reused",
+            advice="Use a new key for a new run.",
+            run_id=str(row["task_id"]),
+        )
+    return row["task_id"], NO_NEWS
+
+
 async def start_runs(
-    session: Session, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
+    session: Session,
+    catalog: Catalog,
+    snapshot: Snapshot,
+    inputs: Sequence[bytes],
+    options: RunOptions,
+    *,
+    first_id: int | None = None,
 ) -> tuple[list[int], News]:
-    """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it."""
+    """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it.
+
+    `first_id` begins a span of ids that the caller took for them.
+    """
     plan = snapshot.plan
     is_plain = options.max_active is None and all(plan.is_simple[node_no] for node_no in plan.roots)
     roots = plan.roots if is_plain else ()
@@ -112,6 +156,7 @@ async def start_runs(
         [policy.max_retries for policy in policies],
         [policy.max_losses for policy in policies],
         options.original_run_id,
+        first_id,
     )
     if is_plain:
         return run_ids, News({snapshot.lane_ids[node_no] for node_no in roots}, [], [])

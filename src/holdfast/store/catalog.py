@@ -26,6 +26,7 @@ _READ_POLICIES = sql("read_policies")
 _READ_LANES = sql("read_lanes")
 _DECLARE_ACTION = sql("declare_action")
 _READ_ACTION = sql("read_action")
+_READ_INSTALLATION = sql("read_installation")
 
 DEFAULT_TENANT_ID = 1
 
@@ -49,6 +50,13 @@ class Catalog:
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}
         self._policies: dict[int, RetryPolicy] = {}
+        self._installation = ""
+
+    async def installation(self) -> str:
+        """What tells this database from every other."""
+        if not self._installation:
+            self._installation = str(await self._database.fetchval(_READ_INSTALLATION))
+        return self._installation
 
     async def lane_id(self, tenant_id: int, queue: str, action: str) -> int:
         key = (tenant_id, queue, action)

@@ -55,6 +55,18 @@ AWAY: tuple[type[Exception], ...] = (
 REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """A value or a row the database does not accept; repeating cannot help."""
 
+KEY_TAKEN = asyncpg.UniqueViolationError
+"""A row is there already under a key that comes once."""
+
+NAME_TAKEN = (asyncpg.DuplicateTableError, asyncpg.WrongObjectTypeError)
+"""A table or view of this name is there already."""
+
+STILL_USED = asyncpg.DependentObjectsStillExistError
+"""Something else is built upon what was to go."""
+
+LOCKED_OUT = asyncpg.LockNotAvailableError
+"""Others held a lock longer than this statement waits."""
+
 TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
 """Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
@@ -110,6 +122,15 @@ class Session:
             return
         with self._tapped(self.tap, script):
             await self.connection.execute(script)
+
+    async def copy(self, schema: str, table: str, columns: list[str], records: list[tuple[Any, ...]]) -> None:
+        """Put records into a table the fast way. The driver quotes the names."""
+        where = {"schema_name": schema, "columns": columns, "records": records}
+        if self.tap is None:
+            await self.connection.copy_records_to_table(table, **where)
+            return
+        with self._tapped(self.tap, f"-- holdfast: copy to {table}"):
+            await self.connection.copy_records_to_table(table, **where)
 
     @contextmanager
     def _tapped(self, tap: Tap, statement: str) -> Iterator[None]:

@@ -5,12 +5,14 @@ Both are immutable, so what is cached is never wrong. A version of a flow that w
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.core.flow_changes import flow_changes
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.plan import Plan
 from holdfast.core.refusal import refusal
@@ -24,6 +26,12 @@ _READ_FLOW = sql("read_flow")
 _ENSURE_SNAPSHOT = sql("ensure_snapshot")
 _FIND_SNAPSHOT = sql("find_snapshot")
 _READ_SNAPSHOTS = sql("read_snapshots")
+_NEWEST_SNAPSHOT = sql("newest_snapshot")
+_FLOW_NAMES = sql("flow_names")
+
+_NAMES_MAX = 1_000
+_CHANGES_SHOWN_MAX = 5
+_CHANGES_KEPT_MAX = 100
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -70,13 +78,7 @@ class Flows:
             )
             row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
         if row["digest"] != digest:
-            raise Conflict(
-                f"Flow {name} version {version} was registered with another content.",
-                code="flow_version_changed",
-                advice=f"Give the changed flow a new version: version={version + 1}.",
-                flow=name,
-                version=version,
-            )
+            raise _changed(await self.read(tenant_id, name, version), definition)
         self._flow_ids[tenant_id, digest] = row["flow_id"]
         return int(row["flow_id"])
 
@@ -84,9 +86,28 @@ class Flows:
         """One version of a flow, or its newest; `NotFound` if there is none."""
         row = await self._database.fetchrow(_READ_FLOW, tenant_id, name, version)
         if row is None:
-            shown = name if version is None else f"{name} version {version}"
-            raise NotFound(f"There is no flow {shown}.", code="flow_not_found", advice="See `holdfast flow list`.")
+            raise await self._not_found(tenant_id, name, version)
         return definition_of(row["definition"])
+
+    async def newest(self, tenant_id: int, name: str, version: int | None = None) -> Snapshot:
+        """What a run of a flow known by its name runs: its newest version, as last declared; `NotFound` if none was."""
+        async with self._database.session() as session:
+            found = await session.fetchval(_NEWEST_SNAPSHOT, tenant_id, name, version)
+            if found is not None:
+                await self.learn([found], session)
+                return self.snapshot(found)
+        raise await self._not_found(tenant_id, name, version)
+
+    async def _not_found(self, tenant_id: int, name: str, version: int | None) -> NotFound:
+        names = [row["name"] for row in await self._database.fetch(_FLOW_NAMES, tenant_id, _NAMES_MAX)]
+        near = difflib.get_close_matches(name, names, n=1)
+        shown = name if version is None else f"{name} version {version}"
+        known = "A worker that has it declares it when it starts; see `holdfast flow list`."
+        return NotFound(
+            f"There is no flow {shown}.",
+            code="flow_not_found",
+            advice=f"Did you mean {near[0]}?" if near and near[0] != name else known,
+        )
 
     async def intern(
         self,
@@ -122,6 +143,20 @@ class Flows:
                 plan = Plan.of(definition_of(definition))
                 self._snapshots[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
             wanted = {child for one in fresh for child in self._snapshots[one].child_ids}
+
+
+def _changed(before: FlowDefinition, after: FlowDefinition) -> Conflict:
+    changes = flow_changes(before, after)
+    more = f" and {len(changes) - _CHANGES_SHOWN_MAX} more" if len(changes) > _CHANGES_SHOWN_MAX else ""
+    return Conflict(
+        f"Flow {after.name} version {after.version} was registered with another content: "
+        f"{'; '.join(changes[:_CHANGES_SHOWN_MAX])}{more}.",
+        code="flow_version_changed",
+        advice=f"Give the changed flow a new version: version={after.version + 1}.",
+        flow=after.name,
+        version=after.version,
+        changes=changes[:_CHANGES_KEPT_MAX],
+    )
 
 
 def definition_of(stored: str) -> FlowDefinition:

@@ -32,7 +32,9 @@ class Pool:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await asyncio.wait_for(turn, seconds_max)
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the turn.
+            async with asyncio.timeout(seconds_max):
+                await turn
         except BaseException:
             if turn in self._waiting:
                 self._waiting.remove(turn)

@@ -12,8 +12,8 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,6 +25,8 @@ from holdfast.store.embedded import locks
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.store.migrate import known, migrate
 
+URL_VARIABLE = "HOLDFAST_TEST_URL"
+HOME_VARIABLE = "HOLDFAST_TEST_HOME"
 THROW_AWAY_SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -140,3 +142,20 @@ def remove_home(home: Path) -> None:
     shutil.rmtree(home.parent, ignore_errors=True)
     if place.root != home:
         shutil.rmtree(place.root, ignore_errors=True)
+
+
+@contextmanager
+def a_server() -> Iterator[Databases]:
+    """The server of this test run, or one of its own for as long as the block lasts."""
+    if url := os.environ.get(URL_VARIABLE):
+        yield Databases(url)
+        return
+    shared = os.environ.get(HOME_VARIABLE)
+    home = throw_away_home() if shared is None else Path(shared)
+    server = start_throw_away(home)
+    try:
+        yield Databases(server.url)
+    finally:
+        server.close()
+        if shared is None:
+            remove_home(home)

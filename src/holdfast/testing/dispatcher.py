@@ -31,6 +31,7 @@ from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retry import retry
+from holdfast.dispatcher.schedule import schedule_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -38,6 +39,7 @@ from holdfast.store.database import Session
 from holdfast.store.statements import sql
 from holdfast.testing.rows import AttemptRow, TaskRow
 from holdfast.testing.runs import Runs
+from holdfast.testing.schedules import Schedules
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -101,6 +103,7 @@ class Dispatcher:
         self._actions: list[str] = []
         self._claimers: dict[str, Claimer] = {}
         self.runs = Runs(self)
+        self.schedules = Schedules(self)
 
     async def enqueue(self, task: Orderable, *, session: Session | None = None) -> Enqueued:
         """Accept one task; with `session`, inside the transaction open on it."""
@@ -190,6 +193,14 @@ class Dispatcher:
     async def reconcile_once(self) -> int:
         """One pass of the reconciler; answers how many tasks it promoted."""
         return (await reconcile_once(self.engine.database)).count
+
+    async def schedule_once(self) -> int:
+        """One pass over schedules; answers how many tasks and runs it began."""
+        engine = self.engine
+        grace = engine.settings.worker.cancel_grace_seconds
+        done = await schedule_once(engine.database, engine.catalog, grace_seconds=grace)
+        await follow_up(engine, done.news)
+        return done.fired
 
     async def cancel(self, task_id: str, *, grace_seconds: float = 10.0, reason: str = "", actor: str = "test") -> str:
         """Cancel a task: `canceled`, `canceling`, or `over` if it had ended before."""

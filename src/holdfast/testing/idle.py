@@ -54,7 +54,17 @@ async def run_until_idle(
     how many tasks are left after `seconds_max`, which includes work that no action of the app can run.
     """
     async with _opened(app, database) as engine:
-        worker = Worker(engine, app.actions, queues=queues, name="test", version=app.version)
+        worker = Worker(
+            engine,
+            app.actions,
+            flows=app.flows,
+            queues=queues,
+            name="test",
+            version=app.version,
+            schedules=app.schedules.values(),
+            origin=f"app:{app.name}",
+            datasets=app.datasets,
+        )
         running = asyncio.create_task(worker.run(), name="holdfast-test-worker")
         try:
             waiting = await _drain(engine, clock, running, seconds_max)

@@ -18,11 +18,16 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.settings import Settings
 from holdfast.testing.apart import run_apart
 from holdfast.testing.clock import Clock
-from holdfast.testing.databases import Databases, remove_home, start_throw_away, throw_away_home
+from holdfast.testing.databases import (
+    HOME_VARIABLE,
+    URL_VARIABLE,
+    Databases,
+    remove_home,
+    start_throw_away,
+    throw_away_home,
+)
 from holdfast.testing.dispatcher import Dispatcher
 
-URL_VARIABLE = "HOLDFAST_TEST_URL"
-HOME_VARIABLE = "HOLDFAST_TEST_HOME"
 _made_home = pytest.StashKey[Path]()
 
 

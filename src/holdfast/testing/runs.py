@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
+from holdfast.core.action_rules import ActionRules
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
@@ -13,9 +14,8 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import answer_once, run_output
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
-from holdfast.dispatcher.start import ActionRules, RunOptions, snapshot_of, start_runs
+from holdfast.dispatcher.start import RunOptions, snapshot_of, start_runs
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
@@ -86,16 +86,15 @@ class Runs:
 
     async def retry(self, run_id: str, *, only: str | None = None, reason: str = "", actor: str = "test") -> list[str]:
         """Run again what failed, or one node; answers the nodes that were reset."""
-        async with self._engine.database.transaction() as session:
-            done = await redrive_run(
-                session,
-                self._engine.catalog,
-                DEFAULT_TENANT_ID,
-                int(run_id),
-                actor=actor,
-                reason=reason,
-                only=only,
-            )
+        done = await verbs.retry_run(
+            self._engine.database,
+            self._engine.catalog,
+            DEFAULT_TENANT_ID,
+            int(run_id),
+            actor=actor,
+            reason=reason,
+            only=only,
+        )
         await follow_up(self._engine, done.news)
         return done.reset
 
@@ -117,10 +116,13 @@ class Runs:
         """Release nothing more of a run."""
         await verbs.pause_run(self._engine.database, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason)
 
-    async def resume(self, run_id: str) -> None:
+    async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Let a paused run go on."""
         engine = self._engine
-        await follow_up(engine, await verbs.resume_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(run_id)))
+        news = await verbs.resume_run(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason
+        )
+        await follow_up(engine, news)
 
     async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
         """Tell runs that an event happened."""

@@ -95,11 +95,15 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
             worker = Worker(
                 engine,
                 app.actions,
+                flows=app.flows,
                 queues=orders.queues,
                 slots=orders.slots,
                 name=orders.name,
                 version=app.version,
+                schedules=app.schedules.values(),
+                origin=f"app:{app.name}",
                 isolator=Isolated(orders),
+                datasets=app.datasets,
                 publish=_publisher(board, settings.worker.lease_seconds),
                 exit_process=lambda: leave(Ending.OVERDUE),
             )

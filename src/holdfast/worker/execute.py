@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from typing import Any, Protocol
 
 import msgspec
@@ -18,11 +18,17 @@ from holdfast import wire
 from holdfast.action import Action, Isolation
 from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
+from holdfast.dispatcher.effects import Sender
 from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.worker.attempts import ESCAPES, Escaped, in_own_context
-from holdfast.worker.context import Context
+from holdfast.worker.context import Context, DatasetWriter
+from holdfast.worker.governed import Governed
 from holdfast.worker.held import Held
+from holdfast.worker.ledger import Ledger
+from holdfast.worker.threads import contained, to_the_end
+from holdfast.worker.writing import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
 
 CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
 INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
@@ -46,11 +52,15 @@ class Runner:
         threads: Executor,
         isolator: Isolator | None,
         output_bytes_max: int,
+        ledger: Ledger,
         note: Callable[[Claimed, str, dict[str, Any]], None],
+        declared: Declared,
     ) -> None:
+        self._declared = declared
         self._threads = threads
         self._isolator = isolator
         self._output_bytes_max = output_bytes_max
+        self._ledger = ledger
         self._note = note
 
     async def run(self, held: Held) -> Outcome:
@@ -84,7 +94,7 @@ class Runner:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             return Failed(failure_of(error))
-        return self._completed(action, value)
+        return self._completed(held, value)
 
     def _call(
         self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
@@ -92,14 +102,15 @@ class Runner:
         if action.isolation is Isolation.COROUTINE:
             return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
-            return _to_the_end(self._threads.submit(_contained, action.function, positional, arguments), held)
+            return to_the_end(self._threads.submit(contained, action.function, positional, arguments), held.stop)
         raise AssertionError("process isolation is run by the isolator")
 
-    def _completed(self, action: Action[..., Any], value: Any) -> Outcome:
-        if value is None:
+    def _completed(self, held: Held, value: Any) -> Outcome:
+        if value is None and held.writing is None:
             return _NO_OUTPUT
+        commits = () if held.writing is None else tuple(held.writing.commits)
         try:
-            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what="output"))
+            return Completed(wire.encode(value, bytes_max=self._output_bytes_max, what="output"), commits)
         except HoldfastError as error:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
@@ -107,6 +118,7 @@ class Runner:
         """What the attempt's code sees of itself."""
         claimed, lane = held.claimed, held.plan.lane
         held.stop = threading.Event()
+        note = self._note
         return Context(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
@@ -115,46 +127,38 @@ class Runner:
             action=lane.action,
             queue=lane.queue,
             tags=tuple(claimed.tags or ()),
+            lease_token=str(claimed.lease_token),
             _stop=held.stop,
-            _note=lambda kind, detail: self._note(claimed, kind, detail),
+            _note=lambda kind, detail: note(claimed, kind, detail),
+            _governed=self.governed(held),
+            _dataset=self._datasets(held),
         )
+
+    def _datasets(self, held: Held) -> Callable[[str, int | None], DatasetWriter]:
+        """How the attempt reaches the app's datasets; nothing is made before it does."""
+        loop, claimed = asyncio.get_running_loop(), held.claimed
+
+        def writer(name: str, version: int | None) -> DatasetWriter:
+            dataset = self._declared.find(name, version)
+            if held.writing is None:
+                lease = AttemptLease(claimed.task_id, claimed.attempt, claimed.lease_token)
+                held.writing = Writing(self._declared, lease)
+            if held.plan.action.isolation is Isolation.COROUTINE:
+                return AsyncWriter(held.writing, dataset, here)
+            return BlockingWriter(held.writing, dataset, waiting(loop))
+
+        return writer
+
+    def governed(self, held: Held) -> Governed:
+        """How the attempt's effects and steps are carried out."""
+        assert held.stop is not None
+        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
+        is_blocking = held.plan.action.isolation is Isolation.THREAD
+        ask = self._ledger.asked_from_a_thread(sender) if is_blocking else self._ledger.asked_here(sender)
+        return Governed(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
 
 
 _NO_OUTPUT = Completed(b"null")
-
-
-def _contained(function: Callable[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-    """Call it in its thread. What a future cannot carry, or would end the worker, arrives as an ordinary error."""
-    try:
-        return function(*positional, **arguments)
-    except StopIteration as error:
-        raise RuntimeError("the action raised StopIteration") from error
-    except ESCAPES as error:
-        raise Escaped(error) from None
-
-
-async def _to_the_end(call: Future[Any], held: Held) -> Any:
-    """Wait for a thread, which nothing can stop: told to stop, it is still waited for; it never runs beside a retry."""
-    ended = asyncio.wrap_future(call)
-    try:
-        return await asyncio.shield(ended)
-    except asyncio.CancelledError:
-        if held.stop is not None:
-            held.stop.set()
-        if not call.cancel():
-            await _wait_out(ended)
-        raise
-
-
-async def _wait_out(ended: asyncio.Future[Any]) -> None:
-    """Wait however often somebody asks again for it to stop."""
-    while not ended.done():
-        try:
-            await asyncio.wait([ended])
-        except asyncio.CancelledError:
-            continue
-    if not ended.cancelled():
-        ended.exception()
 
 
 def verdict_of(held: Held) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from holdfast.action import Action
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.leases import Claimed
 from holdfast.store.catalog import Lane
+from holdfast.worker.writing import Writing
 
 FOREVER = float("inf")
 HAND_BACK_SECONDS = 2.0
@@ -29,6 +31,25 @@ class Plan(msgspec.Struct, frozen=True):
     action: Action[..., Any]
     lane: Lane
     policy: RetryPolicy
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker does differently from the policies of its tasks: less, never more."""
+
+    retries: bool = True
+    opens_letters: bool = True
+    max_attempts: int | None = None
+    default_timeout_seconds: float | None = None
+
+    def applied(self, policy: RetryPolicy) -> RetryPolicy:
+        """The policy under which this worker runs and reports a task."""
+        retries_max = policy.max_retries if self.max_attempts is None else self.max_attempts - 1
+        return replace(
+            policy,
+            is_enabled=policy.is_enabled and self.retries,
+            max_retries=min(policy.max_retries, retries_max),
+            timeout_seconds=policy.timeout_seconds or self.default_timeout_seconds,
+        )
 
 
 class Held(msgspec.Struct, eq=False):
@@ -45,6 +66,8 @@ class Held(msgspec.Struct, eq=False):
     """Why it was told to stop."""
     stop: threading.Event | None = None
     task: asyncio.Task[None] | None = None
+    writing: Writing | None = None
+    """What it did to datasets so far, if anything."""
 
     @property
     def fence_at(self) -> float:

@@ -15,15 +15,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
+
 from holdfast.action import Action, Isolation
 from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.leases import Claimed, Report, report_of
+from holdfast.dispatcher.leases import Claimed, Report, Settled, report_of
 from holdfast.errors import Invalid
 from holdfast.worker.attempts import Attempts
+from holdfast.worker.committing import Committing
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
-from holdfast.worker.held import Held, Plan, kill_at
+from holdfast.worker.held import Held, Plan, Rules, kill_at
+from holdfast.worker.ledger import Ledger
 from holdfast.worker.notes import Notes
+from holdfast.worker.writing import Datasets, Declared
 
 BATCH_MAX = 2_000
 BATCH_BYTES_MAX = 64 * 1024 * 1024
@@ -40,13 +45,18 @@ class Hold:
         slots: int,
         isolator: Isolator | None,
         notes: Notes,
+        datasets: Datasets,
+        announce: Callable[[Settled], None],
         publish: Callable[[float], None],
         changed: asyncio.Event,
+        rules: Rules | None = None,
     ) -> None:
         if isolator is None:
             _refuse_isolated(actions)
         self.entries: dict[int, Held] = {}
         self.reports: list[Report] = []
+        self.committing = Committing(engine, self._take_over, announce)
+        self.declared = Declared(engine.database, datasets)
         self._catalog = engine.catalog
         self._settings = engine.settings.worker
         self._actions = actions
@@ -54,6 +64,7 @@ class Hold:
         self._publish = publish
         self._publishing = threading.Lock()
         self._changed = changed
+        self._rules = rules
         self._given_up: deque[Any] = deque(maxlen=2 * slots)
         self._plans: dict[tuple[int, int], Plan] = {}
         self._threads = ThreadPoolExecutor(slots, "holdfast-action")
@@ -62,7 +73,9 @@ class Hold:
             threads=self._threads,
             isolator=isolator,
             output_bytes_max=engine.settings.limits.output_bytes_max,
+            ledger=Ledger(engine),
             note=notes.add,
+            declared=self.declared,
         )
 
     async def start(self, claimed: Sequence[Claimed], sent_at: float, *, is_stopping: bool) -> None:
@@ -71,7 +84,10 @@ class Hold:
             return
         is_first = not self.entries
         # A task whose lost attempt still runs here (a thread that nothing can stop) is left to its lease.
-        mine = claimed if is_first else [one for one in claimed if one.task_id not in self.entries]
+        mine: Sequence[Claimed] = claimed
+        if not is_first or self.committing:
+            ours = self.entries.keys() | self.committing.task_ids
+            mine = [one for one in claimed if one.task_id not in ours]
         plans = await self._plans_for(mine)
         lease_seconds = self._settings.lease_seconds
         entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
@@ -97,8 +113,10 @@ class Hold:
             catalog = self._catalog
             await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
             for lane_id, policy_id in fresh:
-                lane = catalog.lane(lane_id)
-                self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, catalog.policy(policy_id))
+                lane, policy = catalog.lane(lane_id), catalog.policy(policy_id)
+                if self._rules is not None:
+                    policy = self._rules.applied(policy)
+                self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, policy)
         return self._plans
 
     def _run(self, held: Held) -> Awaitable[Outcome]:
@@ -122,8 +140,22 @@ class Hold:
             # It has no right to report: whatever it did, the reaper decides.
             self._given_up.append(held.claimed.lease_token)
             self.show_kill_at()
+        elif type(outcome) is Completed and outcome.commits:
+            self.committing.start(self._report(held, outcome))
         else:
-            self.reports.append(report_of(held.claimed, outcome))
+            self.reports.append(self._report(held, outcome))
+        self._changed.set()
+
+    def _report(self, held: Held, outcome: Outcome) -> Report:
+        report = report_of(held.claimed, outcome)
+        if self._rules is None:
+            return report
+        return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_letters)
+
+    def _take_over(self, report: Report | None) -> None:
+        """A commit of its own ended; what it could not say to the database goes the way of every report."""
+        if report is not None:
+            self.reports.append(report)
         self._changed.set()
 
     def interrupt(self, entries: Iterable[Held], verdict: str) -> None:
@@ -139,7 +171,8 @@ class Hold:
     def known_tokens(self) -> list[Any]:
         """Leases this worker must not take up again: held, ended but not settled, given up."""
         held = [entry.claimed.lease_token for entry in self.entries.values()]
-        return [*held, *(report.lease_token for report in self.reports), *self._given_up]
+        unsettled = (report.lease_token for report in (*self.reports, *self.committing.reports()))
+        return [*held, *unsettled, *self._given_up]
 
     def hand_back(self) -> list[Report]:
         """What can be reported before the process ends: ended attempts, and those that never began.
@@ -153,6 +186,11 @@ class Hold:
         unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
         return [*self.reports, *unstarted]
 
+    @property
+    def count(self) -> int:
+        """How many tasks take up a slot."""
+        return len(self.entries) + len(self.committing)
+
     def snapshot(self) -> list[Held]:
         """What is held at this moment, for another thread."""
         return list(self.entries.copy().values())
@@ -162,6 +200,9 @@ class Hold:
         bytes_left = BATCH_BYTES_MAX
         for count, report in enumerate(self.reports[:BATCH_MAX]):
             if type(report.outcome) is Completed:
+                if report.outcome.commits:
+                    # It may take long, and would keep the locks of the others for as long.
+                    return self.reports[: max(1, count)]
                 bytes_left -= len(report.outcome.output)
                 if bytes_left < 0:
                     return self.reports[: max(1, count)]

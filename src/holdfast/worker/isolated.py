@@ -94,7 +94,9 @@ class Isolated:
         timeout = held.plan.policy.timeout_seconds
         if timeout is not None:
             held.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
-        talk = asyncio.create_task(process.run(self._start(context, held), _noted(context)))
+        assert context._governed is not None
+        start = self._start(context, held)
+        talk = asyncio.create_task(process.run(start, _noted(context), context._governed.ask))
         try:
             async with asyncio.timeout(timeout):
                 return _outcome(await asyncio.shield(talk), process)
@@ -112,9 +114,11 @@ class Isolated:
             input=held.claimed.input,
             task_id=context.task_id,
             attempt=context.attempt,
+            lease_token=str(held.claimed.lease_token),
             tenant=context.tenant,
             queue=context.queue,
             tags=context.tags,
+            run_id=context.run_id,
             memory_bytes_max=held.plan.policy.memory_bytes_max,
             output_bytes_max=self._output_bytes_max,
         )

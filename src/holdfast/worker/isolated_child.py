@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -26,16 +27,22 @@ import msgspec
 from holdfast import wire
 from holdfast.action import Action
 from holdfast.app import App
+from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure, failure_of
+from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.load import load_app
+from holdfast.store.database import Database
 from holdfast.worker import orders as wire_orders
-from holdfast.worker.context import Context
+from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
-from holdfast.worker.isolated_wire import Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
+from holdfast.worker.governed import Governed
+from holdfast.worker.isolated_asking import Questions
+from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
 from holdfast.worker.isolated_wire import receive_blocking as receive
 from holdfast.worker.memory import MemoryLimit
 from holdfast.worker.notes import encoded_note
+from holdfast.worker.writing import Aside, AsyncWriter, BlockingWriter, Declared, Writing
 
 MEMORY_CODE = "DAG_TASK_EXECUTION_MEMORY_LIMIT"
 _PR_SET_PDEATHSIG = 1
@@ -68,6 +75,9 @@ class _Process:
         self._stop = threading.Event()
         self._cancel: Callable[[], None] | None = None
         self._is_running = False
+        self._declared = Declared(Database(app.settings.url or "", sessions_max=1), app.datasets)
+        self._aside: Aside | None = None
+        self._questions = Questions(self._send)
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -81,6 +91,8 @@ class _Process:
                 case Start():
                     self._stop = threading.Event()
                     self._starts.put(message)
+                case Answered():
+                    self._questions.hear(message)
                 case Stop():
                     self._stop.set()
                     if self._cancel is not None:
@@ -107,7 +119,8 @@ class _Process:
         try:
             self._is_running = True
             limit.set()
-            value = self._call(action, self._context(start), arguments)
+            context, writing = self._context(action, start)
+            value = self._call(action, context, arguments)
         except MemoryError as error:
             self._is_running = False
             limit.lift()
@@ -118,7 +131,7 @@ class _Process:
             return _failed(failure_of(error))
         self._is_running = False
         limit.lift()
-        return _completed(value, start.output_bytes_max)
+        return _completed(value, start.output_bytes_max, tuple(writing.commits))
 
     def _call(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
         positional = (context,) if action.signature.wants_context else ()
@@ -143,17 +156,34 @@ class _Process:
         finally:
             self._cancel = None
 
-    def _context(self, start: Start) -> Context:
-        return Context(
+    def _context(self, action: Action[..., Any], start: Start) -> tuple[Context, Writing]:
+        is_blocking = not inspect.iscoroutinefunction(action.function)
+        ask = self._questions.ask_blocking if is_blocking else self._questions.ask
+        lease = AttemptLease(int(start.task_id), start.attempt, uuid.UUID(start.lease_token))
+        writing = Writing(self._declared, lease)
+
+        def writer(name: str, version: int | None) -> DatasetWriter:
+            self._aside = self._aside or Aside()
+            dataset = self._declared.find(name, version)
+            if is_blocking:
+                return BlockingWriter(writing, dataset, self._aside.wait)
+            return AsyncWriter(writing, dataset, self._aside.awaitable)
+
+        context = Context(
             task_id=start.task_id,
             attempt=start.attempt,
             tenant=start.tenant,
             action=start.action,
             queue=start.queue,
             tags=start.tags,
+            run_id=start.run_id,
+            lease_token=start.lease_token,
+            _governed=Governed(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
             _stop=self._stop,
             _note=lambda kind, detail: self._send(Said(kind, encoded_note(detail).encode())),
+            _dataset=writer,
         )
+        return context, writing
 
     def _send(self, message: Message) -> None:
         with self._sending:
@@ -163,9 +193,9 @@ class _Process:
                 os.killpg(0, signal.SIGKILL)
 
 
-def _completed(value: Any, bytes_max: int) -> Ended:
+def _completed(value: Any, bytes_max: int, commits: tuple[Commit, ...]) -> Ended:
     try:
-        return Ended(wire.encode(value, bytes_max=bytes_max, what="output"), None)
+        return Ended(wire.encode(value, bytes_max=bytes_max, what="output"), None, commits=commits)
     except HoldfastError as error:
         return _failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 

@@ -8,10 +8,24 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.worker import orders as wire_orders
-from holdfast.worker.isolated_wire import Ended, Hello, Ready, Said, Start, Stop, Unusable, frame, receive
+from holdfast.worker.isolated_asking import trouble_of
+from holdfast.worker.isolated_wire import (
+    Answered,
+    Asked,
+    Ended,
+    Hello,
+    Ready,
+    Said,
+    Start,
+    Stop,
+    Unusable,
+    frame,
+    receive,
+)
+from holdfast.worker.ledger import Answer, Ask
 from holdfast.worker.orders import Orders
 
 START_SECONDS_MAX = 120.0
@@ -30,6 +44,7 @@ class IsolatedProcess:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._is_spent = False
+        self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self, orders: Orders) -> None:
         ours, theirs = socket.socketpair()
@@ -58,7 +73,7 @@ class IsolatedProcess:
     def is_usable(self) -> bool:
         return self._process is not None and self._process.returncode is None and not self._is_spent
 
-    async def run(self, start: Start, note: Callable[[str, bytes], None]) -> Ended | None:
+    async def run(self, start: Start, note: Callable[[str, bytes], None], ask: Ask) -> Ended | None:
         """Run one attempt; None if the process died of it. Afterwards nothing of the attempt runs any more."""
         assert self._reader is not None and self._writer is not None
         self._writer.write(frame(start))
@@ -66,6 +81,10 @@ class IsolatedProcess:
             match await receive(self._reader):
                 case Said(kind, detail):
                     note(kind, detail)
+                case Asked(number, request):
+                    answering = asyncio.create_task(self._answer(number, ask(request)))
+                    self._answering.add(answering)
+                    answering.add_done_callback(self._answering.discard)
                 case Ended() as ended:
                     self._is_spent = self._is_spent or ended.is_spent
                     return ended
@@ -73,6 +92,16 @@ class IsolatedProcess:
                     self.kill()
                     await self._wait()
                     return None
+
+    async def _answer(self, number: int, asked: Awaitable[Answer]) -> None:
+        """Answer one question; whatever goes wrong is told to the code that asked."""
+        assert self._writer is not None
+        try:
+            answered = Answered(number, answer=await asked)
+        except Exception as error:  # noqa: BLE001 - the process waits for an answer, whatever it is
+            answered = Answered(number, trouble=trouble_of(error))
+        if not self._writer.is_closing():
+            self._writer.write(frame(answered))
 
     def ask_to_stop(self) -> None:
         assert self._writer is not None

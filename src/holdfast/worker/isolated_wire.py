@@ -10,8 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Completed, Failed
+from holdfast.worker.ledger import Answer, Request
 
 _LENGTH = struct.Struct("!I")
 
@@ -29,9 +31,11 @@ class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     input: bytes
     task_id: str
     attempt: int
+    lease_token: str
     tenant: str
     queue: str
     tags: tuple[str, ...]
+    run_id: str | None
     memory_bytes_max: int | None
     output_bytes_max: int
 
@@ -57,21 +61,46 @@ class Said(msgspec.Struct, frozen=True, tag=True):
     detail: bytes
 
 
+class Asked(msgspec.Struct, frozen=True, tag=True):
+    """Process: do this for the attempt, under its lease."""
+
+    number: int
+    request: Request
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """An error on its way: the kind, and what it says."""
+
+    kind: str
+    detail: str
+    code: str
+    advice: str
+
+
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """Worker: what came of a request, or the error."""
+
+    number: int
+    answer: Answer | None = None
+    trouble: Trouble | None = None
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """Process: how the attempt ended. `is_spent`: the process should not run another."""
 
     output: bytes | None
     failure: Failure | None
     is_spent: bool = False
+    commits: tuple[Commit, ...] = ()
 
     def outcome(self) -> Completed | Failed:
         if self.failure is not None:
             return Failed(self.failure)
         assert self.output is not None
-        return Completed(self.output)
+        return Completed(self.output, self.commits)
 
 
-Message: TypeAlias = Hello | Start | Stop | Ready | Unusable | Said | Ended
+Message: TypeAlias = Hello | Start | Stop | Ready | Unusable | Said | Asked | Answered | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Message] = msgspec.msgpack.Decoder(Message).decode

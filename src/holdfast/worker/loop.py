@@ -13,29 +13,35 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.action import Action
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange, warm
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Report
+from holdfast.dispatcher.leases import Report, Settled
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
+from holdfast.flow.flow import Flow
+from holdfast.schedule import Schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
+from holdfast.worker.declare import declare_schedules
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
-from holdfast.worker.held import FOREVER, Held
+from holdfast.worker.held import FOREVER, Held, Rules
 from holdfast.worker.hold import Hold
 from holdfast.worker.notes import Notes
+from holdfast.worker.writing import Datasets
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -57,22 +63,30 @@ class Worker:
         engine: Engine,
         actions: Mapping[str, Action[..., Any]],
         *,
+        flows: Mapping[str, Flow[...]] | None = None,
         queues: Sequence[str] | None = None,
         slots: int | None = None,
         name: str = "",
         version: str = "",
+        schedules: Iterable[Schedule] = (),
+        origin: str = "",
         isolator: Isolator | None = None,
+        datasets: Datasets | None = None,
+        rules: Rules | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
     ) -> None:
         settings = engine.settings.worker
         self.engine = engine
         self.actions = dict(actions)
+        self.flows = dict(flows or {})
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
+        self._schedules = tuple(schedules)
+        self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
         self._notes = Notes()
@@ -84,8 +98,11 @@ class Worker:
             slots=self.slots,
             isolator=isolator,
             notes=self._notes,
+            datasets=datasets or {},
+            announce=self._announce,
             publish=lambda kill_at: publish(self.worker_id, kill_at) if publish is not None else None,
             changed=self._signal,
+            rules=rules,
         )
         self._may_have_work = True
         self._is_stopping = False
@@ -111,7 +128,14 @@ class Worker:
         return not self._hold.entries
 
     async def run(self) -> None:
-        """Work until stopped. Whatever happens on the way out, nothing stays claimed that could be handed back."""
+        """Work until stopped."""
+        async with self.signed_on():
+            await self._work()
+            await self._wind_down()
+
+    @asynccontextmanager
+    async def signed_on(self) -> AsyncIterator[None]:
+        """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
         self._loop = asyncio.get_running_loop()
         await self._register()
         listener = Listener(self.engine.database, WAKE_CHANNEL, self._on_ring)
@@ -130,8 +154,7 @@ class Worker:
         heart.start()
         self.ready.set()
         try:
-            await self._work()
-            await self._wind_down()
+            yield
         finally:
             heart.close()
             await listener.close()
@@ -139,10 +162,15 @@ class Worker:
 
     async def _register(self) -> None:
         defaults = self.engine.default_policy
+        flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
                 DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
             )
+        rules = {name: action.rules(defaults) for name, action in self.actions.items()}
+        await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
+        await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
+        await self._hold.declared.declare()
         row = await self.engine.database.fetchrow(
             _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
         )
@@ -172,7 +200,7 @@ class Worker:
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
 
     def _want(self) -> int:
-        return 0 if self._is_draining or self._is_stopping else self.slots - len(self._hold.entries)
+        return 0 if self._is_draining or self._is_stopping else self.slots - self._hold.count
 
     async def _wait(self, seconds: float) -> None:
         """Wait for an attempt to end, a wake-up, or the next poll."""
@@ -204,17 +232,20 @@ class Worker:
             await self._lose_session(error)
             return False
         del self._hold.reports[: len(reports)]
-        for refusal in done.settled.refused:
-            log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
-        self.completed_count += done.settled.accepted
-        news = done.settled.news
-        self.engine.bell.ring(lanes=news.lanes, done=news.awaited)
-        if news.children or news.has_waits:
-            self._follow(news)
+        self._announce(done.settled)
         if want:
             self._may_have_work = self._claimer.may_have_more
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
+
+    def _announce(self, settled: Settled) -> None:
+        for refusal in settled.refused:
+            log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
+        self.completed_count += settled.accepted
+        news = settled.news
+        self.engine.bell.ring(lanes=news.lanes, done=news.awaited)
+        if news.children or news.has_waits:
+            self._follow(news)
 
     def _follow(self, news: News) -> None:
         """See to what follows beside the work; the repair loops do it too, a moment later."""
@@ -301,7 +332,7 @@ class Worker:
 
     async def _settle_all(self) -> None:
         """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
-        while (self._hold.entries or self._hold.reports) and time.monotonic() < self._finish_by:
+        while (self._hold.count or self._hold.reports) and time.monotonic() < self._finish_by:
             if self._hold.reports or self._has_notes_due:
                 await self._exchange(0)
             else:

@@ -6,9 +6,16 @@ check drives the verbs as workers, reapers and callers do. None of them looks at
 
 from __future__ import annotations
 
-from tests.guards.checks import asking, campaigning, claiming, keeping, leasing, recovering, running, settling
+from importlib import import_module
+from pathlib import Path
+
 from tests.guards.checks.stage import CHECKS, Stage
 
 __all__ = ["CHECKS", "FILES", "Stage"]
 
-FILES = (claiming, leasing, settling, asking, running, recovering, campaigning, keeping)
+_NO_CHECKS = {"all", "stage"}
+FILES = tuple(
+    import_module(f"tests.guards.checks.{path.stem}")
+    for path in sorted(Path(__file__).parent.glob("*.py"))
+    if path.stem not in _NO_CHECKS
+)

@@ -18,6 +18,7 @@ from holdfast.core.outcome import Canceled
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import queues
+from holdfast.dispatcher.audit import list_audit, verify_audit
 from holdfast.dispatcher.claim import claim_task
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.heartbeat import heartbeat
@@ -40,8 +41,15 @@ from holdfast.testing.factories import (
 async def another_tenant_cannot_cancel(stage: Stage) -> None:
     await another_tenant(stage)
     task = await stage.dispatcher.enqueue(a_task())
-    engine, who = stage.engine, {"grace_seconds": 1, "reason": "", "actor": "x"}
-    done = await cancel_verb.cancel(engine.database, engine.catalog, OTHER_TENANT_ID, [int(task.task_id)], **who)
+    done = await cancel_verb.cancel(
+        stage.engine.database,
+        stage.engine.catalog,
+        OTHER_TENANT_ID,
+        [int(task.task_id)],
+        grace_seconds=1,
+        reason="",
+        actor="x",
+    )
     assert not done.states and await stage.state(task.task_id) == "queued"
 
 
@@ -202,6 +210,55 @@ async def another_tenants_queue_is_left_alone(stage: Stage) -> None:
     await stage.dispatcher.pause()
     await queues.resume(stage.engine, OTHER_TENANT_ID, "default", **options)
     assert await stage.value("select paused_at is not null from holdfast.queue where tenant_id = 1")
+
+
+@check
+async def another_tenants_queue_is_not_what_is_recorded(stage: Stage) -> None:
+    await another_tenant(stage)
+    await stage.engine.database.fetch(sql("ensure_queue"), OTHER_TENANT_ID, "default")
+    await queues.limit(
+        stage.engine, OTHER_TENANT_ID, "default", max_running=7, starts_per_second=None, actor="x", reason=""
+    )
+    await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.limit(max_running=3)
+    (row,) = await list_audit(stage.engine.database, 1)
+    assert (row.before["max_running"], row.after["max_running"]) == (None, 3)
+
+
+@check
+async def what_is_recorded_as_before_was_so_until_the_change(stage: Stage) -> None:
+    await stage.dispatcher.enqueue(a_task())
+    async with stage.engine.database.transaction() as session:
+        await session.fetch(sql("limit_queue"), 1, "default", 3, None, "x", "")
+        limiting = asyncio.ensure_future(stage.dispatcher.limit(max_running=5))
+        await stage.waits(limiting)
+    await limiting
+    (row,) = await list_audit(stage.engine.database, 1)
+    assert (row.before["max_running"], row.after["max_running"]) == (3, 5)
+
+
+async def _append(stage: Stage, tenant_id: int, follows: int) -> int:
+    """Append a row as somebody who thinks the chain ends at `follows`; answers how many were appended."""
+    at = await stage.value("select holdfast.instant()")
+    row = ([follows + 1], ["x"], ["x"], ["1"], ["null"], ["null"], [bytes(32)], [bytes(32)])
+    head = (tenant_id, follows, follows + 1, bytes(32), at, "x", "")
+    return len(await stage.engine.database.fetch(sql("append_audit"), *head, *row))
+
+
+@check
+async def a_row_is_appended_only_behind_the_last(stage: Stage) -> None:
+    await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.pause()
+    assert [await _append(stage, 1, follows) for follows in (0, 2)] == [0, 0]
+    assert (await verify_audit(stage.engine.database, 1)).is_sound
+
+
+@check
+async def a_row_is_appended_to_its_own_chain(stage: Stage) -> None:
+    await another_tenant(stage)
+    await stage.dispatcher.enqueue(a_task())
+    await stage.dispatcher.pause()
+    assert await _append(stage, OTHER_TENANT_ID, 1) == 0
 
 
 @check

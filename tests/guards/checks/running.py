@@ -11,10 +11,11 @@ from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, ch
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, HoldfastError, NotFound
-from holdfast.store.flows import Flows
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
 
@@ -43,6 +44,28 @@ async def nodes_that_end_together_are_both_counted(stage: Stage) -> None:
         await settled_together(stage, await stage.dispatcher.claim(2), [Completed(b"1")] * 2)
         assert (await stage.dispatcher.runs.nodes(run))["end"] == "queued"
         await finish(stage.dispatcher)
+
+
+@check
+async def runs_are_locked_in_the_order_of_their_ids(stage: Stage) -> None:
+    """Task, run, node, and runs by their ids: who waits for the first one holds none of the others."""
+    runs = [int(one) for one in await stage.dispatcher.runs.start_many(a_flow("a>b"), [{}, {}])]
+    leases = await stage.dispatcher.claim(2)
+    async with stage.engine.database.transaction() as first, stage.impatient() as other:
+        await first.fetch(sql("lock_runs"), runs[:1])
+        late = asyncio.ensure_future(settled_as_one(stage, leases))
+        await stage.waits(late)
+        async with other.transaction():
+            assert len(await other.fetch(sql("lock_runs"), runs[1:])) == 1
+    await late
+    await finish(stage.dispatcher)
+
+
+async def settled_as_one(stage: Stage, leases) -> None:
+    async with stage.engine.database.transaction() as session:
+        reports = [report_of(lease.claimed, Completed(b"1")) for lease in leases]
+        done = await settle(session, stage.engine.catalog, reports)
+    assert not done.refused
 
 
 @check
@@ -170,19 +193,6 @@ async def only_members_that_did_not_complete_run_again(stage: Stage) -> None:
     await stage.dispatcher.settle(second, Failed(a_failure()))
     await stage.dispatcher.runs.retry(run)
     assert [lease.task_id for lease in await stage.dispatcher.claim(10)] == [second.task_id]
-
-
-@check
-async def a_flow_is_interned_once_by_whoever_comes_second(stage: Stage) -> None:
-    """Two processes keep the same flow: each looked, found nothing, and writes."""
-    flow, catalogs = a_flow("a>b"), [Flows(stage.engine.database) for _ in range(2)]
-    columns = (1, flow.name, 1, flow.digest(), "{}", 2, [0], [1])
-    for _ in catalogs:
-        await stage.engine.database.fetch(sql("ensure_flow"), *columns)
-    assert len({await one.keep(1, flow) for one in catalogs}) == 1
-    flow_id = await catalogs[0].keep(1, flow)
-    for _ in catalogs:
-        await stage.engine.database.fetch(sql("ensure_snapshot"), 1, flow_id, b"x", [0, 0], [0, 0], [0, 0], [0, 0])
 
 
 @check

@@ -2,7 +2,7 @@
 -- Cancel tasks: unstarted ones end at once, running ones are asked to stop and ended by force after the grace. The state
 -- is judged on the locked row alone: what this statement saw before it waited for the lock may be out of date.
 with held as materialized (
-  select t.task_id, t.state
+  select t.task_id, t.state, t.is_retrying, t.cancel_at is not null as is_canceling
   from holdfast.live t
   where t.task_id = any($1::bigint[]) and t.tenant_id = $2
   order by t.task_id
@@ -45,15 +45,18 @@ told as (
   from gone
   group by tenant_id
 )
-select task_id, 'canceled' as state, is_awaited, run_id, node_no
+select gone.task_id, 'canceled' as state, gone.is_awaited, gone.run_id, gone.node_no, held.state::text as was,
+  held.is_retrying, held.is_canceling
 from gone
+join held on held.task_id = gone.task_id
 union all
-select task_id, 'canceling', false, null, null
-from asked;
+select asked.task_id, 'canceling', false, null, null, held.state::text, held.is_retrying, held.is_canceling
+from asked
+join held on held.task_id = asked.task_id;
 
 -- name: retry_now
 -- A retry that waits becomes claimable at once.
 update holdfast.live t
 set state = 'q', due_at = null, is_retrying = false
 where t.task_id = $1 and t.tenant_id = $2 and t.state = 'w' and t.is_retrying
-returning t.task_id, t.attempt, t.lane_id;
+returning t.task_id, t.attempt, t.lane_id, t.generation;

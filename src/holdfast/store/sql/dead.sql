@@ -58,7 +58,7 @@ returning d.dead_letter_id;
 select e.task_id, f.state::text as state, f.code, f.type, f.message, f.traceback, f.reason
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
-where e.state = 'f' and e.has_letter is not true and ($2::bigint is null or e.task_id = $2)
+where e.state = 'f' and e.has_letter is null and ($2::bigint is null or e.task_id = $2)
 order by e.task_id
 limit $1;
 
@@ -67,17 +67,18 @@ limit $1;
 with held as (
   update holdfast.ended e
   set has_letter = true
-  where e.task_id = any($1::bigint[]) and e.state = 'f' and e.has_letter is not true
+  where e.task_id = any($1::bigint[]) and e.state = 'f' and e.has_letter is null
   returning e.*
 ),
 letters as (
   insert into holdfast.dead_letter (
     tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, opened_at, source_id, fingerprint, cause, reason,
-    previous_id
+    previous_id, recovery_options
   )
   select held.tenant_id, held.task_id, held.run_id, held.node_no, held.lane_id, held.attempt, held.generation,
     held.ended_at, held.task_id::text, g.fingerprint, g.cause, held.reason,
-    (select max(d.dead_letter_id) from holdfast.dead_letter d where d.task_id = held.task_id)
+    (select max(d.dead_letter_id) from holdfast.dead_letter d where d.task_id = held.task_id),
+    holdfast.recovery_options(held.task_id)
   from held
   join unnest($1::bigint[], $2::text[], $3::text[]) as g (task_id, fingerprint, cause) on g.task_id = held.task_id
   returning tenant_id, task_id, attempts

@@ -34,7 +34,12 @@ select stand.*, holdfast.instant() as at, l.action, l.queue_id, q.name as queue,
     where n.task_id = $1 and n.attempt = stand.attempt and n.kind = 'progress'
     order by n.seq desc
     limit 1
-  ) as progress
+  ) as progress,
+  (
+    select array_agg(e.name || coalesce(' (' || e.user_key || ')', '') order by e.sent_at, e.key)
+    from holdfast.effect e
+    where e.task_id = $1 and holdfast.effect_state(e) = 'unknown'
+  ) as unknown_effects
 from stand
 join holdfast.lane l on l.lane_id = stand.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id

@@ -34,6 +34,23 @@ where f.tenant_id = $1
 order by f.name, f.version desc
 limit $2;
 
+-- name: newest_snapshot
+-- What a run of a flow known only by its name runs: the newest version, as it was last declared or started.
+select s.snapshot_id
+from holdfast.flow f
+join holdfast.snapshot s on s.flow_id = f.flow_id
+where f.tenant_id = $1 and f.name = $2 and ($3::int is null or f.version = $3)
+order by f.version desc, s.snapshot_id desc
+limit 1;
+
+-- name: flow_names
+-- Names of flows, for advice to somebody who named none of them.
+select distinct f.name
+from holdfast.flow f
+where f.tenant_id = $1
+order by f.name
+limit $2;
+
 -- name: ensure_snapshot
 -- Intern a definition with what its nodes are run under.
 insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities, child_ids)

@@ -287,11 +287,12 @@ join current on current.task_id = last.task_id
 where last.kind <> all(current.kinds) or last.attempt <> current.attempt;
 
 -- name: a_key_stands_for_a_task
--- An idempotency key points to a task of its tenant that was asked for under that key.
+-- An idempotency key points to a task or a run of its tenant that was asked for under that key.
 select i.task_id, i.key
 from holdfast.idempotency i
 left join holdfast.body b on b.task_id = i.task_id and b.tenant_id = i.tenant_id and b.key = i.key
-where b.task_id is null;
+left join holdfast.run r on r.run_id = i.task_id and r.tenant_id = i.tenant_id and r.key = i.key
+where b.task_id is null and r.run_id is null;
 
 -- name: a_keyed_task_keeps_its_key
 -- A task asked for under a key is what the key stands for, as long as the task is kept.
@@ -299,6 +300,13 @@ select b.task_id, b.key
 from holdfast.body b
 left join holdfast.idempotency i on i.tenant_id = b.tenant_id and i.key = b.key and i.task_id = b.task_id
 where b.key is not null and i.task_id is null;
+
+-- name: a_keyed_run_keeps_its_key
+-- A run started under a key is what the key stands for, as long as the run is kept.
+select r.run_id, r.key
+from holdfast.run r
+left join holdfast.idempotency i on i.tenant_id = r.tenant_id and i.key = r.key and i.task_id = r.run_id
+where r.key is not null and i.task_id is null;
 
 -- name: a_body_stays_with_its_tenant
 -- Task, lane and policy belong to one tenant (T1).
@@ -333,6 +341,62 @@ select f.task_id
 from holdfast.failure f
 join holdfast.body b on b.task_id = f.task_id
 where f.tenant_id <> b.tenant_id;
+
+-- name: an_effect_has_one_key
+-- What is asked for under one name and key, or as the n-th of its name in a task, has one idempotency key (E1).
+select e.tenant_id, e.name, e.user_key, count(*) as keys
+from holdfast.effect e
+group by e.tenant_id, e.name, e.user_key, case when e.user_key is null then (e.task_id, e.ordinal) end
+having count(*) > 1;
+
+-- name: an_effect_was_sent_by_an_attempt
+-- No receipt and no outbox entry without the attempt that had the lease for it (E2).
+select e.task_id, e.key
+from holdfast.effect e
+left join holdfast.live t on t.task_id = e.task_id and t.lease_token = e.lease_token
+left join holdfast.attempt a on a.task_id = e.task_id and a.lease_token = e.lease_token
+left join holdfast.failure f on f.task_id = e.task_id and f.lease_token = e.lease_token
+where coalesce(t.attempt, a.attempt, f.attempt) is distinct from e.attempt;
+
+-- name: an_effect_stays_with_its_tenant
+-- Effects and steps belong to the tenant of their task (T1).
+select acted.task_id
+from (
+  select e.task_id, e.tenant_id
+  from holdfast.effect e
+  union all
+  select s.task_id, s.tenant_id
+  from holdfast.step s
+) acted
+join (
+  select t.task_id, t.tenant_id
+  from holdfast.live t
+  union all
+  select d.task_id, d.tenant_id
+  from holdfast.ended d
+  union all
+  select a.task_id, a.tenant_id
+  from holdfast.attempt a
+) known on known.task_id = acted.task_id
+where known.tenant_id <> acted.tenant_id;
+
+-- name: an_effect_without_an_answer_is_shown_as_unknown
+-- What an attempt that is over left without an answer is shown as unknown, never as pending or done (E3).
+select e.task_id, e.key, v.state
+from holdfast.effect e
+join holdfast.tenant n on n.tenant_id = e.tenant_id
+left join holdfast.effects v on v.idempotency_key = e.key and v.tenant = n.name
+left join holdfast.live t on t.task_id = e.task_id and t.lease_token = e.lease_token and t.state = 'r'
+where e.state in ('p', 'u') and t.task_id is null and v.state is distinct from 'unknown';
+
+-- name: a_step_was_kept_by_an_attempt
+-- No kept step without the attempt that kept it (E2).
+select s.task_id, s.name
+from holdfast.step s
+left join holdfast.live t on t.task_id = s.task_id and t.attempt = s.attempt
+left join holdfast.attempt a on a.task_id = s.task_id and a.attempt = s.attempt
+left join holdfast.failure f on f.task_id = s.task_id and f.attempt = s.attempt
+where coalesce(t.task_id, a.task_id, f.task_id) is null;
 
 -- name: policies_say_what_they_contain
 -- The columns of a policy repeat its content.
@@ -631,3 +695,127 @@ select d.dead_letter_id
 from holdfast.dead_letter d
 left join holdfast.campaign_letter m on m.campaign_id = d.campaign_id and m.dead_letter_id = d.dead_letter_id
 where d.campaign_id is not null and m.dead_letter_id is null;
+
+-- name: a_fired_slot_has_its_task_or_run
+-- What a slot fired is there, as long as history of that time is kept (S13).
+select f.schedule_id, f.slot_at
+from holdfast.slot f
+join holdfast.block b on coalesce(f.task_id, f.run_id) between b.first_id and b.last_id
+left join holdfast.body d on d.task_id = f.task_id
+left join holdfast.run r on r.run_id = f.run_id
+where f.state = 'f' and d.task_id is null and r.run_id is null;
+
+-- name: no_slot_fires_twice
+-- A task or run belongs to one slot (S13). That a slot has one is its primary key.
+select coalesce(f.task_id, f.run_id) as id
+from holdfast.slot f
+where f.state = 'f'
+group by 1
+having count(*) > 1;
+
+-- name: slots_stay_with_their_tenant
+-- A schedule, its slots and what they fired belong to one tenant (T1).
+select f.schedule_id, f.slot_at
+from holdfast.slot f
+left join holdfast.body d on d.task_id = f.task_id
+left join holdfast.run r on r.run_id = f.run_id
+where f.tenant_id <> coalesce(d.tenant_id, r.tenant_id);
+
+-- name: due_schedules_fire
+-- Warning: a schedule has been due for more than a minute and nobody looked at it (L2). Does any worker or server run?
+select s.schedule_id, s.name
+from holdfast.schedule s
+where s.look_at < holdfast.instant() - interval '1 minute';
+
+-- name: audit_rows_are_what_was_written
+-- The hash of every audited change is that of its fields and of the hash before it.
+select a.tenant_id, a.seq
+from holdfast.audit a
+where a.hash <> sha256(convert_to((
+  select string_agg(octet_length(convert_to(u.field, 'UTF8')) || ':' || u.field || ',', '' order by u.n)
+  from unnest(array[
+    a.tenant_id::text, a.seq::text, (extract(epoch from a.at) * 1000000)::bigint::text, a.actor, a.verb, a.subject_kind,
+    a.subject_id, a.reason, a.before::text, a.after::text, encode(a.prev_hash, 'hex')
+  ]) with ordinality as u (field, n)
+), 'UTF8'));
+
+-- name: audit_rows_follow_one_another
+-- Every audited change follows the one before it, from the first on, and none is missing between them.
+select c.tenant_id, c.seq
+from (
+  select a.tenant_id, a.seq, a.prev_hash, lag(a.seq, 1, 0::bigint) over chain as last_seq,
+    lag(a.hash, 1, decode(repeat('00', 32), 'hex')) over chain as last_hash
+  from holdfast.audit a
+  window chain as (partition by a.tenant_id order by a.seq)
+) c
+where c.seq <> c.last_seq + 1 or c.prev_hash <> c.last_hash;
+
+-- name: audit_heads_name_the_last_row
+-- The end of every audit chain is the row that its head names.
+select coalesce(h.tenant_id, a.tenant_id) as tenant_id, h.seq as head, a.seq as last
+from holdfast.audit_head h
+full join (
+  select distinct on (tenant_id) tenant_id, seq, hash
+  from holdfast.audit
+  order by tenant_id, seq desc
+) a on a.tenant_id = h.tenant_id
+where (coalesce(h.seq, 0), h.hash) is distinct from (coalesce(a.seq, 0), coalesce(a.hash, decode(repeat('00', 32), 'hex')));
+
+-- name: the_audit_log_is_append_only
+-- The triggers that refuse changes of the audit log are there and always on.
+select g.name
+from (values ('holdfast.audit', 'append_only'), ('holdfast.audit_head', 'append_only'), ('holdfast.audit_head', 'only_forward'))
+  as g (relation, name)
+left join pg_trigger t on t.tgrelid = to_regclass(g.relation) and t.tgname = g.name and t.tgenabled = 'A'
+where t.oid is null;
+
+-- name: a_dataset_shows_its_current_generation
+-- The version a dataset names is the one generation of it that is current.
+select d.dataset_id, d.name, d.current_version
+from holdfast.dataset d
+left join holdfast.dataset_generation g on g.dataset_id = d.dataset_id and g.state = 'c'
+where g.version is distinct from d.current_version;
+
+-- name: every_generation_has_its_tables
+-- A generation has its table of rows and its stage until it is dropped, and nothing afterwards.
+select g.generation_id, d.name, g.version
+from holdfast.dataset_generation g
+join holdfast.dataset d on d.dataset_id = g.dataset_id
+cross join holdfast.generation_names(g.generation_id) as n
+where (g.state <> 'd') <> (to_regclass(n.rows_table) is not null)
+  or (g.state <> 'd') <> (to_regclass(n.stage_table) is not null);
+
+-- name: readers_see_the_current_generation
+-- The view of a dataset is there, and reads the table of its current generation.
+select d.name, d.current_version
+from holdfast.dataset d
+join holdfast.dataset_generation g on g.dataset_id = d.dataset_id and g.version = d.current_version
+cross join holdfast.generation_names(g.generation_id) as n
+where not exists (
+  select
+  from pg_rewrite r
+  join pg_depend p on p.classid = 'pg_rewrite'::regclass and p.objid = r.oid and p.refclassid = 'pg_class'::regclass
+  where r.ev_class = to_regclass(format('%I.%I', d.place, d.name)) and p.refobjid = to_regclass(n.rows_table)
+);
+
+-- name: rows_of_datasets_are_counted
+-- A generation holds as many rows as its commits say: none is missing and none came twice.
+select g.generation_id, d.name, g.version, g.rows, holdfast.count_rows(g.generation_id, null) as found
+from holdfast.dataset_generation g
+join holdfast.dataset d on d.dataset_id = g.dataset_id
+where g.state <> 'd' and holdfast.count_rows(g.generation_id, null) is distinct from g.rows;
+
+-- name: a_commit_belongs_to_a_completed_attempt
+-- Rows were committed only with an accepted completion, while its history is kept.
+select c.task_id, c.attempt
+from holdfast.dataset_commit c
+join holdfast.block b on c.task_id between b.first_id and b.last_id
+left join holdfast.attempt a on a.task_id = c.task_id and a.attempt = c.attempt and a.state = 'c'
+where a.task_id is null;
+
+-- name: staged_rows_are_swept
+-- Warning: an attempt staged rows more than ten minutes ago and is over, and nobody swept them. Does any server run?
+select s.task_id, s.attempt
+from holdfast.dataset_stage s
+left join holdfast.live t on t.task_id = s.task_id and t.attempt = s.attempt and t.state = 'r'
+where t.task_id is null and s.staged_at < holdfast.instant() - interval '10 minutes';

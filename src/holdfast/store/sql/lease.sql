@@ -127,3 +127,68 @@ cross join lateral (
   order by t.priority, t.task_id
   limit 1
 ) t;
+
+-- name: heartbeat_task
+-- Extend one lease by attempt and token, only before it expires; the answer names the worker, who is thereby alive.
+update holdfast.live t
+set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $4))
+where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
+  and t.lease_expires_at > holdfast.instant()
+returning t.lease_expires_at, t.cancel_at is not null as cancel_requested, t.worker_id;
+
+-- name: renew_held
+-- Extend the leases of tasks that a worker says it holds and does hold. What does not come back is lost to it.
+with held as materialized (
+  select t.task_id, t.worker_id, t.state, t.lease_expires_at
+  from holdfast.live t
+  where t.task_id = any($2::bigint[])
+  order by t.task_id
+  for no key update of t
+)
+update holdfast.live t
+set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+where t.task_id = any(array(
+  select task_id
+  from held
+  where held.worker_id = $1 and held.state = 'r' and held.lease_expires_at > holdfast.instant()
+))
+returning t.task_id, t.cancel_at is not null as cancel_requested;
+
+-- name: held_unnamed
+-- What a worker holds and did not name: the answer to a claim got lost. The lease begins anew; one that expired is not
+-- revived.
+with mine as materialized (
+  select t.task_id
+  from holdfast.live t
+  where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[])
+  order by t.due_at
+  limit $4
+  for no key update of t
+),
+found as (
+  update holdfast.live t
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  where t.task_id = any(array(select task_id from mine))
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
+    t.run_id, t.node_no
+)
+select found.*, b.input, b.tags
+from found
+left join lateral (
+  select b.input, b.tags
+  from holdfast.body b
+  where b.task_id = found.task_id
+  limit 1
+) b on true;
+
+-- name: open_attempts
+-- What a report needs to be judged by, of attempts that are open: their policy and what of the budget is spent.
+select t.task_id, t.attempt, t.policy_id, t.retries, t.losses
+from holdfast.live t
+where t.task_id = any($1::bigint[]) and t.lease_token is not null;
+
+-- name: lease_ends
+-- When the leases of these tasks expire.
+select t.task_id, t.lease_expires_at
+from holdfast.live t
+where t.task_id = any($1::bigint[]) and t.lease_token is not null;

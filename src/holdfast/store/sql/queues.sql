@@ -48,6 +48,13 @@ told as (
 select count(*) = 1 as is_changed
 from held;
 
+-- name: lock_queue
+-- What is set on a queue, under its lock: what was so before a change stays so until it is recorded.
+select q.paused_at is not null as paused, q.paused_by, q.paused_reason, q.max_running, q.starts_per_second
+from holdfast.queue q
+where q.tenant_id = $1 and q.name = $2
+for no key update of q;
+
 -- name: queue_names
 -- Which queues there are.
 select name

@@ -53,3 +53,21 @@ select distinct w.version
 from holdfast.worker w
 where w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
   and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any($1::int[]));
+
+-- name: campaign_state
+-- Where one campaign stands.
+select c.state
+from holdfast.campaign c
+where c.campaign_id = $1;
+
+-- name: group_effects
+-- What the open tasks of a group did outside: effects with a receipt, which a re-drive does not repeat, and effects
+-- nobody knows the answer to, which it may.
+select e.name, count(*) filter (where e.state = 'd')::int as receipts,
+  count(*) filter (where e.state in ('p', 'u'))::int as unknown
+from holdfast.dead_letter d
+join holdfast.effect e on e.tenant_id = d.tenant_id and e.task_id = d.task_id
+where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open'
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+group by e.name
+order by e.name;

@@ -42,3 +42,9 @@ union
 select e.task_id from holdfast.ended e where e.task_id = any($1::bigint[])
 union
 select r.run_id from holdfast.run r where r.run_id = any($1::bigint[]);
+
+-- name: attempt_decision
+-- What was decided about an attempt that failed.
+select f.decision
+from holdfast.failure f
+where f.task_id = $1 and f.attempt = $2;

@@ -1,8 +1,17 @@
+-- name: claim_run_key
+-- Take an idempotency key for a run that is about to start, and the span of ids for it. No row if the key stands for
+-- something already: who waited for another to start it sees that one now.
+insert into holdfast.idempotency (tenant_id, key, task_id, digest)
+values ($1, $2, holdfast.take_span($3::bigint + 1),
+  sha256(convert_to($4 || E'\n' || convert_from($5::bytea, 'utf8')::jsonb::text, 'utf8')))
+on conflict (tenant_id, key) do nothing
+returning task_id;
+
 -- name: start_runs
--- Start runs of one snapshot, each with its own input: a span of ids each, and the nodes that wait for nobody as queued
--- tasks. Answers the ids in the order of the inputs.
+-- Start runs of one snapshot, each with its own input: a span of ids each, taken here or before, and the nodes that
+-- wait for nobody as queued tasks. Answers the ids in the order of the inputs.
 with span as materialized (
-  select holdfast.take_span(cardinality($4::bytea[]) * ($3::bigint + 1)) as first_id
+  select coalesce($18::bigint, holdfast.take_span(cardinality($4::bytea[]) * ($3::bigint + 1))) as first_id
 ),
 fresh as (
   insert into holdfast.run (

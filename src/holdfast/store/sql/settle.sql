@@ -9,7 +9,8 @@ for update of t;
 
 -- name: settle_completed
 -- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
--- lease matches no row. Answers how many were accepted and which of them somebody waits for.
+-- lease matches no row. Answers how many were accepted and which of them somebody waits for. What is gone is what was
+-- fenced; a full join of the two can only be hashed, where a planner that last saw an empty table would try all pairs.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
@@ -39,7 +40,7 @@ kept as (
   select gone.task_id, gone.started_at, holdfast.instant(), gone.attempt, gone.tenant_id, gone.worker_id,
     gone.generation, 'c', gone.lease_token, fenced.output
   from gone
-  join fenced on fenced.task_id = gone.task_id
+  full join fenced on fenced.task_id = gone.task_id
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -108,15 +109,16 @@ over as (
   select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
     gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char",
     coalesce(b.created_at, fenced.started_at), holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
-    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no, fenced.next_state = 'f'
+    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no,
+    case when fenced.next_state = 'f' then fenced.fingerprint is not null end
   from gone
-  join fenced on fenced.task_id = gone.task_id
+  full join (select * from fenced where next_state in ('f', 'x')) fenced on fenced.task_id = gone.task_id
   left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
 ),
 letters as (
   insert into holdfast.dead_letter (
     tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, source_id, fingerprint, cause, reason,
-    previous_id, input
+    previous_id, input, recovery_options
   )
   select gone.tenant_id, gone.task_id, gone.run_id, gone.node_no, gone.lane_id, gone.attempt, gone.generation,
     gone.task_id::text, fenced.fingerprint, fenced.cause, fenced.reason,
@@ -125,10 +127,10 @@ letters as (
       from holdfast.dead_letter d
       where d.task_id = gone.task_id
     ) end,
-    fenced.input
+    fenced.input, holdfast.recovery_options(gone.task_id)
   from gone
   join fenced on fenced.task_id = gone.task_id
-  where fenced.next_state = 'f'
+  where fenced.next_state = 'f' and fenced.fingerprint is not null
   returning tenant_id, task_id, attempts
 ),
 failures as (

@@ -49,3 +49,9 @@ select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.
 from holdfast.worker w
 order by (w.state in ('active', 'draining')) desc, w.worker_id desc
 limit $1;
+
+-- name: read_worker
+-- What one worker registered with, and where it stands.
+select w.worker_id, w.actions, w.queues, w.slots, w.state
+from holdfast.worker w
+where w.worker_id = $1;

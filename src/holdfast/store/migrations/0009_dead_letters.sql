@@ -52,6 +52,18 @@ create index dead_letter_group on holdfast.dead_letter (tenant_id, fingerprint, 
 create index dead_letter_under_way on holdfast.dead_letter (dead_letter_id) where state = 'retrying' and not wants_sweep;
 create index dead_letter_over on holdfast.dead_letter (changed_at) where state = 'resolved';
 
+-- What may be done about a dead task: undoing only where it did something that can be undone and was not yet.
+create function holdfast.recovery_options(dead_task_id bigint) returns text[]
+  language sql stable
+  return case
+    when exists (
+      select
+      from holdfast.effect e
+      where e.task_id = dead_task_id and e.compensation is not null and e.compensated_by is null and e.state <> 'r'
+    ) then '{retry,ignore,abandon,compensate}'::text[]
+    else '{retry,ignore,abandon}'::text[]
+  end;
+
 -- Who is putting a dead task back by hand. One row per task; a holder that died lets go at expires_at.
 create table holdfast.dead_lease (
   task_id bigint primary key,
@@ -59,5 +71,6 @@ create table holdfast.dead_lease (
   expires_at timestamptz not null
 );
 
+-- False: none was wanted. Null: nobody knew of letters.
 alter table holdfast.ended add column has_letter boolean;
-create index ended_unlettered on holdfast.ended (task_id) where state = 'f' and has_letter is not true;
+create index ended_unlettered on holdfast.ended (task_id) where state = 'f' and has_letter is null;

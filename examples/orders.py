@@ -1,0 +1,82 @@
+"""An order from the click to the door: check the stock, charge, pack every item, wait for the courier, tell the customer.
+
+    python examples/orders.py
+
+What is out of stock is refunded instead of packed; a carrier that hangs up is retried; the parcel waits for an event
+from outside, and the mail goes out whatever happened before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import holdfast as hf
+from holdfast.testing.idle import run_until_idle
+
+app = hf.App("orders")
+
+SHELF = {"apple": 12, "bread": 3, "milk": 0}
+
+
+@app.action
+async def check_stock(items: list[str]) -> dict[str, Any]:
+    """Say what can be delivered and what cannot."""
+    present = [item for item in items if SHELF.get(item, 0) > 0]
+    return {"present": present, "missing": [item for item in items if item not in present], "count": len(present)}
+
+
+@app.action(max_retries=3, retry={"base_backoff_secs": 0})
+async def charge(ctx: hf.Context, order_id: int, items: list[str]) -> dict[str, int]:
+    """Charge for what is delivered. The bank hangs up the first time: retried by itself."""
+    if ctx.attempt == 1:
+        raise ConnectionResetError("connection reset by bank.example")
+    return {"cents": 250 * len(items)}
+
+
+@app.action
+async def pack(item: str) -> str:
+    return f"box of {item}"
+
+
+@app.action
+async def refund(order_id: int, items: list[str]) -> dict[str, int]:
+    return {"refunded": len(items)}
+
+
+@app.action
+async def label(order_id: int, boxes: list[str]) -> dict[str, Any]:
+    return {"parcel": f"parcel-{order_id}", "boxes": len(boxes)}
+
+
+@app.action
+async def tell_customer(order_id: int, parcel: dict[str, Any], pickup: dict[str, Any]) -> str:
+    return f"order {order_id}: {parcel['boxes']} boxes, picked up by {pickup['courier']}"
+
+
+@app.flow(version=1)
+def fulfil(order_id: int, items: list[str]) -> Any:
+    """Calling an action adds a node; indexing its result binds a value."""
+    stock = check_stock(items=items)
+    paid = charge.when(stock["count"] > 0)(order_id=order_id, items=stock["present"])
+    refund.when(stock["missing"])(order_id=order_id, items=stock["missing"])
+    boxes = pack.after(paid).map(item=stock["present"])
+    parcel = label(order_id=order_id, boxes=boxes)
+    pickup = hf.wait_for("picked_up", key=order_id, timeout="2d", after=[parcel])
+    return {"mail": tell_customer(order_id=order_id, parcel=parcel, pickup=pickup)}
+
+
+async def main() -> None:
+    """Run one order here and now, with a worker in this process."""
+    async with app.client() as client:
+        run = await client.start(fulfil, order_id=7, items=["apple", "milk", "bread"])
+        await run_until_idle(app, client.engine)
+        await client.signal("picked_up", {"courier": "Ada"}, key="7")
+        await run_until_idle(app, client.engine)
+        print(await run.wait(timeout=30), await run.result())
+        for task in await run.tasks():
+            print(f"  {task.state:<12}{task.node}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

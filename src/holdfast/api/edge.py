@@ -1,0 +1,117 @@
+"""The edge: a route and what it demands, bodies decoded once, answers encoded once.
+
+Every route is declared here with its access; there is no way to add one without. A body has a limit and must arrive in
+time; it is decoded straight into the type its handler takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from holdfast.api.identity import Access, Caller, authenticate, authorize
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.errors import Invalid
+
+T = TypeVar("T")
+
+BODY_BYTES_MAX = 64 * 1024
+BODY_SECONDS_MAX = 30.0
+NOBODY = Caller(actor="", tenant_id=0, may=frozenset({Access.PUBLIC}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What handlers work with. One per server."""
+
+    engine: Engine
+    workers: RemoteWorkers
+    closing: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, after the door: who asks, and of what."""
+
+    request: Request
+    caller: Caller
+    house: House
+
+    @property
+    def engine(self) -> Engine:
+        return self.house.engine
+
+    async def body(self, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
+        """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
+        return await read_body(self.request, kind, bytes_max=bytes_max)
+
+
+Handler = Callable[[Asked], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One route: where it is, what it demands, and who answers."""
+
+    method: str
+    path: str
+    access: Access
+    handler: Handler
+
+
+def route(endpoint: Endpoint, house: House) -> Route:
+    """The endpoint behind its door."""
+
+    async def answer(request: Request) -> Response:
+        caller = NOBODY
+        if endpoint.access is not Access.PUBLIC:
+            caller = authorize(authenticate(request, house.engine.settings), endpoint.access)
+        return await endpoint.handler(Asked(request, caller, house))
+
+    return Route(endpoint.path, answer, methods=[endpoint.method])
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    """An answer in JSON; instants in RFC 3339."""
+    return Response(
+        msgspec.json.encode(value, enc_hook=str),
+        status_code=status,
+        media_type="application/json",
+        headers={"cache-control": "no-store"},
+    )
+
+
+async def read_body(request: Request, kind: type[T], *, bytes_max: int) -> T:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise Invalid("The body must be JSON.", code="body_not_json", advice="Send content-type: application/json.")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > bytes_max:
+        raise _too_large(bytes_max)
+    parts = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            async for part in request.stream():
+                parts += part
+                if len(parts) > bytes_max:
+                    raise _too_large(bytes_max)
+    except TimeoutError:
+        raise Invalid(f"The body took longer than {BODY_SECONDS_MAX:g} s.", code="body_too_slow") from None
+    except ClientDisconnect:
+        raise Invalid("The caller left before its body was complete.", code="body_incomplete") from None
+    try:
+        return msgspec.json.decode(bytes(parts), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"The body cannot be used: {error}.", code="invalid_body") from error
+
+
+def _too_large(bytes_max: int) -> Invalid:
+    return Invalid(f"The body is larger than {bytes_max} bytes.", code="body_too_large", limit=bytes_max)

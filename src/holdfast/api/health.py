@@ -1,0 +1,26 @@
+"""For whoever watches the server: does it live, and is it of use."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.identity import Access
+from holdfast.store.migrate import require_current
+
+
+async def healthz(_asked: Asked) -> Response:
+    """This process answers."""
+    return reply({"status": "ok"})
+
+
+async def readyz(asked: Asked) -> Response:
+    """It can reach its database, whose schema it knows."""
+    await require_current(asked.engine.database)
+    return reply({"status": "ready"})
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/healthz", access=Access.PUBLIC, handler=healthz),
+    Endpoint(method="GET", path="/readyz", access=Access.PUBLIC, handler=readyz),
+)

@@ -1,0 +1,113 @@
+"""Errors as RFC 9457 bodies: one table from what went wrong to its status.
+
+A problem carries the code, the category, what happened and what to do; and the fields of the error, such as who won.
+What nobody foresaw is logged and answered without details.
+"""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.errors import (
+    Conflict,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    TaskFailed,
+    Unauthorized,
+    Unavailable,
+)
+from holdfast.store.database import AWAY
+
+log = logging.getLogger("holdfast.api")
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:holdfast:problem:"
+
+STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
+    (Unauthorized, 401),
+    (Forbidden, 403),
+    (NotFound, 404),
+    (Conflict, 409),
+    (TaskFailed, 409),
+    (Invalid, 400),
+    (Unavailable, 503),
+    (HoldfastError, 500),
+)
+"""The first that fits decides."""
+
+CODE_STATUSES = {"body_too_large": 413, "payload_too_large": 413, "body_not_json": 415, "body_too_slow": 408}
+"""Codes whose status is not that of their branch."""
+
+_RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
+
+
+def status_of(error: HoldfastError) -> int:
+    """The status of an error."""
+    return CODE_STATUSES.get(error.code) or next(status for kind, status in STATUSES if isinstance(error, kind))
+
+
+def problem(error: HoldfastError) -> Response:
+    """An error as a response."""
+    status = status_of(error)
+    body: dict[str, Any] = {
+        "type": f"{TYPE_PREFIX}{error.code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": error.detail,
+        "code": error.code,
+        "category": error.category,
+        "advice": error.advice,
+        **{name: value for name, value in error.fields.items() if name not in _RESERVED},
+    }
+    headers = {"cache-control": "no-store"}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if status == 503:
+        headers["retry-after"] = "1"
+    return Response(msgspec.json.encode(body, enc_hook=str), status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+async def on_error(_request: Request, error: Exception) -> Response:
+    """What a handler raised on purpose."""
+    assert isinstance(error, HoldfastError)
+    return problem(error)
+
+
+async def on_away(_request: Request, error: Exception) -> Response:
+    """The database is away, full, or asks to try again."""
+    log.warning("a request failed because the database is away: %s", error)
+    return problem(Unavailable("The database is not available.", code="database_unavailable", advice="Try again."))
+
+
+async def on_http(_request: Request, error: Exception) -> Response:
+    """What the router answers by itself: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        response = problem(Invalid("This path does not know the method.", code="method_not_allowed"))
+        response.status_code = 405
+        response.headers.update(error.headers or {})
+        return response
+    return problem(NotFound("There is nothing at this path.", code="path_not_found"))
+
+
+async def on_surprise(request: Request, error: Exception) -> Response:
+    """A mistake of ours."""
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(HoldfastError("Something went wrong here.", code="internal_error", advice="See the server's log."))
+
+
+HANDLERS: dict[Any, Any] = {
+    HoldfastError: on_error,
+    HTTPException: on_http,
+    **dict.fromkeys((kind for kind in AWAY if not issubclass(kind, HoldfastError)), on_away),
+    Exception: on_surprise,
+}

@@ -1,0 +1,178 @@
+"""`holdfast effect …`: what actions did to the world outside, who may, and how to undo it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.complete import action_names, task_ids
+from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.show import Column, emit_json, emit_rows
+from holdfast.cli.tree import Group
+from holdfast.cli.words import age, hue, one_line, state_text
+
+if TYPE_CHECKING:
+    from holdfast.dispatcher.authority import AuthorityRule
+    from holdfast.dispatcher.compensate import Compensation
+    from holdfast.dispatcher.effects import EffectView
+
+EVERY_ACTION_SHOWN = "every action"
+
+
+@click.group(cls=Group)
+def effect() -> None:
+    """See, govern and undo what actions do outside."""
+
+
+@effect.command("list")
+@click.option("--task", "task_id", metavar="TASK_ID", help="Only of this task.", shell_complete=task_ids)
+@click.option("--state", metavar="STATE", help="Only these: pending, unknown, done or refused.")
+@click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
+def list_(task_id: str | None, state: str | None, limit: int) -> None:
+    """List effects, of the newest tasks first.
+
+    unknown means begun, with neither receipt nor refusal: it may have happened. Whoever does it again does so under the
+    same idempotency key.
+    """
+    shell = the_shell()
+    rows = shell.run(_list(shell, task_id, state, limit))
+    emit_rows(shell, rows, _columns(), empty="No effects match." if task_id or state else "No effects yet.")
+
+
+async def _list(shell: Shell, task_id: str | None, state: str | None, limit: int) -> list[EffectView]:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.effects import list_effects
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    asked = None if task_id is None else [task_number(task_id)]
+    async with shell.client() as client:
+        return await list_effects(client.engine.database, DEFAULT_TENANT_ID, task_ids=asked, state=state, limit=limit)
+
+
+def _columns() -> list[Column[EffectView]]:
+    return [
+        Column(title="TASK", text=lambda row: row.task_id),
+        Column(
+            title="STATE",
+            text=lambda row: state_text(row.state),
+            plain=lambda row: row.state,
+            hue=lambda row: hue(row.state),
+        ),
+        Column(title="EFFECT", text=lambda row: row.effect),
+        Column(title="KEY", text=lambda row: row.user_key or "–", plain=lambda row: row.user_key),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
+        Column(title="SENDS", text=lambda row: str(row.sends), right=True),
+        Column(title="SENT", text=lambda row: age(row.sent_at), plain=lambda row: row.sent_at.isoformat()),
+        Column(title="IDEMPOTENCY KEY", text=lambda row: row.idempotency_key),
+        Column(title="NOTE", text=_note, stretch=True),
+    ]
+
+
+def _note(row: EffectView) -> str:
+    if row.compensated_by is not None:
+        return f"undone by task {row.compensated_by}"
+    undo = f"can be undone by {row.compensation}" if row.compensation else ""
+    return "; ".join(part for part in (one_line(row.message or ""), undo) if part)
+
+
+def effect_line(row: EffectView) -> str:
+    """One effect in a sentence: `? effect smtp.send (receipt:7) unknown, sent once by attempt 1`."""
+    named = f" ({row.user_key})" if row.user_key else ""
+    times = "once" if row.sends == 1 else f"{row.sends} times"
+    note = _note(row)
+    head = state_text(row.state).split(" ")[0]
+    text = f"{head} effect {row.effect}{named} {row.state}, sent {times}, last by attempt {row.attempt}"
+    return one_line(f"{text}: {note}" if note else text)
+
+
+@effect.command()
+@click.argument("name")
+@click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+def allow(name: str, action: str | None, reason: str) -> None:
+    """Allow an effect to an action, or to every action that has no ruling of its own.
+
+    The first ruling makes the effect governed: actions without one are denied from then on.
+    """
+    _rule(name, action, reason, is_allowed=True)
+
+
+@effect.command()
+@click.argument("name")
+@click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+def deny(name: str, action: str | None, reason: str) -> None:
+    """Deny an effect to an action, or to every action that has no ruling of its own."""
+    _rule(name, action, reason, is_allowed=False)
+
+
+def _rule(name: str, action: str | None, reason: str, *, is_allowed: bool) -> None:
+    shell = the_shell()
+    is_changed = shell.run(_decide(shell, name, action or "", reason, is_allowed))
+    word = "allowed" if is_allowed else "denied"
+    if shell.is_json:
+        emit_json({"effect": name, "action": action or "", "is_allowed": is_allowed, "is_changed": is_changed})
+        return
+    click.echo(f"{name}\t{action or EVERY_ACTION_SHOWN}\t{word}{'' if is_changed else ' already'}")
+
+
+async def _decide(shell: Shell, name: str, action: str, reason: str, is_allowed: bool) -> bool:
+    from holdfast.dispatcher.authority import rule
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    options: dict[str, Any] = {"is_allowed": is_allowed, "actor": actor(), "reason": reason}
+    async with shell.client() as client:
+        return await rule(client.engine.database, DEFAULT_TENANT_ID, name, action, **options)
+
+
+@effect.command()
+def rules() -> None:
+    """List who may do which effect. What is not listed is open to every action."""
+    shell = the_shell()
+    columns: list[Column[AuthorityRule]] = [
+        Column(title="EFFECT", text=lambda row: row.effect),
+        Column(title="ACTION", text=lambda row: row.action or EVERY_ACTION_SHOWN, plain=lambda row: row.action),
+        Column(title="RULING", text=lambda row: state_text(_word(row)), plain=_word, hue=lambda row: hue(_word(row))),
+        Column(title="BY", text=lambda row: row.actor),
+        Column(title="WHEN", text=lambda row: age(row.decided_at), plain=lambda row: row.decided_at.isoformat()),
+        Column(title="REASON", text=lambda row: row.reason, stretch=True),
+    ]
+    emit_rows(shell, shell.run(_rules(shell)), columns, empty="No effect is governed: every action may do each.")
+
+
+def _word(row: AuthorityRule) -> str:
+    return "allowed" if row.is_allowed else "denied"
+
+
+async def _rules(shell: Shell) -> list[AuthorityRule]:
+    from holdfast.dispatcher.authority import rules
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    async with shell.client() as client:
+        return await rules(client.engine.database, DEFAULT_TENANT_ID)
+
+
+@effect.command()
+@click.argument("idempotency_key")
+@click.option("--reason", metavar="TEXT", required=True, help="Why, for whoever reads the record.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
+    """Undo an effect by the action registered for it, once.
+
+    Its task must be over. Asked again, it answers with the same task.
+    """
+    shell = the_shell()
+    shell.confirm(f"Undo the effect under {idempotency_key}?", yes=yes)
+    done = shell.run(_compensate(shell, idempotency_key, reason))
+    if shell.is_json:
+        emit_json({"task_id": done.task_id, "action": done.action, "is_new": done.is_new})
+        return
+    click.echo(done.task_id)
+    talk = f"Follow it: holdfast task watch {done.task_id}" if done.is_new else "It had been asked for before."
+    shell.talk(f"{done.action} undoes it. {talk}")
+
+
+async def _compensate(shell: Shell, key: str, reason: str) -> Compensation:
+    async with shell.client() as client:
+        return await client.compensate(key, reason=reason, actor=actor())

@@ -1,0 +1,90 @@
+"""`holdfast task replay`: run what a task was given here, and compare with how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.complete import task_ids
+from holdfast.cli.shell import FAILED, OK, Shell, the_shell
+from holdfast.cli.show import emit_json
+from holdfast.cli.tree import Command
+from holdfast.cli.words import harmless, state_text
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.client.replay import Replay, Replayed
+
+
+@click.command(cls=Command)
+@click.argument("task_id", shell_complete=task_ids)
+@click.option("--app", "app_ref", metavar="APP", required=True, help="The code: `module:app` or `file.py:app`.")
+@click.option("--attempt", type=click.IntRange(1), help="Compare with this attempt.  [default: the last that failed]")
+@click.option(
+    "--effect", "effects", multiple=True, metavar="NAME=JSON", help="What an effect answers; it is never sent."
+)
+@click.option("--debug", is_flag=True, help="Open pdb where the code fails.")
+def replay(task_id: str, app_ref: str, attempt: int | None, effects: tuple[str, ...], debug: bool) -> None:
+    """Run the input of a task here, in this process, and compare with how the attempt ended.
+
+    The original is not touched: nothing is claimed, nothing is written, and effects are not sent. `breakpoint()` in the
+    code works; there is no time limit. Exit code 0 if the replay completed, 1 if it failed.
+    """
+    from holdfast.load import load_app
+
+    shell = the_shell()
+    answers = dict(_answer(text) for text in effects)
+    app = load_app(app_ref)
+    app.configure(shell.settings())
+    prepared = shell.run(_prepare(app, task_id, attempt, answers))
+    if not shell.is_json:
+        shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
+    done = prepared.run_here(debug=debug)
+    if shell.is_json:
+        emit_json(done)
+    else:
+        _print(shell, done)
+    if debug and done.failure is None:
+        shell.talk("Nothing failed. Put breakpoint() into the code to stop in it.")
+    raise SystemExit(OK if done.failure is None else FAILED)
+
+
+async def _prepare(app: App, task_id: str, attempt: int | None, effects: dict[str, Any]) -> Replay:
+    async with app.client() as client:
+        return await client.prepare_replay(task_id, attempt=attempt, effects=effects)
+
+
+def _print(shell: Shell, done: Replayed) -> None:
+    for kind, detail in done.notes:
+        shell.talk(f"{kind}  {harmless(_json(detail))}")
+    if done.failure is None:
+        click.echo(_json(done.output))
+    else:
+        click.echo(f"{harmless(done.failure.type or done.failure.code)}: {harmless(done.failure.message)}")
+        if done.failure.traceback:
+            shell.talk(harmless(done.failure.traceback).rstrip())
+    shell.talk(f"{state_text(done.state)}  {harmless(done.comparison.sentence)}")
+
+
+def _answer(text: str) -> tuple[str, Any]:
+    import msgspec
+
+    name, equals, value = text.partition("=")
+    try:
+        if not (name and equals):
+            raise ValueError("there is no name or no value")
+        return name, msgspec.json.decode(value)
+    except ValueError as error:
+        raise Invalid(
+            f"--effect {text[:80]!r} cannot be used: {error}.",
+            code="invalid_effect",
+            advice="""Write for example --effect 'smtp.send={"id": "m1"}'.""",
+        ) from error
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -1,0 +1,86 @@
+"""Datasets from the client's side: build versions, look at them, cut over, roll back, drop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.action import Action, Bound
+from holdfast.core.dataset import Dataset
+from holdfast.dispatcher import cutover, datasets
+from holdfast.dispatcher.cutover import Asking
+from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
+from holdfast.dispatcher.follow import follow_up
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+
+class DatasetClient:
+    """`client.datasets`. Versions are named by the dataset and their number."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def declare(self, dataset: Dataset) -> Generation:
+        """Make sure that a version is there, without waiting for a worker to do so."""
+        return await datasets.declare(self._client.engine.database, DEFAULT_TENANT_ID, dataset)
+
+    async def build(self, dataset: Dataset, work: Any, inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
+        """Hand in the work that builds a version: tasks of an action, or runs of a flow, one per input.
+
+        The version is not cut over before all of it completed, and rolling it back cancels what is left of it.
+        """
+        generation = await self.declare(dataset)
+        client, engine = self._client, self._client.engine
+        async with engine.database.transaction() as session:
+            handles: list[Any]
+            if isinstance(work, Action | Bound | str):
+                handles = await client.enqueue_many(work, inputs, connection=session)
+                ids = [int(task.task_id) for task in handles]
+            else:
+                handles = await client.start_many(work, inputs, connection=session)
+                ids = [int(run.run_id) for run in handles]
+            await datasets.add_builds(session, generation, ids)
+        await client.wake()
+        return handles
+
+    async def generations(self, name: str | None = None) -> list[GenerationView]:
+        """Every generation of every dataset, or of one."""
+        return await datasets.list_generations(self._client.engine.database, DEFAULT_TENANT_ID, name)
+
+    async def commits(self, name: str, *, limit: int = 20) -> list[CommitView]:
+        """The last commits to a dataset."""
+        return await datasets.recent_commits(self._client.engine.database, DEFAULT_TENANT_ID, name, limit=limit)
+
+    async def cut_over(
+        self, name: str, version: int, *, force: bool = False, reason: str = "", actor: str = "client"
+    ) -> bool:
+        """Let readers see a version, at once and whole; answers whether it was another one before."""
+        asking = Asking(actor=actor, reason=reason)
+        database = self._client.engine.database
+        return await cutover.cut_over(database, DEFAULT_TENANT_ID, name, version, asking, is_forced=force)
+
+    async def roll_back(
+        self, name: str, version: int, *, keep: bool = False, reason: str = "", actor: str = "client"
+    ) -> int | None:
+        """Take a version out of use and cancel its unfinished work; answers the version shown instead of it."""
+        asking = Asking(actor=actor, reason=reason)
+        database = self._client.engine.database
+        shown = await cutover.roll_back(database, DEFAULT_TENANT_ID, name, version, asking, is_kept=keep)
+        await self._finish()
+        return shown
+
+    async def drop(self, name: str, version: int, *, reason: str = "", actor: str = "client") -> None:
+        """Let the tables of a superseded or kept version go."""
+        asking = Asking(actor=actor, reason=reason)
+        await cutover.drop(self._client.engine.database, DEFAULT_TENANT_ID, name, version, asking)
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """Do here what a server's pass would do in a moment."""
+        engine = self._client.engine
+        grace = engine.settings.worker.cancel_grace_seconds
+        done = await cutover.finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
+        await follow_up(engine, done)

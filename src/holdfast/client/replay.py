@@ -1,0 +1,192 @@
+"""Replay: run a task's captured input here and now, by a plain call of its code, and compare with the record.
+
+The original is left alone: nothing is claimed and nothing is written. What the code says goes to the replay's result;
+an effect is answered from what the caller gave for it, and otherwise ends the replay before anything is sent. There is
+no time limit, so a debugger may take its time. Beside the worker, only here user exceptions are data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast import wire
+from holdfast.action import Action
+from holdfast.core.failure import Failure, failure_of
+from holdfast.core.replay import Comparison, Recorded, compare
+from holdfast.dispatcher.replay import Captured
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.worker.context import Context
+
+INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
+OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How a replay ended. `notes` are log lines and progress as (kind, detail), `effects` the names asked for."""
+
+    task_id: str
+    attempt: int
+    action: str
+    input: Any
+    state: str
+    output: Any
+    failure: Failure | None
+    notes: list[tuple[str, dict[str, Any]]]
+    effects: list[str]
+    recorded: Recorded | None
+    comparison: Comparison
+
+
+class EffectRefused(Conflict):
+    """A replay reached an effect that nobody gave an answer for."""
+
+    default_code = "effect_in_replay"
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayContext(Context):
+    """What code sees of itself in a replay: it may say what it likes, and changes nothing."""
+
+    is_async: bool
+    answers: Mapping[str, Any]
+    effects: list[str] = field(default_factory=list)
+
+    def effect(self, name: str, function: Callable[..., Any], /, *_args: Any, **_kwargs: Any) -> Any:
+        """The answer given for the effect of that name; it is never sent."""
+        self.effects.append(name)
+        if name not in self.answers:
+            raise EffectRefused(
+                f"The replay stopped at the effect {name!r}: replays send nothing.",
+                advice=f"Give its receipt: --effect {name}=JSON, or effects={{{name!r}: …}}.",
+            )
+        return self._given(self.answers[name])
+
+    def step(self, _name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: nothing is remembered from earlier attempts."""
+        value = function(*args, **kwargs)
+        return value if inspect.isawaitable(value) else self._given(value)
+
+    def heartbeat(self) -> Any:
+        """There is no lease to renew."""
+        return self._given(None)
+
+    def _given(self, value: Any) -> Any:
+        return _later(value) if self.is_async else value
+
+
+async def _later(value: Any) -> Any:
+    return value
+
+
+class Replay:
+    """One replay of one task, ready to run."""
+
+    def __init__(
+        self,
+        action: Action[..., Any],
+        captured: Captured,
+        *,
+        effects: Mapping[str, Any] | None = None,
+        output_bytes_max: int,
+    ) -> None:
+        self._action = action
+        self._captured = captured
+        self._output_bytes_max = output_bytes_max
+        self._notes: list[tuple[str, dict[str, Any]]] = []
+        self._is_async = inspect.iscoroutinefunction(action.function)
+        self._context = ReplayContext(
+            task_id=str(captured.task_id),
+            attempt=captured.attempt,
+            run_id=None if captured.run_id is None else str(captured.run_id),
+            tenant=captured.lane.tenant,
+            action=captured.lane.action,
+            queue=captured.lane.queue,
+            tags=captured.tags,
+            _note=lambda kind, detail: self._notes.append((kind, detail)),
+            is_async=self._is_async,
+            answers=effects or {},
+        )
+
+    @property
+    def input(self) -> Any:
+        return wire.decode(self._captured.input)
+
+    async def run(self) -> Replayed:
+        """Run it on this event loop; a plain function in a thread beside it."""
+        try:
+            if self._is_async:
+                return self._completed(await self._call())
+            return self._completed(await asyncio.to_thread(self._call))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what user code raises is data
+            return self._failed(error)
+
+    def run_here(self, *, debug: bool = False) -> Replayed:
+        """Run it in this thread, where `breakpoint()` works; with `debug`, look into a failure where it happened."""
+        try:
+            return self._completed(asyncio.run(self._call()) if self._is_async else self._call())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what user code raises is data
+            if debug:
+                _look_into(error)
+            return self._failed(error)
+
+    def _call(self) -> Any:
+        signature = self._action.signature
+        try:
+            arguments = signature.decode(self._captured.input)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"Invalid parameters for {self._action.name}: {error}"
+            raise _Refused(Failure(code=INPUT_CODE, message=message)) from error
+        positional = (self._context,) if signature.wants_context else ()
+        return self._action.function(*positional, **arguments)
+
+    def _completed(self, value: Any) -> Replayed:
+        try:
+            encoded = wire.encode(value, bytes_max=self._output_bytes_max, what="output")
+        except HoldfastError as error:
+            raise _Refused(Failure(code=OUTPUT_CODE, message=f"validation: {error}")) from error
+        output, recorded = wire.decode(encoded), self._captured.recorded
+        is_same = recorded is not None and wire.decode(recorded.output or b"null") == output
+        return self._ended("completed", output, None, compare(recorded, None, is_same_output=is_same))
+
+    def _failed(self, error: BaseException) -> Replayed:
+        failure = error.failure if isinstance(error, _Refused) else failure_of(error)
+        return self._ended("failed", None, failure, compare(self._captured.recorded, failure))
+
+    def _ended(self, state: str, output: Any, failure: Failure | None, comparison: Comparison) -> Replayed:
+        return Replayed(
+            task_id=str(self._captured.task_id),
+            attempt=self._captured.attempt,
+            action=self._action.name,
+            input=self.input,
+            state=state,
+            output=output,
+            failure=failure,
+            notes=self._notes,
+            effects=self._context.effects,
+            recorded=self._captured.recorded,
+            comparison=comparison,
+        )
+
+
+class _Refused(Exception):
+    """Input or output that a worker would refuse, before or after the code."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _look_into(error: BaseException) -> None:
+    """Open the debugger where the code failed."""
+    import pdb
+
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    pdb.post_mortem(error.__traceback__)

@@ -1,0 +1,42 @@
+"""What an effect may be and under which key it is known: pure, so that every retry of it agrees.
+
+pending ──► done       a receipt: a repeat is answered with it and sends nothing
+   │ ▲
+   │ └───── refused    the other side said no: it stands for this generation, a re-drive may ask again
+   ▼
+unknown ──► pending    neither: it may have happened, and is sent again under the same key
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+
+class EffectState(StrEnum):
+    """How an effect is shown. Only `done` and `refused` are answers."""
+
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+EFFECT_CODES = {
+    EffectState.PENDING: "p",
+    EffectState.UNKNOWN: "u",
+    EffectState.DONE: "d",
+    EffectState.REFUSED: "r",
+}
+
+
+def stable_key(*, installation: str, tenant: str, effect: str, user_key: str | None, task_id: str, ordinal: int) -> str:
+    """The idempotency key of an effect: the same for every attempt, generation and process.
+
+    From the tenant, the effect's name and the user's key; without one, from the task and how many effects of that name
+    it began before. Parts are measured, so that no two lists of parts read alike.
+    """
+    own = ("task", task_id, str(ordinal)) if user_key is None else ("key", user_key)
+    parts = (installation, tenant, effect, *own)
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return f"hf-{hashlib.sha256(text.encode()).hexdigest()[:48]}"

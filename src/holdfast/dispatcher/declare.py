@@ -1,0 +1,32 @@
+"""Declare: a worker tells the database which flows its code has, so that anybody can start them by name.
+
+A flow is kept with a snapshot of what its nodes run under; a process without the code starts that. A flow that changed
+without a new version is refused, and so is the worker: to run on with two meanings of one version would be worse.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from holdfast.core.action_rules import ActionRules
+from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.errors import NotFound
+from holdfast.store.catalog import Catalog
+
+log = logging.getLogger("holdfast.flows")
+
+
+async def declare_flows(
+    catalog: Catalog, tenant_id: int, flows: Mapping[str, FlowDefinition], actions: Mapping[str, ActionRules]
+) -> None:
+    """Keep the validated flows of a process; `actions` are its own, others are as some worker declared them."""
+    for definition in flows.values():
+        await catalog.flows.keep(tenant_id, definition)
+    for definition in flows.values():
+        try:
+            await snapshot_tree(catalog, tenant_id, definition, actions, flows.get)
+        except NotFound as missing:
+            # Who has that action or flow may come later; until then this one is known and cannot be started.
+            log.warning("%s", missing)

@@ -1,0 +1,98 @@
+"""Capture: what a task was given and how its attempts ended, to run it elsewhere. It reads, and cannot write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.replay import Recorded
+from holdfast.dispatcher.inputs import with_inputs
+from holdfast.dispatcher.leases import Claimed
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.catalog import Catalog, Lane
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_READ_CAPTURED = sql("read_captured")
+_READ_RECORDED = sql("read_recorded")
+_RUN_SNAPSHOTS = sql("run_snapshots")
+
+FAILED = ("failed", "timed_out")
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of a task, whose it is, and the attempt to compare a replay with (None: it never ran)."""
+
+    task_id: int
+    run_id: int | None
+    lane: Lane
+    input: bytes
+    tags: tuple[str, ...]
+    recorded: Recorded | None
+
+    @property
+    def attempt(self) -> int:
+        return 1 if self.recorded is None else self.recorded.attempt
+
+
+async def capture(
+    database: Database, catalog: Catalog, tenant_id: int, task_id: int, *, attempt: int | None = None
+) -> Captured:
+    """Read a task for a replay: of the attempt named, else of the last that failed, else of the last.
+
+    The input of a node is built from its bindings, as for a claim. `NotFound` without such a task or attempt;
+    `Conflict` if there is no code or no input to run.
+    """
+    async with database.transaction() as session:
+        await session.execute("set transaction read only")
+        row = await session.fetchrow(_READ_CAPTURED, task_id, tenant_id)
+        if row is None:
+            raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+        recorded = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
+        lane_id = row["lane_id"] or await _lane_of_node(session, catalog, row["run_id"], row["node_no"])
+        if lane_id == 0:
+            raise _refused(task_id, "its node runs no code of its own")
+        await catalog.learn([lane_id], (), session=session)
+        claimed = await _with_input(session, catalog, tenant_id, task_id, lane_id, row)
+    return Captured(
+        task_id=task_id,
+        run_id=row["run_id"],
+        lane=catalog.lane(lane_id),
+        input=claimed.input,
+        tags=tuple(claimed.tags or ()),
+        recorded=recorded,
+    )
+
+
+def _chosen(task_id: int, rows: list[Any], attempt: int | None) -> Recorded | None:
+    """Of the attempts, newest first, the one to compare with."""
+    known = [Recorded(**dict(row)) for row in rows]
+    if attempt is not None:
+        found = next((one for one in known if one.attempt == attempt), None)
+        if found is None:
+            raise NotFound(f"Task {task_id} has no attempt {attempt}.", code="attempt_not_found")
+        return found
+    return next((one for one in known if one.state in FAILED), known[0] if known else None)
+
+
+async def _lane_of_node(session: Session, catalog: Catalog, run_id: int, node_no: int) -> int:
+    row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id])
+    await catalog.flows.learn([row["snapshot_id"]], session)
+    return catalog.flows.snapshot(row["snapshot_id"]).lane_ids[node_no]
+
+
+async def _with_input(
+    session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any
+) -> Claimed:
+    given = Claimed(
+        task_id, 0, None, lane_id, 0, 0, 0, tenant_id, row["run_id"], row["node_no"], row["input"] or b"{}", row["tags"]
+    )
+    [claimed] = await with_inputs(session, catalog, [given])
+    if claimed.fault is not None:
+        raise _refused(task_id, f"its input cannot be built: {claimed.fault.message}")
+    return claimed
+
+
+def _refused(task_id: int, why: str) -> Conflict:
+    return Conflict(f"Task {task_id} cannot be replayed: {why}.", code="not_replayable", task_id=str(task_id))

@@ -1,0 +1,171 @@
+-- name: read_installation
+-- What tells this database from every other, in idempotency keys.
+select installation::text
+from holdfast.installation;
+
+-- name: open_effect
+-- The gate before an effect: the tenant, the lease and the authority are asserted and the outbox row is committed before
+-- anything is sent. A row without an answer is opened again for the current lease unless its sender still runs; a refusal
+-- is asked again by another task or generation only; a receipt, other arguments or a compensation keep it shut. What was
+-- known before comes back beside. It does not prove that the effect happens once, only that it goes under one key.
+with lease as materialized (
+  select t.task_id, t.attempt, t.lease_token, t.tenant_id, t.generation, l.action
+  from holdfast.live t
+  join holdfast.lane l on l.lane_id = t.lane_id
+  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.tenant_id = $4 and t.state = 'r'
+    and t.lease_expires_at > holdfast.instant()
+  for key share of t
+),
+ruled as materialized (
+  select coalesce(
+      (
+        select a.is_allowed
+        from holdfast.authority a
+        where a.tenant_id = lease.tenant_id and a.effect = $6 and a.action in (lease.action, '')
+        order by a.action desc
+        limit 1
+      ),
+      not exists (select from holdfast.authority a where a.tenant_id = lease.tenant_id and a.effect = $6)
+    ) as is_allowed
+  from lease
+),
+opened as (
+  insert into holdfast.effect as e (
+    tenant_id, key, name, user_key, ordinal, digest, compensation, arguments, task_id, attempt, generation, lease_token
+  )
+  select lease.tenant_id, $5, $6, $7, $8, $9, $10, $11, lease.task_id, lease.attempt, lease.generation, lease.lease_token
+  from lease
+  join ruled on ruled.is_allowed
+  on conflict (tenant_id, key) do update
+  set task_id = excluded.task_id, attempt = excluded.attempt, generation = excluded.generation,
+    lease_token = excluded.lease_token, compensation = excluded.compensation, arguments = excluded.arguments,
+    sends = e.sends + (e.state <> 'p' or e.lease_token <> excluded.lease_token)::int,
+    state = 'p', sent_at = holdfast.instant(), answered_at = null, code = null, message = null
+  where e.digest = excluded.digest
+    and e.compensated_by is null
+    and (
+      e.state in ('p', 'u')
+      or e.state = 'r' and (e.task_id, e.generation) <> (excluded.task_id, excluded.generation)
+    )
+    and not exists (
+      select from holdfast.live o
+      where o.task_id = e.task_id and o.lease_token = e.lease_token and o.state = 'r'
+        and o.lease_token <> excluded.lease_token
+    )
+  returning e.sends
+)
+select ruled.is_allowed, lease.action, opened.sends, known.state::text as state, known.digest = $9 as is_same,
+  known.receipt, known.code, known.message, known.compensated_by, known.task_id as known_task_id
+from (select) as always
+left join lease on true
+left join ruled on true
+left join opened on true
+left join (
+  select *
+  from holdfast.effect e
+  where e.tenant_id = $4 and e.key = $5
+) known on true;
+
+-- name: answer_effect
+-- Keep what came of an effect (d its receipt, r a refusal, u neither), by the lease that opened it and while it is
+-- current. Repeated, it changes nothing and shows that the same lease had said so before.
+with lease as materialized (
+  select t.task_id, t.attempt, t.lease_token, t.tenant_id
+  from holdfast.live t
+  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.tenant_id = $4 and t.state = 'r'
+  for key share of t
+),
+answered as (
+  update holdfast.effect e
+  set state = $6::text::"char", receipt = $7, code = $8, message = $9,
+    answered_at = case when $6::text in ('d', 'r') then holdfast.instant() end
+  from lease
+  where e.tenant_id = lease.tenant_id and e.key = $5 and e.task_id = lease.task_id
+    and e.lease_token = lease.lease_token and e.state = 'p'
+  returning e.key
+)
+select exists (select from lease) as is_held,
+  exists (select from answered)
+  or exists (
+    select from holdfast.effect e
+    where e.tenant_id = $4 and e.key = $5 and e.lease_token = $3 and e.state = $6::text::"char"
+  ) as is_kept;
+
+-- name: recall_steps
+-- What earlier attempts of this generation kept.
+select s.name, s.digest, s.output
+from holdfast.step s
+join holdfast.live t on t.task_id = s.task_id and t.generation = s.generation
+where s.task_id = $1 and t.lease_token = $2;
+
+-- name: keep_step
+-- Keep what a step gave, if the lease is current. A step that is kept already stays as it is.
+with lease as materialized (
+  select t.task_id, t.attempt, t.tenant_id, t.generation
+  from holdfast.live t
+  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.tenant_id = $4 and t.state = 'r'
+  for key share of t
+),
+kept as (
+  insert into holdfast.step (task_id, tenant_id, attempt, generation, name, digest, output)
+  select lease.task_id, lease.tenant_id, lease.attempt, lease.generation, $5, $6, $7
+  from lease
+  on conflict (task_id, generation, name, digest) do nothing
+)
+select exists (select from lease) as is_held;
+
+-- name: assert_lease
+-- Assert a lease in the caller's transaction and keep it until that ends.
+select holdfast.assert_lease($1, $2);
+
+-- name: rule_authority
+-- Say whether an action, or every action (''), may do an effect: from then on the effect is governed.
+insert into holdfast.authority as a (tenant_id, effect, action, is_allowed, actor, reason)
+values ($1, $2, $3, $4, $5, $6)
+on conflict (tenant_id, effect, action) do update
+set is_allowed = excluded.is_allowed, actor = excluded.actor, reason = excluded.reason, decided_at = holdfast.instant()
+where a.is_allowed <> excluded.is_allowed
+returning a.is_allowed;
+
+-- name: list_authority
+-- Every rule about effects of a tenant.
+select a.effect, a.action, a.is_allowed, a.actor, a.reason, a.decided_at
+from holdfast.authority a
+where a.tenant_id = $1 and ($2::text is null or a.effect = $2)
+order by a.effect, a.action;
+
+-- name: list_effects
+-- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound.
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key, shown.state, e.attempt,
+  e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt, e.code, e.message, e.compensation,
+  e.compensated_by::text as compensated_by, e.compensated_at
+from holdfast.effect e
+cross join lateral (select holdfast.effect_state(e) as state) shown
+where e.tenant_id = $1 and ($2::bigint[] is null or e.task_id = any($2)) and ($3::text is null or shown.state = $3)
+order by e.task_id desc, e.opened_at, e.key
+limit $4;
+
+-- name: lock_compensation
+-- The effect to be undone, locked; whether its task still goes on, and what its compensation needs to know.
+select e.task_id, e.attempt, e.name, e.state::text as state, e.user_key, e.receipt, e.compensation, e.arguments,
+  e.compensated_by, exists (select from holdfast.live t where t.task_id = e.task_id) as is_going_on
+from holdfast.effect e
+where e.tenant_id = $1 and e.key = $2
+for update of e;
+
+-- name: keep_compensation
+-- Write down which task undoes an effect, once, and tell.
+with done as (
+  update holdfast.effect e
+  set compensated_by = $3, compensated_at = holdfast.instant(), compensation_actor = $4, compensation_reason = $5
+  where e.tenant_id = $1 and e.key = $2 and e.compensated_by is null
+  returning e.tenant_id, e.task_id, e.attempt, e.name, e.key, e.compensated_by
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'effect.compensated', array[task_id], array[attempt], jsonb_build_object(
+    'effect', name, 'key', key, 'by', compensated_by::text, 'actor', $4::text, 'reason', $5::text)
+  from done
+)
+select compensated_by
+from done;

@@ -1,0 +1,55 @@
+-- name: read_captured
+-- What a task was asked to do, wherever it stands: a node (or one of its items) names its run, a plain task has its input.
+select c.run_id, c.node_no, c.lane_id, c.input, c.tags
+from (
+  select 1 as rank, t.run_id, t.node_no, t.lane_id, null::bytea as input, null::text[] as tags
+  from holdfast.live t
+  where t.task_id = $1 and t.tenant_id = $2 and t.run_id is not null
+  union all
+  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags
+  from holdfast.ended e
+  where e.task_id = $1 and e.tenant_id = $2
+  union all
+  select 3, null, null, b.lane_id, b.input, b.tags
+  from holdfast.body b
+  where b.task_id = $1 and b.tenant_id = $2
+  union all
+  select 4, r.run_id, ($1 - r.run_id - 1)::int, null, null, null
+  from (
+    select r.run_id, r.nodes
+    from holdfast.run r
+    where r.tenant_id = $2 and r.run_id < $1
+    order by r.run_id desc
+    limit 1
+  ) r
+  where $1 <= r.run_id + r.nodes
+  union all
+  select 5, n.run_id, n.node_no, null, null, null
+  from (
+    select n.run_id, n.node_no, n.tenant_id, n.items_first, n.items
+    from holdfast.node n
+    where n.items_first <= $1
+    order by n.items_first desc
+    limit 1
+  ) n
+  where n.tenant_id = $2 and $1 < n.items_first + n.items
+) c
+order by c.rank
+limit 1;
+
+-- name: read_recorded
+-- How the attempts of a task ended, the newest first; an open one has not.
+select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, '' as code,
+  '' as type, '' as message, '' as traceback, a.output
+from holdfast.attempt a
+where a.task_id = $1 and a.tenant_id = $2
+union all
+select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, f.code, f.type, f.message,
+  f.traceback, null
+from holdfast.failure f
+where f.task_id = $1 and f.tenant_id = $2
+union all
+select t.attempt, 'running', '', '', '', '', null
+from holdfast.live t
+where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
+order by attempt desc;

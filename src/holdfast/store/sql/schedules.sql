@@ -1,0 +1,333 @@
+-- name: create_schedule
+-- Keep a new schedule. One of that name stays as it is, and nothing is answered.
+with fresh as (
+  insert into holdfast.schedule (
+    tenant_id, name, origin, kind, target, cron, every_seconds, timezone, overlap, missed, max_waiting, queue,
+    policy_id, priority, tags, input, wants_time, next_at, look_at
+  )
+  values ($1, $2, $3, $4::text::"char", $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18)
+  on conflict (tenant_id, name) do nothing
+  returning schedule_id, tenant_id, name, origin
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'schedule.created', '{}', '{}', jsonb_build_object('schedule', name, 'actor', origin)
+  from fresh
+)
+select schedule_id
+from fresh;
+
+-- name: change_schedule
+-- Bring a schedule up to what its own keeper says now; a pause stays. The next slot is counted anew only where the
+-- timing changed, so that declaring the same again loses nothing.
+with changed as (
+  update holdfast.schedule s
+  set kind = $4::text::"char", target = $5, cron = $6, every_seconds = $7, timezone = $8, overlap = $9, missed = $10,
+    max_waiting = $11, queue = $12, policy_id = $13, priority = $14, tags = $15, input = $16, wants_time = $17,
+    next_at = case when (s.cron, s.every_seconds, s.timezone) is distinct from ($6, $7, $8) then $18 else s.next_at end,
+    look_at = case when (s.cron, s.every_seconds, s.timezone) is distinct from ($6, $7, $8) then $18 else s.look_at end,
+    counted_at = holdfast.instant(), trouble = null, revision = s.revision + 1
+  where s.tenant_id = $1 and s.name = $2 and s.origin = $3
+    and (s.kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap, s.missed, s.max_waiting, s.queue,
+      s.policy_id, s.priority, s.tags, s.input, s.wants_time)
+      is distinct from ($4::text::"char", $5, $6, $7, $8, $9, $10, $11::smallint, $12, $13, $14::smallint, $15::text[],
+      $16::bytea, $17::boolean)
+  returning s.schedule_id, s.tenant_id, s.name, s.origin
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'schedule.changed', '{}', '{}', jsonb_build_object('schedule', name, 'actor', origin)
+  from changed
+)
+select schedule_id
+from changed;
+
+-- name: schedule_origin
+-- Who keeps the schedule of that name.
+select origin
+from holdfast.schedule
+where tenant_id = $1 and name = $2;
+
+-- name: database_time
+-- What time it is for everybody.
+select holdfast.instant();
+
+-- name: due_schedules
+-- Schedules to look at: a slot has come, one waits, or the clock was set back since the next one was counted.
+select s.schedule_id, s.tenant_id, s.name, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone,
+  s.overlap, s.missed, s.max_waiting, s.queue, s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.next_at,
+  s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, holdfast.instant() as now
+from holdfast.schedule s
+where s.look_at <= holdfast.instant() or s.counted_at > holdfast.instant()
+order by s.look_at
+limit $1;
+
+-- name: find_schedule
+-- One schedule by name.
+select s.schedule_id, s.tenant_id, s.name, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone,
+  s.overlap, s.missed, s.max_waiting, s.queue, s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.next_at,
+  s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, holdfast.instant() as now
+from holdfast.schedule s
+where s.tenant_id = $1 and s.name = $2;
+
+-- name: take_schedule
+-- Become the one who decides about a schedule, or find that somebody else does: nobody waits. Only the revision that
+-- was read before, so that nothing fires by rules that changed meanwhile. It answers what may have moved since.
+select s.next_at, s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, holdfast.instant() as now
+from holdfast.schedule s
+where s.schedule_id = $1 and s.revision = $2
+for no key update of s skip locked;
+
+-- name: hold_schedule
+-- The same for a person, who waits for whoever decides right now.
+select s.next_at, s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, holdfast.instant() as now
+from holdfast.schedule s
+where s.schedule_id = $1 and s.revision = $2
+for no key update of s;
+
+-- name: close_firings
+-- Note which firings are over: their task or run is not live any more. Under the schedule's lock.
+update holdfast.slot f
+set is_over = true
+where f.schedule_id = $1 and f.state = 'f' and not f.is_over
+  and not exists (select from holdfast.live t where t.task_id = f.task_id)
+  and not exists (select from holdfast.run r where r.run_id = f.run_id and r.state = 'o');
+
+-- name: unsettled_slots
+-- Firings that are not over, with whether they were asked to stop, and slots that wait, oldest first. Under the lock.
+select f.slot_at, f.state::text as state, f.task_id, f.run_id, f.is_manual,
+  coalesce(t.cancel_at is not null, r.canceled_at is not null, false) as is_canceling
+from holdfast.slot f
+left join holdfast.live t on t.task_id = f.task_id
+left join holdfast.run r on r.run_id = f.run_id
+where f.schedule_id = $1 and ((f.state = 'f' and not f.is_over) or f.state = 'w')
+order by f.slot_at;
+
+-- name: record_slots
+-- Write down what became of slots, with the event of each kind. A slot that is on record already makes the transaction
+-- fail, and with it the firing: the primary key is the guard, not a look before.
+with fresh as (
+  insert into holdfast.slot (
+    schedule_id, slot_at, first_at, tenant_id, slots, state, task_id, run_id, cause, reason, is_manual, actor
+  )
+  select $1, g.slot_at, g.first_at, $2, g.slots, g.state::"char", g.task_id, g.run_id, g.cause, g.reason,
+    $12::text is not null, $12::text
+  from unnest(
+    $4::timestamptz[], $5::timestamptz[], $6::int[], $7::text[], $8::bigint[], $9::bigint[], $10::text[], $11::text[]
+  ) as g (slot_at, first_at, slots, state, task_id, run_id, cause, reason)
+  returning slot_at, slots, state, cause, coalesce(task_id, run_id) as id
+)
+insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+select $2, case state when 'f' then 'schedule.fired' when 'w' then 'schedule.waiting' when 'k' then 'schedule.skipped'
+    else 'schedule.missed' end,
+  coalesce(array_agg(id order by slot_at) filter (where id is not null), '{}'),
+  coalesce(array_agg(0) filter (where id is not null), '{}'),
+  jsonb_build_object('schedule', $3::text, 'cause', cause, 'slots', sum(slots), 'last', max(slot_at), 'actor', $12::text)
+from fresh
+group by state, cause;
+
+-- name: release_slot
+-- A slot that waited fires. Under the schedule's lock.
+with released as (
+  update holdfast.slot f
+  set state = 'f', task_id = $3, run_id = $4, cause = 'waited', reason = $5, decided_at = holdfast.instant()
+  where f.schedule_id = $1 and f.slot_at = $2 and f.state = 'w'
+  returning f.tenant_id, f.slot_at, f.actor, coalesce(f.task_id, f.run_id) as id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'schedule.fired', array[id], array[0],
+    jsonb_build_object('schedule', $6::text, 'cause', 'waited', 'slots', 1, 'last', slot_at, 'actor', actor)
+  from released
+)
+select id
+from released;
+
+-- name: drop_slots
+-- Slots that waited and shall not fire any more. Under the schedule's lock.
+with dropped as (
+  update holdfast.slot f
+  set state = 'k', cause = $3, reason = $4, decided_at = holdfast.instant()
+  where f.schedule_id = $1 and f.slot_at = any($2::timestamptz[]) and f.state = 'w'
+  returning f.tenant_id, f.slot_at
+)
+insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+select tenant_id, 'schedule.skipped', '{}', '{}',
+  jsonb_build_object('schedule', $5::text, 'cause', $3::text, 'slots', count(*), 'last', max(slot_at))
+from dropped
+group by tenant_id;
+
+-- name: advance_schedule
+-- Go on to the next slot nothing was decided about. It names the one that was decided from.
+update holdfast.schedule s
+set next_at = $3, look_at = least($3, $4::timestamptz), counted_at = holdfast.instant(), trouble = null
+where s.schedule_id = $1 and s.next_at is not distinct from $2
+returning s.schedule_id;
+
+-- name: decided_slots
+-- Slots from an instant on that are on record. More than those by hand are there only after the clock was set back.
+select f.slot_at
+from holdfast.slot f
+where f.schedule_id = $1 and f.slot_at >= $2;
+
+-- name: void_slots
+-- The clock was set back: slots that only seemed to have come are undecided again, unless they fired or wait. Under the
+-- schedule's lock.
+delete from holdfast.slot f
+where f.schedule_id = $1 and f.slot_at > holdfast.instant() and f.state in ('k', 'm');
+
+-- name: trouble_schedule
+-- A schedule could not be fired: say why, and try again in a while.
+update holdfast.schedule s
+set trouble = $3, look_at = holdfast.instant() + make_interval(secs => $4), counted_at = holdfast.instant()
+where s.schedule_id = $1 and s.revision = $2
+returning s.schedule_id;
+
+-- name: look_soon
+-- Something waits: let the next pass look.
+update holdfast.schedule s
+set look_at = least(s.look_at, holdfast.instant())
+where s.schedule_id = $1;
+
+-- name: next_look
+-- How long until the next schedule wants a look.
+select extract(epoch from min(look_at) - holdfast.instant())::double precision
+from holdfast.schedule;
+
+-- name: pause_schedule
+-- Fire nothing of a schedule until it is resumed. A second pause changes nothing and keeps the first reason.
+with held as (
+  update holdfast.schedule s
+  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
+  where s.tenant_id = $1 and s.name = $2 and s.paused_at is null
+  returning s.schedule_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select $1, 'schedule.paused', '{}', '{}',
+    jsonb_build_object('schedule', $2::text, 'actor', $3::text, 'reason', $4::text)
+  from held
+)
+select count(*) = 1 as is_changed
+from held;
+
+-- name: resume_schedule
+-- Let a schedule fire again, and what waits go on. Under its lock.
+with held as (
+  update holdfast.schedule s
+  set paused_at = null, paused_by = null, paused_reason = null, look_at = least(s.look_at, holdfast.instant())
+  where s.tenant_id = $1 and s.name = $2 and s.paused_at is not null
+  returning s.schedule_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select $1, 'schedule.resumed', '{}', '{}',
+    jsonb_build_object('schedule', $2::text, 'actor', $3::text, 'reason', $4::text)
+  from held
+)
+select count(*) = 1 as is_changed
+from held;
+
+-- name: delete_schedule
+-- Forget a schedule and its slots. What it fired stays.
+with gone as (
+  delete from holdfast.schedule s
+  where s.tenant_id = $1 and s.name = $2
+  returning s.schedule_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select $1, 'schedule.deleted', '{}', '{}',
+    jsonb_build_object('schedule', $2::text, 'actor', $3::text, 'reason', $4::text)
+  from gone
+)
+select count(*) = 1 as is_changed
+from gone;
+
+-- name: forget_slots
+-- Slots beyond the newest $2 of a schedule or older than history; the newest $3, and what is not settled, always stay.
+-- The schedule remembers up to where it forgot.
+with cut as (
+  select s.schedule_id, least(
+      coalesce((
+        select f.slot_at
+        from holdfast.slot f
+        where f.schedule_id = s.schedule_id
+        order by f.slot_at desc
+        offset $3
+        limit 1
+      ), '-infinity'),
+      greatest(holdfast.instant() - make_interval(secs => $1::double precision * 86400), (
+        select f.slot_at
+        from holdfast.slot f
+        where f.schedule_id = s.schedule_id
+        order by f.slot_at desc
+        offset $2
+        limit 1
+      ))
+    ) as slot_at
+  from holdfast.schedule s
+),
+gone as (
+  delete from holdfast.slot f
+  using cut
+  where f.schedule_id = cut.schedule_id and f.slot_at <= cut.slot_at and (f.is_over or f.state in ('k', 'm'))
+  returning f.schedule_id, f.slot_at
+)
+update holdfast.schedule s
+set forgotten_until = greatest(s.forgotten_until, g.slot_at)
+from (select schedule_id, max(slot_at) as slot_at from gone group by schedule_id) g
+where s.schedule_id = g.schedule_id
+returning s.schedule_id;
+
+-- name: list_schedules
+-- Every schedule (or one), with its last firing, what is not settled, and what became of slots in the last day.
+select s.schedule_id, s.name, s.origin, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap,
+  s.missed, s.max_waiting, s.queue, s.priority, s.tags, s.input, s.wants_time, s.next_at, s.trouble, s.paused_at,
+  s.paused_by, s.paused_reason, s.created_at, holdfast.instant() as now,
+  (
+    select max(f.slot_at)
+    from holdfast.slot f
+    where f.schedule_id = s.schedule_id and f.state = 'f'
+  ) as last_slot_at,
+  (
+    select count(*)::int
+    from holdfast.slot f
+    where f.schedule_id = s.schedule_id and f.state = 'w'
+  ) as waiting,
+  (
+    select jsonb_object_agg(cause, slots)::text
+    from (
+      select f.cause, sum(f.slots) as slots
+      from holdfast.slot f
+      where f.schedule_id = s.schedule_id and f.state in ('k', 'm')
+        and f.decided_at > holdfast.instant() - interval '1 day'
+      group by f.cause
+    ) as by_cause
+  ) as passed_over
+from holdfast.schedule s
+where s.tenant_id = $1 and ($2::text is null or s.name = $2)
+order by s.name
+limit $3;
+
+-- name: list_slots
+-- The newest slots of a schedule and where their tasks or runs stand.
+select f.slot_at, f.first_at, f.slots, f.state::text as state, f.cause, f.reason, f.actor, f.decided_at, f.task_id,
+  f.run_id,
+  case
+    when f.run_id is not null then
+      (select case r.state when 'o' then 'running' when 'c' then 'completed' when 'f' then 'failed' else 'canceled' end
+        from holdfast.run r where r.run_id = f.run_id)
+    when t.state = 'r' then 'running'
+    when t.state = 'w' and t.is_retrying then 'retrying'
+    when t.task_id is not null then 'queued'
+    when e.task_id is not null then case e.state when 'f' then 'failed' else 'canceled' end
+    when a.task_id is not null then 'completed'
+  end as outcome
+from holdfast.slot f
+left join holdfast.live t on t.task_id = f.task_id
+left join holdfast.ended e on e.task_id = f.task_id
+left join holdfast.attempt a on a.task_id = f.task_id and a.state = 'c'
+where f.schedule_id = $1 and ($3::timestamptz is null or f.slot_at = $3)
+order by f.slot_at desc
+limit $2;

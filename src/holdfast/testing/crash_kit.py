@@ -1,0 +1,154 @@
+"""Is my action safe to retry? Run it, crash it after every step and effect, let it be retried, and look what repeats.
+
+A crash is played by freezing: at its point the attempt's code is never resumed, so no `except` or `finally` of yours
+runs, as with a killed process; the engine sees a worker that died. Everything else is real: the database, the gate, the
+lease, the retry. The code runs in the test's own process, also where it asks for a process of its own, so that fakes in
+the test see its calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+from holdfast.action import Action, Bound
+from holdfast.app import App
+from holdfast.client.client import Client
+from holdfast.core.graph import FlowDefinition
+from holdfast.errors import Invalid
+from holdfast.testing.crash_report import CrashReport, Traces, judged
+from holdfast.testing.crash_rounds import Round
+from holdfast.testing.databases import Databases, a_server
+
+POINTS_MAX = 1_000
+
+Prepare = Callable[[str], Awaitable[None] | None]
+Begin = Callable[[Client], Awaitable[str]]
+Watched = str | tuple[Any, str]
+
+
+async def crash_test(
+    app: App,
+    action: Action[..., Any] | Bound[..., Any] | str,
+    input: Mapping[str, Any] | None = None,
+    *,
+    watch: Sequence[Watched] = (),
+    prepare: Prepare | None = None,
+) -> CrashReport:
+    """Crash an action at each of its points, one after the other, in a throw-away database each.
+
+    `watch` names functions (`"shop.mail.send"`, or an object and an attribute) that must not be called more often than
+    in an undisturbed run. `prepare` gets the URL of the database before each round: to make tables, to reset fakes.
+    """
+    name = action if isinstance(action, str) else action.action.name if isinstance(action, Bound) else action.name
+
+    async def begin(client: Client) -> str:
+        return (await client.submit(action, input or {})).task_id
+
+    return await _sweep(app, name, begin, watch, prepare)
+
+
+async def crash_test_flow(
+    app: App,
+    flow: FlowDefinition,
+    input: Mapping[str, Any] | None = None,
+    *,
+    watch: Sequence[Watched] = (),
+    prepare: Prepare | None = None,
+) -> CrashReport:
+    """The same for a whole flow: every point of every node."""
+
+    async def begin(client: Client) -> str:
+        return (await client.start(flow, **(input or {}))).run_id
+
+    return await _sweep(app, flow.name, begin, watch, prepare)
+
+
+async def _sweep(app: App, name: str, begin: Begin, watch: Sequence[Watched], prepare: Prepare | None) -> CrashReport:
+    points = []
+    with a_server() as databases:
+        usual = await _round(databases, app, begin, watch, prepare, crash_at=0)
+        for number in range(1, POINTS_MAX + 1):
+            found = await _round(databases, app, begin, watch, prepare, crash_at=number)
+            if not found.where:
+                break
+            points.append(judged(number, usual, found))
+        else:
+            raise Invalid(
+                f"{name} has more than {POINTS_MAX} points.", code="too_many_points", advice="Use less input."
+            )
+    return CrashReport(name=name, state=usual.state, points=tuple(points))
+
+
+async def _round(
+    databases: Databases,
+    app: App,
+    begin: Begin,
+    watch: Sequence[Watched],
+    prepare: Prepare | None,
+    *,
+    crash_at: int,
+) -> Traces:
+    url = await databases.create()
+    try:
+        prepared = None if prepare is None else prepare(url)
+        if inspect.isawaitable(prepared):
+            await prepared
+        traces = Traces()
+        async with Client(app.settings, app.actions, url=url) as client:
+            with _watched(watch, traces.calls):
+                asked = await begin(client)
+                round_ = Round(client.engine, app.actions, app.datasets, traces, crash_at=crash_at)
+                await round_.run()
+                traces.state = await _state_of(client, asked)
+            await round_.close()
+        return traces
+    finally:
+        await databases.drop(url)
+
+
+async def _state_of(client: Client, asked: str) -> str:
+    """How it ended, or that it waits for something a test does not bring."""
+    if await client.engine.database.fetchval("select count(*) from holdfast.live"):
+        return "waiting"
+    return (await client.ending(asked, timeout=10)).state
+
+
+@contextmanager
+def _watched(watch: Sequence[Watched], calls: Counter[str]) -> Iterator[None]:
+    """Count the calls of some functions, by replacing them where they are looked up."""
+    with ExitStack() as stack:
+        for one in watch:
+            holder, attribute = _place_of(one)
+            label = one if isinstance(one, str) else f"{getattr(holder, '__name__', type(holder).__name__)}.{attribute}"
+            stack.enter_context(patch.object(holder, attribute, _counting(getattr(holder, attribute), label, calls)))
+        yield
+
+
+def _place_of(one: Watched) -> tuple[Any, str]:
+    if not isinstance(one, str):
+        return one
+    path, _, attribute = one.rpartition(".")
+    try:
+        holder = import_module(path)
+    except ImportError as error:
+        advice = 'Name it as "module.function", or pass (object, "attribute").'
+        raise Invalid(f"{one!r} cannot be watched: {error}.", code="invalid_watch", advice=advice) from error
+    if not hasattr(holder, attribute):
+        raise Invalid(f"{path} has no {attribute!r} to watch.", code="invalid_watch")
+    return holder, attribute
+
+
+def _counting(function: Callable[..., Any], label: str, calls: Counter[str]) -> Callable[..., Any]:
+    @wraps(function)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls[label] += 1
+        return function(*args, **kwargs)
+
+    return counted

@@ -1,0 +1,264 @@
+"""One round of a crash test: attempts one at a time, the engine's own verbs, and one crash at a chosen point."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from holdfast.action import Action, Isolation
+from holdfast.core.effects import EffectState
+from holdfast.core.outcome import Completed, Failed, Outcome
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity
+from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.exchange import exchange
+from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.leases import Claimed, Report, report_of
+from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.retry import retry
+from holdfast.dispatcher.steps import KeepStep
+from holdfast.errors import Invalid
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.statements import sql
+from holdfast.testing.crash_report import Traces
+from holdfast.worker.execute import Runner
+from holdfast.worker.governed import Governed, takes_key
+from holdfast.worker.held import Held, Plan
+from holdfast.worker.ledger import Answer, Ask, Ledger, Request
+from holdfast.worker.writing import Datasets, Declared
+
+_REGISTER = sql("register_worker")
+_RETIRE = sql("retire_worker")
+_RETRYING = "select task_id from holdfast.live where state = 'w' and is_retrying"
+_QUEUED = "select count(*) from holdfast.live where state = 'q'"
+
+ATTEMPTS_MAX = 1_000
+LEASE_SECONDS = 3600.0
+"""Nothing beats here: a slow action must not lose its lease for that."""
+
+
+class _Unwound(BaseException):
+    """Ends a frozen thread when the round is over."""
+
+
+class Round:
+    """Runs what is queued to its end, and crashes at the `crash_at`-th point it comes to; at none if that is 0."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        actions: Mapping[str, Action[..., Any]],
+        datasets: Datasets,
+        traces: Traces,
+        *,
+        crash_at: int,
+    ) -> None:
+        self.traces = traces
+        self._engine = engine
+        self._loops = Loops(engine)
+        self._actions = {name: _in_process(action) for name, action in actions.items()}
+        self._datasets = datasets
+        self._crash_at = crash_at
+        self._passed = 0
+        self._crashed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thawed = threading.Event()
+        self._threads = ThreadPoolExecutor(8, "holdfast-crash-test")
+        self._frozen: list[asyncio.Task[Outcome]] = []
+
+    async def run(self) -> None:
+        """Claim, run and settle until nothing can go on."""
+        claimer, reports = await self._claimer(), list[Report]()
+        for _ in range(ATTEMPTS_MAX):
+            claimed = await self._exchange(claimer, reports)
+            reports = []
+            if claimed is None:
+                if not await self._promote():
+                    return
+                claimer.forget()
+                continue
+            self.traces.attempts += 1
+            outcome = await self._attempt(claimed)
+            if outcome is not None:
+                reports = [report_of(claimed, outcome)]
+            else:
+                await self._bury(claimer)
+                claimer = await self._claimer()
+        raise Invalid(f"It does not end within {ATTEMPTS_MAX} attempts.", code="too_many_attempts")
+
+    async def close(self) -> None:
+        """Let go of what was frozen."""
+        self._thawed.set()
+        for task in self._frozen:
+            task.cancel()
+        await asyncio.gather(*self._frozen, return_exceptions=True)
+        self._threads.shutdown(wait=False)
+
+    def is_struck(self, where: str) -> bool:
+        """Pass a point; True if the crash is here."""
+        self._passed += 1
+        if self._passed != self._crash_at:
+            return False
+        self.traces.where = where
+        return True
+
+    async def freeze(self, *, is_blocking: bool) -> None:
+        """Let the attempt go no further, and tell that it crashed."""
+        self._loop.call_soon_threadsafe(self._crashed.set)
+        if is_blocking:
+            self._thawed.wait()
+            raise _Unwound
+        await self._loop.create_future()
+
+    async def _attempt(self, claimed: Claimed) -> Outcome | None:
+        """Run one attempt to its outcome; None if it crashed."""
+        if claimed.fault is not None:
+            return Failed(claimed.fault)
+        catalog = self._engine.catalog
+        await catalog.learn([claimed.lane_id], [claimed.policy_id])
+        lane = catalog.lane(claimed.lane_id)
+        plan = Plan(self._actions[lane.action], lane, catalog.policy(claimed.policy_id))
+        held = Held(claimed, plan, LEASE_SECONDS, time.monotonic())
+        self._crashed.clear()
+        running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(held))
+        crashing = asyncio.create_task(self._crashed.wait())
+        await asyncio.wait([running, crashing], return_when=asyncio.FIRST_COMPLETED)
+        crashing.cancel()
+        if not running.done():
+            self._frozen.append(running)
+            return None
+        outcome = await running
+        is_struck = isinstance(outcome, Completed) and self.is_struck(f"before the completion of {lane.action}")
+        return None if is_struck else outcome
+
+    async def _exchange(self, claimer: Claimer, reports: list[Report]) -> Claimed | None:
+        async with self._engine.database.session() as session:
+            done = await exchange(session, self._engine.catalog, claimer, reports, 1, now=time.monotonic())
+        assert not done.settled.refused
+        await follow_up(self._engine, done.settled.news)
+        return done.claimed[0] if done.claimed else None
+
+    async def _promote(self) -> bool:
+        """Do what the repair loops do; True if there is work. A retry that waits is due now, there is no time here."""
+        database = self._engine.database
+        for row in await database.fetch(_RETRYING):
+            await retry(
+                database, self._engine.catalog, DEFAULT_TENANT_ID, row["task_id"], actor="crash test", reason=""
+            )
+        await self._loops.runs()
+        return bool(await database.fetchval(_QUEUED))
+
+    async def _claimer(self) -> Claimer:
+        actions = sorted(self._actions)
+        row = await self._engine.database.fetchrow(_REGISTER, "crash test", "", None, actions, 1, "{}")
+        return Claimer(
+            WorkerIdentity(worker_id=row["worker_id"], actions=actions, queues=None, lease_seconds=LEASE_SECONDS)
+        )
+
+    async def _bury(self, claimer: Claimer) -> None:
+        """Its worker is known to be dead, so its attempt is lost."""
+        await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id)
+        await self._loops.reap()
+
+
+class _Runner(Runner):
+    """Runs attempts whose effects and steps pass the points of a round."""
+
+    def __init__(self, round_: Round, engine: Engine, threads: ThreadPoolExecutor, datasets: Datasets) -> None:
+        bytes_max = engine.settings.limits.output_bytes_max
+        ledger = Ledger(engine)
+        super().__init__(
+            threads=threads,
+            isolator=None,
+            output_bytes_max=bytes_max,
+            ledger=ledger,
+            note=lambda *_said: None,
+            declared=Declared(engine.database, datasets),
+        )
+        self._round = round_
+        self._bytes_max = bytes_max
+        self._engines_ledger = ledger
+
+    def governed(self, held: Held) -> Governed:
+        assert held.stop is not None
+        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
+        is_blocking = held.plan.action.isolation is Isolation.THREAD
+        ledger = self._engines_ledger
+        ask = ledger.asked_from_a_thread(sender) if is_blocking else ledger.asked_here(sender)
+        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._bytes_max)
+
+
+class _Crashable(Governed):
+    """Counts what is sent and kept, and passes a point before and after each."""
+
+    def __init__(self, round_: Round, ask: Ask, *, is_blocking: bool, stop: threading.Event, bytes_max: int) -> None:
+        super().__init__(self._watched, is_blocking=is_blocking, stop=stop, bytes_max=bytes_max)
+        self._round = round_
+        self._inner = ask
+        self._waits = is_blocking
+        self._is_dead = False
+        self._labels: dict[str, str] = {}
+        self._keyless: set[str] = set()
+
+    def effect(self, name: str, function: Any, *rest: Any, **options: Any) -> Any:
+        if not takes_key(function):
+            self._keyless.add(name)
+        return super().effect(name, function, *rest, **options)
+
+    async def _watched(self, request: Request) -> Answer:
+        match request:
+            case OpenEffect():
+                return await self._open(request)
+            case AnswerEffect(key=key, state=EffectState.DONE | EffectState.REFUSED as state):
+                word = "receipt" if state is EffectState.DONE else "refusal"
+                label = self._labels[key]
+                await self._point(f"after sending {label}, before its {word} is kept")
+                answer = await self._inner(request)
+                await self._point(f"after the {word} of {label}")
+                return answer
+            case KeepStep(step):
+                self._round.traces.steps[step.name] += 1
+                await self._point(f"after the step {step.name} ran, before it is kept")
+                answer = await self._inner(request)
+                await self._point(f"after the step {step.name}")
+                return answer
+            case _:
+                await self._if_dead()
+                return await self._inner(request)
+
+    async def _open(self, wanted: OpenEffect) -> Answer:
+        label = f"{wanted.name} ({wanted.user_key or f'#{wanted.ordinal + 1}'})"
+        await self._point(f"before the gate of {label}")
+        gate = await self._inner(wanted)
+        assert isinstance(gate, Gate)
+        if gate.is_open:
+            self._labels[gate.key] = label
+            await self._point(f"after the gate of {label}, before it is sent")
+            traces = self._round.traces
+            traces.sends[label] += 1
+            traces.names[label] = wanted.name
+            if wanted.name in self._keyless:
+                traces.keyless.add(label)
+        return gate
+
+    async def _point(self, where: str) -> None:
+        """Pass a point, or stay there for ever: whatever else the attempt was about to do ends with it."""
+        self._is_dead = self._is_dead or self._round.is_struck(where)
+        await self._if_dead()
+
+    async def _if_dead(self) -> None:
+        if self._is_dead:
+            await self._round.freeze(is_blocking=self._waits)
+
+
+def _in_process(action: Action[..., Any]) -> Action[..., Any]:
+    """The same action beside the test, wherever a worker would run it."""
+    if action.isolation is not Isolation.PROCESS:
+        return action
+    is_async = asyncio.iscoroutinefunction(action.function)
+    return replace(action, isolation=Isolation.COROUTINE if is_async else Isolation.THREAD)

@@ -1,0 +1,86 @@
+"""Schedules by hand, one step at a time, as `dispatcher.schedules`. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast import wire
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.retry import RetryPolicy
+from holdfast.core.schedule import Missed, Overlap
+from holdfast.dispatcher import schedules as verbs
+from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+if TYPE_CHECKING:
+    from holdfast.testing.dispatcher import Dispatcher
+
+ACTION = "shop.charge"
+BYTES_MAX = 1024 * 1024
+
+
+class Schedules:
+    """The schedules of one engine. Unless a test says otherwise they fire `shop.charge` on every full hour of UTC."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._engine = dispatcher.engine
+
+    async def keep(
+        self,
+        name: str = "hourly",
+        *,
+        action: str = ACTION,
+        flow: FlowDefinition | None = None,
+        overlap: str = Overlap.SKIP,
+        missed: str = Missed.LATEST,
+        input: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> str:
+        """Keep a schedule; what it runs is declared before."""
+        if flow is None:
+            self._dispatcher.know(action)
+            await self._engine.catalog.declare(DEFAULT_TENANT_ID, action, "default", RetryPolicy(max_retries=0), "")
+        else:
+            await self._dispatcher.runs.snapshot(flow)
+        if "every_seconds" not in fields:
+            fields = {"cron": "0 * * * *"} | fields
+        draft = ScheduleDraft(
+            name=name,
+            origin=fields.pop("origin", "test"),
+            target=action if flow is None else flow.name,
+            is_flow=flow is not None,
+            overlap=Overlap(overlap),
+            missed=Missed(missed),
+            input=wire.encode(input or {}, bytes_max=BYTES_MAX, what="input"),
+            **fields,
+        )
+        await verbs.create_schedule(self._engine.database, DEFAULT_TENANT_ID, draft)
+        return name
+
+    async def view(self, name: str = "hourly") -> ScheduleView:
+        """How a schedule stands."""
+        await verbs.find_schedule(self._engine.database, DEFAULT_TENANT_ID, name)
+        (found,) = await verbs.list_schedules(self._engine.database, DEFAULT_TENANT_ID, name=name)
+        return found
+
+    async def slots(self, name: str = "hourly") -> list[SlotView]:
+        """What became of its slots, oldest first."""
+        found = await verbs.list_slots(self._engine.database, DEFAULT_TENANT_ID, name, limit=1_000)
+        return found[::-1]
+
+    async def pause(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
+        """Pause a schedule; False if it was paused already."""
+        return await verbs.pause(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+
+    async def resume(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
+        """Resume a schedule; False if it was not paused."""
+        return await verbs.resume(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+
+    async def fire(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> Fired:
+        """Fire a schedule by hand."""
+        return await verbs.fire(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+
+    async def delete(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> None:
+        """Forget a schedule."""
+        await verbs.delete_schedule(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)

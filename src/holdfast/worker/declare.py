@@ -1,0 +1,72 @@
+"""Declare: tell the database about the schedules of an app when one of its workers starts.
+
+A schedule that the code no longer has stays until somebody deletes it; one that was paused stays paused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast import wire
+from holdfast.action import Action, Bound
+from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.schedule import Schedule
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+log = logging.getLogger("holdfast.worker")
+
+
+async def declare_schedules(
+    engine: Engine, origin: str, schedules: Iterable[Schedule], actions: Mapping[str, Action[..., Any]]
+) -> None:
+    """Declare the schedules that `origin` keeps. What somebody else made under the same name is left alone."""
+    for schedule in schedules:
+        draft = await _draft(engine, origin, schedule, actions)
+        if not await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft):
+            log.warning("schedule %s was made by somebody else; what this app says about it is not used", schedule.name)
+
+
+async def _draft(
+    engine: Engine, origin: str, schedule: Schedule, actions: Mapping[str, Action[..., Any]]
+) -> ScheduleDraft:
+    target = schedule.target
+    rules: dict[str, Any] = {}
+    is_flow = not isinstance(target, Action | Bound)
+    if isinstance(target, Action | Bound):
+        bound = target.options() if isinstance(target, Action) else target
+        name, own = bound.action.name, bound.options
+        rules = {
+            "queue": bound.action.queue if own.queue is None else own.queue,
+            "policy_id": await engine.catalog.policy_id(DEFAULT_TENANT_ID, bound.policy(engine.default_policy)),
+            "priority": bound.action.priority if own.priority is None else own.priority,
+            "tags": own.tags,
+        }
+    else:
+        name = target.name
+        await _keep_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)
+    return ScheduleDraft(
+        name=schedule.name,
+        origin=origin,
+        target=name,
+        is_flow=is_flow,
+        cron=schedule.cron,
+        every_seconds=schedule.every_seconds,
+        timezone=schedule.timezone,
+        overlap=schedule.overlap,
+        missed=schedule.missed,
+        max_waiting=schedule.max_waiting,
+        input=wire.encode(schedule.input, bytes_max=engine.settings.limits.input_bytes_max, what="input"),
+        wants_time=schedule.wants_time,
+        **rules,
+    )
+
+
+async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
+    """Keep the flow as it would run now: schedulers start the newest one that was kept."""
+    rules = {name: action.rules(engine.default_policy) for name, action in actions.items()}
+    await snapshot_tree(engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, {flow.name: flow}.get)

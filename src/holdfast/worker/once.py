@@ -1,0 +1,208 @@
+"""One task at a time: claim it, run it, settle it, and say what became of it.
+
+The same claim, the same execution and the same settling as a worker's loop, driven by the caller: for scripts, cron and
+tests. Imports nothing of the app, whose door it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.action import Action
+from holdfast.core import limits
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.leases import Settled
+from holdfast.errors import Invalid, LeaseLost, Unavailable
+from holdfast.place import find_place
+from holdfast.settings import Settings
+from holdfast.store.statements import sql
+from holdfast.worker.execute import FENCED, INTERRUPTED
+from holdfast.worker.held import FOREVER, Rules
+from holdfast.worker.loop import Worker
+from holdfast.worker.writing import Datasets
+
+__all__ = ["Processed", "Processor", "Rules", "SyncProcessor"]
+
+_ATTEMPT_DECISION = sql("attempt_decision")
+REPORTS_MAX = 10
+"""How often a report is repeated to a database that does not answer."""
+
+
+class Processed(msgspec.Struct, frozen=True):
+    """What one call did: nothing when there was no work to be had; otherwise which task, and whether it will be tried
+    again."""
+
+    processed: bool
+    task_id: str | None = None
+    retried: bool = False
+
+
+_NOTHING = Processed(processed=False)
+
+
+class Workable(Protocol):
+    """What an app has that a processor needs."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def actions(self) -> Mapping[str, Action[..., Any]]: ...
+    @property
+    def datasets(self) -> Datasets: ...
+    @property
+    def version(self) -> str: ...
+
+
+class Processor:
+    """Open it with `async with app.processor() as p`."""
+
+    def __init__(
+        self, app: Workable, *, name: str, queues: Sequence[str] | None, rules: Rules, lease_seconds: float | None
+    ) -> None:
+        _check(rules)
+        self._app = app
+        self._name = limits.valid_worker_id(name) if name else f"processor:{os.getpid()}"
+        self._queues = queues
+        self._rules = rules
+        self._lease_seconds = lease_seconds
+        self._stack = AsyncExitStack()
+        self._turn = asyncio.Lock()
+        self._worker: _OneSlot | None = None
+
+    async def __aenter__(self) -> Processor:
+        app = self._app
+        place = await asyncio.to_thread(find_place, app.settings, None)
+        self._stack.callback(place.close)
+        try:
+            settings = _with_lease(app.settings, self._lease_seconds)
+            engine = await self._stack.enter_async_context(Engine(place.url, settings, migrates=place.is_embedded))
+            options = {"queues": self._queues, "name": self._name, "version": app.version}
+            worker = _OneSlot(engine, app.actions, slots=1, datasets=app.datasets, rules=self._rules, **options)
+            await self._stack.enter_async_context(worker.signed_on())
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._worker = worker
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker = None
+        await self._stack.aclose()
+
+    async def process_once(self) -> Processed:
+        """Run one task that is due, if there is one that nobody else has.
+
+        `LeaseLost` if somebody else got the task before its end was on record; `Unavailable` if the database is away.
+        """
+        if self._worker is None:
+            raise Invalid("The processor is not open.", code="client_closed", advice="Use `async with`.")
+        async with self._turn:
+            return await self._worker.process_once()
+
+
+class _OneSlot(Worker):
+    """A worker that waits for its caller before it takes the next task."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._refused: dict[int, str] = {}
+
+    async def process_once(self) -> Processed:
+        self._refused.clear()
+        self._claimer.forget()
+        await self._talk(1)
+        if not self._hold.entries:
+            return _NOTHING
+        [held] = self._hold.entries.values()
+        task_id, attempt = held.claimed.task_id, held.claimed.attempt
+        try:
+            while self._hold.count:
+                await self._wait(self._settings.poll_seconds)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_up())
+            raise
+        was_fenced = not self._hold.reports and held.verdict == FENCED
+        if self._hold.reports or self._notes:
+            await self._talk(0)
+        if was_fenced or task_id in self._refused:
+            winner = self._refused.get(task_id, "its lease ran out")
+            raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
+        decision = await self.engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
+        return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
+
+    async def _talk(self, want: int) -> None:
+        """Exchange with the database until it answers, for as long as a lease can last."""
+        for _ in range(REPORTS_MAX):
+            if await self._exchange(want):
+                return
+        raise Unavailable(
+            "The database does not answer.", code="database_unreachable", advice="Try again; the task is not lost."
+        )
+
+    async def _give_up(self) -> None:
+        """The caller does not wait any longer: interrupt what it would leave running, and say so."""
+        self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
+        self._finish_by = time.monotonic() + self._settings.lease_seconds
+        await self._settle_all()
+        self._finish_by = FOREVER
+
+    def _announce(self, settled: Settled) -> None:
+        super()._announce(settled)
+        self._refused.update({refusal.task_id: refusal.winner for refusal in settled.refused})
+
+
+class SyncProcessor:
+    """Open it with `with app.sync_processor() as p`: the same, waiting in the caller's thread."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-processor", daemon=True)
+
+    def __enter__(self) -> SyncProcessor:
+        self._thread.start()
+        self._run(self._processor.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._run(self._processor.__aexit__(kind, error, trace))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def process_once(self) -> Processed:
+        return self._run(self._processor.process_once())  # type: ignore[no-any-return]
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _with_lease(settings: Settings, lease_seconds: float | None) -> Settings:
+    if lease_seconds is None:
+        return settings
+    worker = settings.worker
+    beat = min(worker.heartbeat_seconds, lease_seconds / 3)
+    return replace(settings, worker=replace(worker, lease_seconds=lease_seconds, heartbeat_seconds=beat))
+
+
+def _check(rules: Rules) -> None:
+    if rules.max_attempts is not None and rules.max_attempts < 1:
+        raise Invalid("max_attempts must be at least 1.", code="invalid_policy")
+    if rules.default_timeout_seconds is not None and rules.default_timeout_seconds <= 0:
+        raise Invalid("default_timeout_seconds must be more than 0.", code="invalid_policy")

@@ -1,0 +1,80 @@
+"""The real server on a free loopback port, asked over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.api.server import serving
+from holdfast.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Asks the server as `anna`, unless told otherwise. Every request has a connection of its own."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: {"x-dev-user": "anna"})
+
+    async def __call__(self, method: str, path: str, body: Any = None, **headers: str | None) -> Answer:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await asyncio.to_thread(self._ask, method, path, body, given)
+
+    def open(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=20)
+
+    def _ask(self, method: str, path: str, body: Any, headers: Mapping[str, str | None]) -> Answer:
+        connection = self.open()
+        encoded = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {**self.headers, **({"content-type": "application/json"} if encoded is not None else {}), **headers}
+        try:
+            connection.request(
+                method, path, encoded, {name: value for name, value in sent.items() if value is not None}
+            )
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    async def get(self, path: str, **headers: str | None) -> Answer:
+        return await self("GET", path, **headers)
+
+    async def post(self, path: str, body: Any = None, **headers: str | None) -> Answer:
+        return await self("POST", path, body, **headers)
+
+
+@pytest.fixture
+def holdfast_settings():
+    return Settings(env="local", port=0)
+
+
+@pytest.fixture
+async def call(engine):
+    async with serving(engine) as url:
+        yield Caller(url)
+
+
+@pytest.fixture
+async def worker(call):
+    """A registered worker elsewhere; answers its id."""
+    answer = await call.post("/internal/workers", {"worker_id": "w1", "actions": ["shop.charge"], "slots": 10})
+    assert answer.status == 200
+    return answer.json["worker_id"]

@@ -1,0 +1,28 @@
+"""The page about HTTP names every route with whom it admits, and its example works."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+from holdfast.api.server import ENDPOINTS
+from holdfast.testing.factories import a_task
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "http.md").read_text()
+
+
+def test_every_route_is_documented_with_its_access():
+    rows = set(re.findall(r"^\| (GET|POST) \| `([^`]+)` \| (\w+) \|", PAGE, re.MULTILINE))
+    assert rows == {(endpoint.method, endpoint.path, endpoint.access.value) for endpoint in ENDPOINTS}
+
+
+async def test_the_worker_of_the_page_empties_a_queue(call, dispatcher, engine, tmp_path):
+    await dispatcher.enqueue_many(a_task(), [{"amount": amount} for amount in range(12)])
+    program = tmp_path / "worker.py"
+    program.write_text(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1])
+    process = await asyncio.create_subprocess_exec(sys.executable, str(program), call.url)
+    assert await process.wait() == 0
+    outputs = await engine.database.fetch("select output from holdfast.attempt where state = 'c' order by task_id")
+    assert [row["output"] for row in outputs] == [b'{"charged":%d}' % amount for amount in range(12)]

@@ -1,0 +1,301 @@
+"""The worker contract over HTTP: the same fence as for a worker beside the database."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from holdfast.core.states import TaskState
+from holdfast.dispatcher import queues
+from holdfast.testing.factories import a_completed_task, a_delayed_task, a_task
+
+
+async def claimed(call, worker, **fields):
+    answer = await call.post("/internal/task-claim", {"worker_id": worker, "limit": 10, **fields})
+    assert answer.status == 200, answer.body
+    return answer.json["tasks"]
+
+
+def lease_of(task, **changes):
+    return {name: task[name] for name in ("task_id", "attempt", "lease_token")} | changes
+
+
+async def test_a_worker_registers_and_learns_its_id_and_pace(call, engine):
+    body = {
+        "worker_id": "pod-7",
+        "actions": ["a.b"],
+        "queues": ["mail"],
+        "runtimes": ["python"],
+        "slots": 3,
+        "version": "1.2",
+    }
+    answer = await call.post("/internal/workers", body | {"labels": {"zone": "a"}})
+    assert (answer.json["lease_seconds"], answer.json["heartbeat_seconds"]) == (10.0, 3.0)
+    row = await engine.database.fetchrow(
+        "select * from holdfast.worker where worker_id = $1", int(answer.json["worker_id"])
+    )
+    assert (row["name"], row["actions"], row["queues"], row["slots"], row["version"]) == (
+        "pod-7",
+        ["a.b"],
+        ["mail"],
+        3,
+        "1.2",
+    )
+    assert '"python"' in row["labels"] and '"zone"' in row["labels"]
+
+
+@pytest.mark.parametrize("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])
+async def test_a_bad_registration_is_refused(call, bad):
+    assert (await call.post("/internal/workers", bad)).status == 400
+
+
+async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatcher):
+    task = await dispatcher.enqueue(a_task(input={"order": 7}, tags=("red",), timeout_seconds=60))
+    [found] = await claimed(call, worker)
+    assert {**found, "lease_token": None, "lease_expires_at": None} == {
+        "task_id": task.task_id,
+        "attempt": 1,
+        "lease_token": None,
+        "lease_expires_at": None,
+        "action": "shop.charge",
+        "queue": "default",
+        "input": {"order": 7},
+        "tags": ["red"],
+        "run_id": None,
+        "timeout_seconds": 60.0,
+        "capability_token": None,
+    }
+    assert uuid.UUID(found["lease_token"]) and found["lease_expires_at"].endswith("Z")
+    assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING
+    assert await claimed(call, worker) == []
+
+
+async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatcher, engine):
+    task, delayed = await dispatcher.enqueue(a_task()), await dispatcher.enqueue(a_delayed_task())
+    done = await a_completed_task(dispatcher, queue="other")
+    assert [one["task_id"] for one in await claimed(call, worker, task_id=task.task_id)] == [task.task_id]
+    for task_id, reason in ((task.task_id, "already_running"), (delayed.task_id, "not_due"), (done, "completed")):
+        answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": task_id})
+        assert (answer.status, answer.json["code"], answer.json["reason"]) == (409, "not_claimable", reason)
+    answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": 999})
+    assert (answer.status, answer.json["code"]) == (404, "task_not_found")
+    paused = await dispatcher.enqueue(a_task(queue="mail"))
+    await queues.pause(engine, 1, "mail", actor="x", reason="")
+    answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": paused.task_id})
+    assert answer.json["reason"] == "paused"
+
+
+@pytest.mark.parametrize("unknown", ["999", "w1", -1])
+async def test_an_unregistered_worker_is_refused(call, unknown):
+    answer = await call.post("/internal/task-claim", {"worker_id": unknown, "limit": 1})
+    assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
+    answer = await call.post("/internal/exchange", {"worker_id": unknown})
+    assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
+
+
+async def test_a_worker_that_left_is_refused_and_one_that_drains_gets_nothing(call, worker, dispatcher, engine):
+    await dispatcher.enqueue(a_task())
+    await engine.database.fetch("update holdfast.worker set state = 'draining' where worker_id = $1", int(worker))
+    assert await claimed(call, worker) == []
+    assert (await call.post("/internal/exchange", {"worker_id": worker, "limit": 5})).json["draining"] is True
+    await engine.database.fetch(
+        "update holdfast.worker set state = 'gone', ended_at = now() where worker_id = $1", int(worker)
+    )
+    assert (await call.post("/internal/task-claim", {"worker_id": worker, "limit": 1})).status == 409
+
+
+async def test_a_heartbeat_extends_the_lease_and_tells_of_a_cancel(call, worker, dispatcher, clock):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    await clock.advance(seconds=5)
+    answer = await call.post("/internal/heartbeat", lease_of(task))
+    assert answer.status == 200 and answer.json["lease_expires_at"] > task["lease_expires_at"]
+    assert answer.json["cancel_requested"] is False
+    await dispatcher.cancel(task["task_id"])
+    assert (await call.post("/internal/heartbeat", lease_of(task))).json["cancel_requested"] is True
+
+
+async def test_a_heartbeat_counts_as_a_beat_of_its_worker(call, worker, dispatcher, engine, clock):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    before = await engine.database.fetchval("select beat_at from holdfast.worker where worker_id = $1", int(worker))
+    await clock.advance(seconds=5)
+    await call.post("/internal/heartbeat", lease_of(task))
+    after = await engine.database.fetchval("select beat_at from holdfast.worker where worker_id = $1", int(worker))
+    assert after > before
+
+
+@pytest.mark.parametrize("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
+async def test_a_heartbeat_needs_the_very_lease(call, worker, dispatcher, forged):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    answer = await call.post("/internal/heartbeat", lease_of(task, **forged))
+    assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
+
+
+async def test_an_expired_lease_is_never_revived(call, worker, dispatcher, clock):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    await clock.advance(seconds=11)
+    assert (await call.post("/internal/heartbeat", lease_of(task))).status == 409
+    assert (await call.post("/internal/task-complete", lease_of(task, status="completed"))).status == 200
+
+
+@pytest.mark.parametrize("status", ["completed", "succeeded"])
+async def test_a_completion_is_accepted_once_and_repeated_answers_as_before(call, worker, dispatcher, engine, status):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    body = lease_of(task, status=status, outputs={"charged": 7}, events=[{"kind": "log", "detail": {"message": "hi"}}])
+    for _ in range(2):
+        answer = await call.post("/internal/task-complete", body)
+        assert (answer.status, answer.json["accepted"]) == (200, True)
+    assert (await dispatcher.task(task["task_id"])).state is TaskState.COMPLETED
+    assert await engine.database.fetchval("select output from holdfast.attempt") == b'{"charged":7}'
+    assert await engine.database.fetchval("select count(*) from holdfast.note") == 1
+    answer = await call.post("/internal/task-complete", lease_of(task, status="failed"))
+    assert (answer.status, "attempt 1 is completed" in answer.json["winner"]) == (409, True)
+
+
+async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, dispatcher):
+    await dispatcher.enqueue(a_task(max_retries=1, base_backoff_secs=0))
+    error = {"code": "E1", "message": "connection reset by peer", "type": "ConnectionError", "traceback": "…"}
+    for attempt, state in ((1, TaskState.QUEUED), (2, TaskState.FAILED)):
+        [task] = await claimed(call, worker)
+        assert task["attempt"] == attempt
+        answer = await call.post("/internal/task-complete", lease_of(task, status="failed", error=error))
+        assert answer.status == 200
+        assert (await dispatcher.task(task["task_id"])).state is state
+    [first, second] = await dispatcher.attempts(task["task_id"])
+    assert (first.state, second.state) == ("failed", "failed")
+
+
+async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatcher, clock):
+    await dispatcher.enqueue(a_task())
+    [first] = await claimed(call, worker)
+    await clock.advance(seconds=60)
+    await dispatcher.reap_once()
+    [second] = await claimed(call, worker)
+    for status in ("completed", "failed", "released"):
+        answer = await call.post("/internal/task-complete", lease_of(first, status=status))
+        assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
+        assert "attempt 2 is running" in answer.json["winner"]
+    assert (await call.post("/internal/task-complete", lease_of(second, status="completed"))).status == 200
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"status": "fine"},
+        {"attempt": 0},
+        {"lease_token": "x"},
+        {"attempt": "1"},
+        {"events": [{"kind": "x", "detail": {}}]},
+    ],
+)
+async def test_a_bad_completion_is_refused(call, worker, dispatcher, bad):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    assert (await call.post("/internal/task-complete", lease_of(task, status="completed") | bad)).status == 400
+
+
+async def test_an_output_beyond_its_limit_is_refused(call, worker, dispatcher, engine):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    large = "x" * (engine.settings.limits.output_bytes_max + 10)
+    answer = await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=large))
+    assert (answer.status, answer.json["code"]) == (413, "payload_too_large")
+
+
+async def test_an_exchange_settles_renews_and_claims_at_once(call, worker, dispatcher, clock):
+    await dispatcher.enqueue_many(a_task(), [{"n": n} for n in range(5)])
+    first = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 2})).json
+    done, held = first["tasks"]
+    await clock.advance(seconds=5)
+    body = {
+        "worker_id": worker,
+        "held": [held["task_id"], "999"],
+        "completions": [
+            lease_of(done, status="completed", outputs=1),
+            lease_of(done, attempt=9, status="failed"),
+        ],
+        "limit": 2,
+    }
+    answer = (await call.post("/internal/exchange", body)).json
+    assert (answer["accepted"], len(answer["tasks"]), answer["lost"], answer["canceled"]) == (1, 2, ["999"], [])
+    assert [(one["task_id"], one["attempt"]) for one in answer["refused"]] == [(done["task_id"], 9)]
+    await clock.advance(seconds=7)
+    assert (await call.post("/internal/heartbeat", lease_of(held))).status == 200
+
+
+async def test_an_answer_that_got_lost_is_given_again(call, worker, dispatcher):
+    await dispatcher.enqueue(a_task())
+    first = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
+    again = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
+    assert [lease_of(one) for one in again] == [lease_of(one) for one in first]
+    named = {"worker_id": worker, "held": [first[0]["task_id"]], "limit": 1}
+    assert (await call.post("/internal/exchange", named)).json["tasks"] == []
+
+
+async def test_another_workers_tasks_are_neither_renewed_nor_found(call, worker, dispatcher):
+    await dispatcher.enqueue(a_task())
+    lease = await dispatcher.claim_one(worker="first")
+    answer = (await call.post("/internal/exchange", {"worker_id": worker, "held": [lease.task_id], "limit": 5})).json
+    assert (answer["lost"], answer["tasks"]) == ([lease.task_id], [])
+
+
+async def test_a_canceled_task_is_told_in_an_exchange(call, worker, dispatcher):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    await dispatcher.cancel(task["task_id"])
+    body = {"worker_id": worker, "held": [task["task_id"]]}
+    assert (await call.post("/internal/exchange", body)).json["canceled"] == [task["task_id"]]
+    body = {"worker_id": worker, "completions": [lease_of(task, status="canceled")]}
+    assert (await call.post("/internal/exchange", body)).json["accepted"] == 1
+    assert (await dispatcher.task(task["task_id"])).state is TaskState.CANCELED
+
+
+async def test_a_task_handed_back_costs_nothing(call, worker, dispatcher):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    assert (await call.post("/internal/task-complete", lease_of(task, status="released"))).status == 200
+    again = await dispatcher.task(task["task_id"])
+    assert (again.state, again.retry_count) == (TaskState.QUEUED, 0)
+
+
+async def test_only_the_queues_asked_for_are_served(call, worker, dispatcher):
+    await dispatcher.enqueue(a_task(queue="mail"))
+    assert await claimed(call, worker, queues=["other"]) == []
+    assert len(await claimed(call, worker, queues=["mail"])) == 1
+
+
+async def test_nodes_get_their_inputs_and_release_what_follows(call, worker, dispatcher):
+    from tests.core.flows import a_node, an_edge
+
+    from holdfast.core.graph import FlowDefinition
+
+    nodes = (a_node("first", action="shop.charge"), a_node("second", action="shop.charge"))
+    flow = FlowDefinition(name="shop.two", nodes=nodes, edges=(an_edge("first>second", "rows>orders"),)).validated()
+    run = await dispatcher.runs.start(flow)
+    [first] = await claimed(call, worker)
+    assert (first["run_id"], first["input"]) == (run, {})
+    await call.post("/internal/task-complete", lease_of(first, status="completed", outputs={"rows": [1, 2]}))
+    [second] = await claimed(call, worker)
+    assert second["input"] == {"orders": [1, 2]}
+    await call.post("/internal/task-complete", lease_of(second, status="completed"))
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_node_without_its_input_fails_and_is_not_handed_out(call, worker, dispatcher):
+    from tests.core.flows import a_node, an_edge
+
+    from holdfast.core.graph import FlowDefinition
+
+    nodes = (a_node("first", action="shop.charge"), a_node("second", action="shop.charge"))
+    flow = FlowDefinition(name="shop.two", nodes=nodes, edges=(an_edge("first>second", "rows>orders"),)).validated()
+    run = await dispatcher.runs.start(flow)
+    [first] = await claimed(call, worker)
+    await call.post("/internal/task-complete", lease_of(first, status="completed", outputs={"other": 1}))
+    assert await claimed(call, worker) == []
+    assert await dispatcher.runs.nodes(run) == {"first": "completed", "second": "failed"}
+    assert await dispatcher.runs.state(run) == "failed"

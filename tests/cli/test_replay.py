@@ -1,0 +1,103 @@
+"""`holdfast task replay` as people and scripts use it, the debugger included."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.core.outcome import Failed
+from holdfast.testing.factories import a_failure, a_task
+
+MAIL = """
+
+@app.action(queue="math")
+def mail(ctx: hf.Context) -> str:
+    ctx.log("mailing")
+    return ctx.effect("smtp.send", print, "sent")
+"""
+
+
+@pytest.fixture
+def app_ref(shop):
+    shop.write_text(shop.read_text() + MAIL)
+    return f"{shop}:app"
+
+
+@pytest.fixture
+def failed(seed):
+    async def fail(dispatcher):
+        task = await dispatcher.enqueue(a_task(action="shop.fail", input={"why": "smtp is down"}, max_retries=0))
+        lease = await dispatcher.claim_one()
+        await dispatcher.settle(lease, Failed(a_failure("smtp is down", type="ConnectionError")))
+        return task.task_id
+
+    return seed(fail)
+
+
+@pytest.fixture
+def task_of(seed):
+    def enqueue(action, **given):
+        async def work(dispatcher):
+            return (await dispatcher.enqueue(a_task(action=action, input=given))).task_id
+
+        return seed(work)
+
+    return enqueue
+
+
+def test_a_failure_is_shown_with_its_comparison(holdfast, failed, app_ref):
+    ran = holdfast("task", "replay", failed, "--app", app_ref)
+    assert (ran.code, ran.out) == (1, "ConnectionError: smtp is down\n")
+    assert '{"why":"smtp is down"}' in ran.err and "in fail" in ran.err
+    assert "the replay failed alike at cli_shop.py:" in ran.err
+    done = holdfast("task", "replay", failed, "--app", app_ref, "-o", "json").json
+    assert (done["state"], done["input"], done["recorded"]["state"]) == ("failed", {"why": "smtp is down"}, "failed")
+    assert done["comparison"]["likeness"] == "other_line"
+
+
+def test_an_output_is_printed_as_json(holdfast, task_of, app_ref):
+    ran = holdfast("task", "replay", task_of("shop.double", x=21), "--app", app_ref)
+    assert (ran.code, ran.out) == (0, "42\n")
+
+
+def test_effects_are_answered_by_option(holdfast, task_of, app_ref):
+    task_id = task_of("shop.mail")
+    ran = holdfast("task", "replay", task_id, "--app", app_ref)
+    assert (ran.code, "--effect smtp.send=JSON" in ran.out + ran.err) == (1, True)
+    ran = holdfast("task", "replay", task_id, "--app", app_ref, "--effect", 'smtp.send="m1"')
+    assert (ran.code, ran.out) == (0, '"m1"\n')
+    assert "mailing" in ran.err
+
+
+@pytest.mark.parametrize("bad", ["smtp.send", "=1", "smtp.send=nonsense"])
+def test_a_bad_answer_is_a_usage_error(holdfast, task_of, app_ref, bad):
+    assert holdfast("task", "replay", task_of("shop.mail"), "--app", app_ref, "--effect", bad).code == 2
+
+
+def test_what_is_not_there_is_not_found(holdfast, task_of, app_ref):
+    assert holdfast("task", "replay", "999", "--app", app_ref).code == 3
+    task_id = task_of("shop.double", x=1)
+    assert holdfast("task", "replay", task_id, "--app", app_ref, "--attempt", "4").code == 3
+    assert holdfast("task", "replay", task_of("shop.unknown"), "--app", app_ref).code == 3
+    assert holdfast("task", "replay", task_id).code == 2
+
+
+def test_the_debugger_opens_where_the_code_failed(program, failed, app_ref):
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "task", "replay", failed, "--app", app_ref, "--debug"],
+        env=program.environment(),
+        input="p why\nq\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "'smtp is down'" in done.stdout and "raise ConnectionError(why)" in done.stdout
+
+
+def test_without_a_failure_the_debugger_says_so(holdfast, task_of, app_ref):
+    ran = holdfast("task", "replay", task_of("shop.double", x=1), "--app", app_ref, "--debug")
+    assert (ran.code, "breakpoint()" in ran.err) == (0, True)

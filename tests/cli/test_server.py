@@ -1,0 +1,67 @@
+"""`holdfast server` as a process: the API and the loops, started and stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from holdfast.testing.factories import a_delayed_task
+
+
+def address(process) -> str:
+    for line in process.stderr:
+        if line.startswith("HTTP API on "):
+            return line.removeprefix("HTTP API on ").strip()
+    raise AssertionError("the server said no address")
+
+
+def ask(url, **headers):
+    with urlopen(Request(url, headers=headers), timeout=20) as answer:
+        return json.load(answer)
+
+
+def test_the_server_answers_runs_the_loops_and_stops_in_good_order(program, seed):
+    task_id = seed(lambda dispatcher: _delayed(dispatcher))
+    process = program.start("server", HOLDFAST_ENV="local")
+    url = address(process)
+    assert ask(f"{url}/readyz") == {"status": "ready"}
+    until = time.monotonic() + 30
+    while ask(f"{url}/api/v1/tasks/{task_id}", **{"x-dev-user": "anna"})["due_at"] is not None:
+        assert time.monotonic() < until, "nobody promoted the task"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+async def _delayed(dispatcher):
+    return (await dispatcher.enqueue(a_delayed_task(0.2))).task_id
+
+
+def test_in_production_nobody_gets_in_by_a_header(program):
+    url = address(program.start("server"))
+    with pytest.raises(HTTPError) as refused:
+        ask(f"{url}/api/v1/tasks", **{"x-dev-user": "anna"})
+    assert refused.value.code == 401
+
+
+def test_local_on_another_address_refuses_to_start(program):
+    ran = program.run("server", "--host", "0.0.0.0", HOLDFAST_ENV="local")
+    assert (ran.code, "local_beyond_loopback" in ran.err) == (2, True)
+
+
+def test_a_taken_port_is_an_error_that_says_so(program):
+    port = address(program.start("server")).rpartition(":")[2]
+    ran = program.run("server", "--port", port)
+    assert (ran.code, "address_unavailable" in ran.err) == (1, True)
+
+
+def test_without_http_only_the_loops_run(program):
+    process = program.start("server", "--no-http")
+    assert "Repair loops" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, "HTTP" in out + err) == (0, False)

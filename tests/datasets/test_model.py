@@ -1,0 +1,164 @@
+"""Random appends, replaces, replays, losses and crashes against a dict: no row twice, no row missing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.conftest import verified
+from tests.datasets.hands import completed, declared, orders, rows, staged, stages
+
+from holdfast.core.outcome import Failed
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.stage import sweep_stages_once
+from holdfast.errors import LeaseLost, Unavailable
+from holdfast.settings import Settings
+from holdfast.testing.apart import run_apart
+from holdfast.testing.clock import Clock
+from holdfast.testing.dispatcher import Dispatcher, Lease
+from holdfast.testing.factories import a_failure, a_running_task
+
+STEPS = st.tuples(
+    st.sampled_from(["append", "replace"]),
+    st.sampled_from(["", "monday", "tuesday"]),
+    st.lists(st.integers(0, 6), max_size=4),
+    st.sampled_from(
+        ["complete", "complete", "repeat", "fail", "roll back", "lose", "late", "sweep first", "two at once"]
+    ),
+)
+
+
+@dataclass
+class Model:
+    """What a keyed dataset must hold: partition and value by key; `value` tells which step put it there."""
+
+    by_key: dict[int, tuple[str, int]] = field(default_factory=dict)
+
+    def append(self, partition: str, keys: list[int], value: int) -> None:
+        for key in keys:
+            self.by_key.setdefault(key, (partition, value))
+
+    def replace(self, partition: str, keys: list[int], value: int) -> bool:
+        kept = {key: held for key, held in self.by_key.items() if held[0] != partition}
+        if len(set(keys)) < len(keys) or kept.keys() & set(keys):
+            return False
+        self.by_key = kept | dict.fromkeys(keys, (partition, value))
+        return True
+
+
+class Play:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self.engine, self.clock = engine, clock
+        self.dispatcher = Dispatcher(engine)
+        self.model = Model()
+        self.value = 0
+
+    async def step(self, mode: str, partition: str, keys: list[int], fate: str) -> None:
+        self.value += 1
+        lease = await a_running_task(self.dispatcher, max_losses=5, max_retries=5, base_backoff_secs=0)
+        commit = await self._stage(lease, mode, partition, keys)
+        outcome = completed(commit)
+        match fate:
+            case "fail":
+                await self.dispatcher.settle(lease, Failed(a_failure()))
+                lease = await self.dispatcher.claim_task(lease.task_id)
+                outcome = completed(await self._stage(lease, mode, partition, keys))
+            case "roll back":
+                await self._crash_inside(lease, outcome)
+            case "lose" | "late":
+                await self.clock.advance(seconds=lease.seconds + 1)
+                await self.dispatcher.reap_once()
+                fresh = await self.dispatcher.claim_task(lease.task_id)
+                again = await self._stage(fresh, mode, partition, keys)
+                if fate == "late":
+                    with pytest.raises(LeaseLost):
+                        await self.dispatcher.settle(lease, outcome)
+                lease, outcome = fresh, completed(again)
+            case "sweep first":
+                await sweep_stages_once(self.engine.database)
+        if fate == "two at once":
+            await asyncio.gather(self.dispatcher.settle(lease, outcome), self.dispatcher.settle(lease, outcome))
+        else:
+            await self.dispatcher.settle(lease, outcome)
+        if fate == "repeat":
+            await self.dispatcher.settle(lease, outcome)
+        await self._expect(lease, mode, partition, keys)
+
+    async def _stage(self, lease: Lease, mode: str, partition: str, keys: list[int]):
+        given_rows = rows(*keys, cents=self.value)
+        generation = await declared(self.engine)
+        return await staged(self.engine, lease, generation, given_rows, mode=mode, partition=partition)
+
+    async def _crash_inside(self, lease: Lease, outcome) -> None:
+        """The settling process dies before its commit."""
+        with pytest.raises(Unavailable):
+            async with self.engine.database.session() as session, session.transaction():
+                await settle(session, self.engine.catalog, [report_of(lease.claimed, outcome)])
+                raise ConnectionResetError
+
+    async def _expect(self, lease: Lease, mode: str, partition: str, keys: list[int]) -> None:
+        if mode == "append":
+            self.model.append(partition, keys, self.value)
+            is_done = True
+        else:
+            is_done = self.model.replace(partition, keys, self.value)
+        state = str((await self.dispatcher.task(lease.task_id)).state)
+        assert state == ("completed" if is_done else "failed")
+        found = await self.engine.database.fetch("select order_id, _partition, cents from holdfast_data.orders_v1")
+        assert {row[0]: (row[1], row[2]) for row in found} == self.model.by_key
+        assert len(found) == len(self.model.by_key)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=10))
+def test_a_keyed_dataset_holds_what_the_model_says(holdfast_databases, steps):
+    async def play() -> None:
+        url = await holdfast_databases.create()
+        try:
+            async with Engine(url, Settings()) as engine:
+                clock = Clock(engine.database)
+                playing = Play(engine, clock)
+                for step in steps:
+                    await playing.step(*step)
+                while await sweep_stages_once(engine.database):
+                    pass
+                assert await stages(engine) == (0, 0)
+                await clock.reset()
+            assert (await verified(url)).is_sound
+        finally:
+            await holdfast_databases.drop(url)
+
+    run_apart(play())
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=3), st.booleans()), min_size=1, max_size=8))
+def test_without_a_key_each_completed_task_is_there_exactly_once(holdfast_databases, batches):
+    async def play() -> None:
+        url = await holdfast_databases.create()
+        expected: list[tuple[int, int]] = []
+        try:
+            async with Engine(url, Settings()) as engine:
+                dispatcher = Dispatcher(engine)
+                generation = await declared(engine, orders(key=()))
+                leases = [await a_running_task(dispatcher) for _ in batches]
+                settling = []
+                for number, (lease, (keys, is_completed)) in enumerate(zip(leases, batches, strict=True)):
+                    commit = await staged(engine, lease, generation, rows(*keys, cents=number))
+                    outcome = completed(commit) if is_completed else Failed(a_failure("validation: no"))
+                    settling.append(dispatcher.settle(lease, outcome))
+                    if is_completed:
+                        expected += [(key, number) for key in keys]
+                await asyncio.gather(*settling)
+                found = await engine.database.fetch("select order_id, cents from holdfast_data.orders")
+                assert sorted(map(tuple, found)) == sorted(expected)
+            assert (await verified(url)).is_sound
+        finally:
+            await holdfast_databases.drop(url)
+
+    run_apart(play())

@@ -1,0 +1,398 @@
+"""Every privileged change leaves its row in the same transaction, and whoever rewrites the log is found out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+from tests.core.flows import a_flow, a_node
+
+import holdfast as hf
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
+from holdfast.core.outcome import Failed
+from holdfast.dispatcher import cancel as cancel_verb
+from holdfast.dispatcher import queues
+from holdfast.dispatcher.audit import Change, audit, list_audit, verify_audit
+from holdfast.dispatcher.drain import drain_worker
+from holdfast.dispatcher.verify import verify
+from holdfast.errors import Conflict, Invalid
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+from holdfast.testing.factories import a_failed_task, a_failure, a_retrying_task, a_running_task, a_task
+
+AN_APPROVAL = FlowDefinition(
+    name="shop.wait", nodes=(a_node("paid", action="payment", kind=NodeKind.WAIT, config={"approval": True}),)
+).validated()
+WHO = {"actor": "anna", "reason": "smtp is down"}
+
+
+class Subject:
+    """Something to change, one verb, and what the log should say of it."""
+
+    def __init__(self, engine, dispatcher, client) -> None:
+        self.engine, self.dispatcher, self.client = engine, dispatcher, client
+
+    async def queue_pause(self):
+        await self.dispatcher.enqueue(a_task(queue="mail"))
+        return lambda: queues.pause(self.engine, DEFAULT_TENANT_ID, "mail", **WHO), ("queue.pause", "queue", "mail")
+
+    async def queue_resume(self):
+        await self.dispatcher.enqueue(a_task(queue="mail"))
+        await self.dispatcher.pause("mail")
+        return lambda: queues.resume(self.engine, DEFAULT_TENANT_ID, "mail", **WHO), ("queue.resume", "queue", "mail")
+
+    async def queue_limit(self):
+        await self.dispatcher.enqueue(a_task(queue="mail"))
+        limits = {"max_running": 3, "starts_per_second": 0.5}
+        verb = lambda: queues.limit(self.engine, DEFAULT_TENANT_ID, "mail", **limits, **WHO)  # noqa: E731
+        return verb, ("queue.limit", "queue", "mail")
+
+    async def task_cancel(self):
+        task = await self.dispatcher.enqueue(a_task())
+        return lambda: self.dispatcher.cancel(task.task_id, **WHO), ("task.cancel", "task", task.task_id)
+
+    async def task_cancel_running(self):
+        lease = await a_running_task(self.dispatcher)
+        return lambda: self.dispatcher.cancel(lease.task_id, **WHO), ("task.cancel", "task", lease.task_id)
+
+    async def task_retry_now(self):
+        task_id = await a_retrying_task(self.dispatcher)
+        return lambda: self.dispatcher.retry(task_id, **WHO), ("task.retry", "task", task_id)
+
+    async def task_retry(self):
+        task_id = await a_failed_task(self.dispatcher)
+        return lambda: self.dispatcher.retry(task_id, **WHO), ("task.retry", "task", task_id)
+
+    async def worker_drain(self):
+        worker_id = await self.dispatcher.worker_id()
+        verb = lambda: drain_worker(self.engine.database, worker_id, **WHO)  # noqa: E731
+        return verb, ("worker.drain", "worker", str(worker_id))
+
+    async def run_pause(self):
+        run = await self.client.start(a_flow("a>b"))
+        return lambda: run.pause(WHO["reason"], actor="anna"), ("run.pause", "run", run.run_id)
+
+    async def run_resume(self):
+        run = await self.client.start(a_flow("a>b"))
+        await run.pause()
+        return lambda: run.resume(WHO["reason"], actor="anna"), ("run.resume", "run", run.run_id)
+
+    async def run_cancel(self):
+        run = await self.client.start(a_flow("a>b"))
+        return lambda: run.cancel(WHO["reason"], actor="anna"), ("run.cancel", "run", run.run_id)
+
+    async def run_retry(self):
+        run = await self.client.start(a_flow("a>b"))
+        self.dispatcher.know("shop.work")
+        await self.dispatcher.settle(await self.dispatcher.claim_one(), Failed(a_failure("validation: no")))
+        return lambda: run.retry(WHO["reason"], actor="anna"), ("run.retry", "run", run.run_id)
+
+    async def run_approve(self):
+        run = self.client.run(await self.dispatcher.runs.start(AN_APPROVAL))
+        return lambda: run.approve("paid", comment=WHO["reason"], actor="anna"), ("run.approve", "run", run.run_id)
+
+    async def run_reject(self):
+        run = self.client.run(await self.dispatcher.runs.start(AN_APPROVAL))
+        return lambda: run.reject("paid", comment=WHO["reason"], actor="anna"), ("run.reject", "run", run.run_id)
+
+
+VERBS = [name for name in vars(Subject) if not name.startswith("_")]
+
+
+@pytest.fixture
+async def client(holdfast_url):
+    app = hf.App("shop", settings=hf.Settings(url=holdfast_url))
+    app.action(name="work", max_retries=0)(lambda: None)
+    async with app.client() as opened:
+        yield opened
+
+
+@pytest.fixture
+def subject(engine, dispatcher, client):
+    return Subject(engine, dispatcher, client)
+
+
+async def rows(engine, **filters):
+    return await list_audit(engine.database, DEFAULT_TENANT_ID, **filters)
+
+
+async def picture(engine) -> list[str]:
+    """Everything a privileged change could change."""
+    tables = ("queue", "live", "ended", "worker", "run", "node", "signal", "event", "audit", "audit_head")
+    return [
+        await engine.database.fetchval(
+            f"select coalesce(string_agg(t::text, ';' order by t::text), '') from holdfast.{t} t"
+        )
+        for t in tables
+    ]
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_a_privileged_change_leaves_its_row(subject, engine, name):
+    change, (verb, kind, number) = await getattr(subject, name)()
+    earlier = len(await rows(engine))
+    await change()
+    row, *before = await rows(engine)
+    assert (row.verb, row.subject_kind, row.subject_id, len(before)) == (verb, kind, number, earlier)
+    assert (row.actor, row.reason) == (WHO["actor"], WHO["reason"])
+    assert row.before != row.after
+    assert (await verify_audit(engine.database, DEFAULT_TENANT_ID)).is_sound
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_a_change_that_cannot_be_recorded_does_not_happen(subject, engine, name):
+    change, _ = await getattr(subject, name)()
+    async with engine.database.session() as session:
+        await session.execute("alter table holdfast.audit add constraint full_disk check (false) not valid")
+    before = await picture(engine)
+    with pytest.raises(asyncpg.CheckViolationError, match="full_disk"):
+        await change()
+    assert await picture(engine) == before
+    async with engine.database.session() as session:
+        await session.execute("alter table holdfast.audit drop constraint full_disk")
+
+
+async def test_what_was_before_and_after_is_told(subject, engine):
+    for name in ("queue_limit", "task_cancel", "task_retry"):
+        change, _ = await getattr(subject, name)()
+        await change()
+    retried, canceled, limited = await rows(engine)
+    assert (limited.before["max_running"], limited.after["max_running"], limited.after["paused"]) == (None, 3, False)
+    assert (canceled.before, canceled.after) == ({"state": "queued"}, {"state": "canceled"})
+    assert (retried.before["state"], retried.after) == ("failed", {"state": "queued", "attempt": 2, "generation": 2})
+
+
+async def test_what_changes_nothing_leaves_no_row(engine, dispatcher):
+    task_id = await a_failed_task(dispatcher)
+    await dispatcher.pause()
+    assert not await dispatcher.pause()
+    await dispatcher.cancel(task_id)
+    with pytest.raises(Conflict):
+        await dispatcher.retry((await dispatcher.enqueue(a_task())).task_id)
+    assert [row.verb for row in await rows(engine)] == ["queue.pause"]
+
+
+@pytest.mark.parametrize("bad", [{"reason": "x" * 1001}, {"reason": "nul\0"}, {"actor": ""}, {"actor": "x" * 257}])
+async def test_an_actor_or_reason_nobody_could_read_is_refused_before_anything_changes(engine, dispatcher, bad):
+    await dispatcher.enqueue(a_task(queue="mail"))
+    with pytest.raises((Invalid, asyncpg.CharacterNotInRepertoireError)):
+        await queues.pause(engine, DEFAULT_TENANT_ID, "mail", **{**WHO, **bad})
+    (view,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID)
+    assert not view.paused and not await rows(engine)
+
+
+async def test_several_tasks_canceled_at_once_have_a_row_each(engine, dispatcher):
+    tasks = [int(task.task_id) for task in await dispatcher.enqueue_many(a_task(), [{}] * 5)]
+    await cancel_verb.cancel(engine.database, engine.catalog, DEFAULT_TENANT_ID, tasks, grace_seconds=1, **WHO)
+    assert [row.subject_id for row in await rows(engine)] == [str(task_id) for task_id in reversed(tasks)]
+    assert (await verify_audit(engine.database, DEFAULT_TENANT_ID)).checked == 5
+
+
+async def test_writers_at_once_never_fork_the_chain(engine, dispatcher):
+    tasks = await dispatcher.enqueue_many(a_task(), [{}] * 40)
+    await asyncio.gather(*(dispatcher.cancel(task.task_id, **WHO) for task in tasks))
+    verified = await verify_audit(engine.database, DEFAULT_TENANT_ID)
+    assert (verified.checked, verified.broken) == (40, None)
+    assert {row.subject_id for row in await rows(engine)} == {task.task_id for task in tasks}
+
+
+async def test_a_writer_waits_for_the_one_before_it(engine, dispatcher):
+    """Whoever comes second follows the row of the first, although that was not committed when it came."""
+    await dispatcher.enqueue(a_task())
+    async with engine.database.transaction() as session:
+        await audit(session, DEFAULT_TENANT_ID, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
+        second = asyncio.ensure_future(dispatcher.pause())
+        while not await engine.database.fetchval(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        ):
+            assert not second.done()
+    assert await second
+    assert [row.verb for row in await rows(engine)] == ["queue.pause", "x"]
+
+
+async def test_each_tenant_has_a_chain_of_its_own(engine):
+    await engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (2, 'other')")
+    for tenant_id in (1, 2, 1):
+        async with engine.database.transaction() as session:
+            await audit(session, tenant_id, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
+    counts = [(await verify_audit(engine.database, tenant_id)).checked for tenant_id in (1, 2)]
+    assert counts == [2, 1]
+    assert len(await list_audit(engine.database, 2)) == 1
+
+
+async def test_the_log_is_filtered_and_paged(engine, dispatcher, clock):
+    tasks = await dispatcher.enqueue_many(a_task(), [{}] * 3)
+    for task in tasks:
+        await dispatcher.cancel(task.task_id, **WHO)
+    await clock.advance("2h")
+    await dispatcher.pause(actor="bob")
+    assert [row.seq for row in await rows(engine, limit=2)] == [4, 3]
+    assert [row.seq for row in await rows(engine, limit=2, before=3)] == [2, 1]
+    assert [row.seq for row in await rows(engine, actor="bob")] == [4]
+    assert [row.seq for row in await rows(engine, verb="task.cancel", limit=1)] == [3]
+    assert [row.seq for row in await rows(engine, subject_kind="task", subject_id=tasks[0].task_id)] == [1]
+    assert [row.seq for row in await rows(engine, since_seconds=3600)] == [4]
+    with pytest.raises(Invalid):
+        await rows(engine, limit=0)
+
+
+@pytest.fixture
+async def chain(engine):
+    """Six rows, checked in pages of four."""
+    for number in range(6):
+        async with engine.database.transaction() as session:
+            change = Change(verb="queue.pause", subject_kind="queue", subject_id=str(number), after={"paused": True})
+            await audit(session, DEFAULT_TENANT_ID, [change], **WHO)
+    return [row.hash for row in reversed(await rows(engine))]
+
+
+@pytest.mark.parametrize("script", ["update {} set seq = seq", "delete from {}", "truncate {}"])
+@pytest.mark.parametrize("table", ["holdfast.audit", "holdfast.audit_head"])
+async def test_the_tables_refuse_to_be_rewritten(engine, chain, script, table):
+    if (table, script[:6]) == ("holdfast.audit_head", "update"):
+        script = "update {} set seq = seq - 1"
+    async with engine.database.session() as session:
+        await session.execute("set session_replication_role = replica")
+        with pytest.raises(asyncpg.RestrictViolationError, match="append-only"):
+            await session.execute(script.format(table))
+        await session.execute("reset session_replication_role")
+
+
+async def test_the_owner_of_the_tables_has_no_right_to_rewrite_them(engine):
+    for table, right in (("audit", "update"), ("audit", "delete"), ("audit", "truncate"), ("audit_head", "delete")):
+        granted = await engine.database.fetchval(
+            "select exists (select from information_schema.table_privileges where table_schema = 'holdfast' "
+            "and table_name = $1 and privilege_type = $2)",
+            table,
+            right.upper(),
+        )
+        assert not granted
+
+
+async def tamper(engine, script):
+    """As somebody who may do anything: the triggers come off, and are put back as if nothing had been."""
+    async with engine.database.session() as session:
+        await session.execute(f"""
+            alter table holdfast.audit disable trigger all; alter table holdfast.audit_head disable trigger all;
+            {script};
+            alter table holdfast.audit enable always trigger append_only;
+            alter table holdfast.audit_head enable always trigger append_only;
+            alter table holdfast.audit_head enable always trigger only_forward""")
+
+
+WITHOUT_KEY = "alter table holdfast.audit drop constraint audit_pkey;"
+TAMPERED = {
+    "edit at": ("update holdfast.audit set at = at - interval '1 microsecond' where seq = 3", 3),
+    "edit actor": ("update holdfast.audit set actor = 'bob' where seq = 3", 3),
+    "edit verb": ("update holdfast.audit set verb = 'queue.resume' where seq = 3", 3),
+    "edit subject kind": ("update holdfast.audit set subject_kind = 'task' where seq = 3", 3),
+    "edit subject id": ("update holdfast.audit set subject_id = '9' where seq = 3", 3),
+    "edit reason": ("update holdfast.audit set reason = '' where seq = 3", 3),
+    "edit before": ("update holdfast.audit set before = '{}' where seq = 3", 3),
+    "edit after": ("update holdfast.audit set after = '{\"paused\":false}' where seq = 3", 3),
+    "rewrite the same JSON": ("update holdfast.audit set after = '{\"paused\": true}' where seq = 3", 3),
+    "edit hash": ("update holdfast.audit set hash = sha256('x') where seq = 3", 3),
+    "edit prev_hash": ("update holdfast.audit set prev_hash = sha256('x') where seq = 3", 3),
+    "edit the first": ("update holdfast.audit set actor = 'bob' where seq = 1", 1),
+    "edit the last": ("update holdfast.audit set actor = 'bob' where seq = 6", 6),
+    "renumber": ("update holdfast.audit set seq = 9 where seq = 6", 6),
+    "delete the first": ("delete from holdfast.audit where seq = 1", 1),
+    "delete in the middle": ("delete from holdfast.audit where seq in (3, 4)", 3),
+    "delete at a page": ("delete from holdfast.audit where seq = 5", 5),
+    "cut the tail": ("delete from holdfast.audit where seq > 4", 5),
+    "delete everything": ("delete from holdfast.audit", 1),
+    "swap": (
+        f"""{WITHOUT_KEY} update holdfast.audit set seq = case seq when 3 then 4 else 3 end where seq in (3, 4)""",
+        3,
+    ),
+    "close the gap": (
+        f"""{WITHOUT_KEY} delete from holdfast.audit where seq = 3;
+             update holdfast.audit set seq = seq - 1 where seq > 3""",
+        3,
+    ),
+    "forge one at the end": (
+        """insert into holdfast.audit select tenant_id, 7, at, 'bob', verb, subject_kind, subject_id, reason, before,
+             after, hash, sha256('x') from holdfast.audit where seq = 6""",
+        7,
+    ),
+    "forge one in between": (
+        f"""{WITHOUT_KEY} insert into holdfast.audit select tenant_id, 3, at, 'bob', verb, subject_kind, subject_id,
+             reason, before, after, hash, sha256('x') from holdfast.audit where seq = 2""",
+        3,
+    ),
+    "move the head back with the tail": (
+        """delete from holdfast.audit where seq = 6; update holdfast.audit_head set seq = 5""",
+        5,
+    ),
+    "forget the head": ("delete from holdfast.audit_head", 1),
+    "write the head anew": ("update holdfast.audit_head set hash = sha256('x')", 6),
+}
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("name", TAMPERED)
+async def test_tampering_is_found_and_the_first_bad_row_named(engine, chain, name, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.audit.PAGE", 4)
+    script, first = TAMPERED[name]
+    await tamper(engine, script)
+    verified = await verify_audit(engine.database, DEFAULT_TENANT_ID)
+    assert verified.broken is not None and verified.broken.seq == first, verified
+    found = {violation.name for violation in (await verify(engine.database)).violations}
+    assert found & {
+        "audit_rows_are_what_was_written",
+        "audit_rows_follow_one_another",
+        "audit_heads_name_the_last_row",
+    }
+
+
+@pytest.mark.breaks_invariants
+async def test_triggers_left_off_are_found(engine, chain):
+    async with engine.database.session() as session:
+        await session.execute("alter table holdfast.audit disable trigger append_only")
+    assert [one.name for one in (await verify(engine.database)).violations] == ["the_audit_log_is_append_only"]
+
+
+async def test_an_anchor_holds_as_long_as_the_chain_grows_behind_it(engine, chain):
+    anchor = (await verify_audit(engine.database, DEFAULT_TENANT_ID)).anchor
+    assert anchor == f"6:{chain[-1]}"
+    async with engine.database.transaction() as session:
+        await audit(session, DEFAULT_TENANT_ID, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
+    for given in (anchor, chain[2]):
+        verified = await verify_audit(engine.database, DEFAULT_TENANT_ID, anchors=[given])
+        assert (verified.checked, verified.broken) == (7, None)
+
+
+async def test_an_anchor_finds_a_chain_cut_together_with_its_head(engine, chain):
+    """Sound to look at: only what was noted elsewhere tells."""
+    await tamper(
+        engine,
+        f"delete from holdfast.audit where seq > 4; update holdfast.audit_head set seq = 4, hash = '\\x{chain[3]}'",
+    )
+    assert (await verify_audit(engine.database, DEFAULT_TENANT_ID)).is_sound
+    for given in (f"6:{chain[5]}", chain[5]):
+        found = (await verify_audit(engine.database, DEFAULT_TENANT_ID, anchors=[given])).broken
+        assert found is not None and found.code == "audit_anchor_missing"
+
+
+@pytest.mark.parametrize("bad", ["", "6:", "6", "x" * 64, "abc:" + "0" * 64, "6:" + "0" * 62])
+async def test_what_is_no_anchor_is_refused(engine, bad):
+    with pytest.raises(Invalid, match="not an anchor"):
+        await verify_audit(engine.database, DEFAULT_TENANT_ID, anchors=[bad])
+
+
+async def test_checking_sees_one_moment_while_others_write(engine, chain, monkeypatch):
+    """A row appended after the rows were read, and before the head is, is no row too many."""
+    fetch = Session.fetch
+
+    async def fetch_late(self, statement, *arguments):
+        if statement == sql("read_audit_head"):
+            async with engine.database.transaction() as session:
+                await audit(session, DEFAULT_TENANT_ID, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
+        return await fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Session, "fetch", fetch_late)
+    verified = await verify_audit(engine.database, DEFAULT_TENANT_ID)
+    assert (verified.checked, verified.broken, len(await rows(engine))) == (6, None, 7)

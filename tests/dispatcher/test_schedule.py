@@ -1,0 +1,447 @@
+"""Schedules fire: once per slot, with the slot's time, by policy, whatever the clock does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import timedelta
+
+import pytest
+from tests.core.flows import a_flow
+
+from holdfast import wire
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.observe import events_after
+from holdfast.dispatcher.retain import retain_once
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.factories import a_failure
+
+HOUR = 3600.0
+
+
+async def until_slot(dispatcher, clock, *, late_seconds=1.0, name="hourly"):
+    """Let time pass until just after the next slot."""
+    view = await dispatcher.schedules.view(name)
+    await clock.advance(seconds=(view.next_at - view.at).total_seconds() + late_seconds)
+
+
+async def fates(dispatcher, name="hourly"):
+    return [(slot.state, slot.cause) for slot in await dispatcher.schedules.slots(name)]
+
+
+async def finish(dispatcher):
+    """Run whatever is queued to its end."""
+    for lease in await dispatcher.claim(100):
+        await dispatcher.settle(lease, Completed(b"null"))
+
+
+@pytest.fixture(autouse=True)
+async def frozen(clock):
+    await clock.freeze()
+
+
+async def test_a_slot_fires_when_its_time_has_come_and_not_before(dispatcher, clock):
+    await dispatcher.schedules.keep(input={"order_id": 7})
+    await until_slot(dispatcher, clock, late_seconds=-1)
+    assert await dispatcher.schedule_once() == 0
+    await clock.advance(seconds=1)
+    assert await dispatcher.schedule_once() == 1
+    assert await dispatcher.schedule_once() == 0
+    (slot,) = await dispatcher.schedules.slots()
+    task = await dispatcher.task(slot.task_id)
+    assert wire.decode(task.input) == {"order_id": 7}
+    assert (slot.state, slot.cause, slot.outcome) == ("fired", "on_time", "queued")
+
+
+async def test_a_task_is_told_for_when_it_was_scheduled(dispatcher, clock):
+    await dispatcher.schedules.keep(timezone="Europe/Berlin", wants_time=True, tags=("nightly",))
+    await until_slot(dispatcher, clock, late_seconds=20)
+    await dispatcher.schedule_once()
+    (slot,) = await dispatcher.schedules.slots()
+    lease = await dispatcher.claim_one()
+    told = wire.decode(lease.claimed.input)["scheduled_for"]
+    assert told == (await dispatcher.schedules.view()).upcoming[0].replace(hour=0).isoformat()[:11] + told[11:]
+    assert slot.slot.astimezone((await dispatcher.schedules.view()).upcoming[0].tzinfo).isoformat() == told
+    assert list(lease.claimed.tags) == ["nightly", "schedule:hourly", f"scheduled_for:{told}"]
+
+
+async def test_a_flow_starts_in_its_newest_version(dispatcher, clock, engine):
+    await dispatcher.schedules.keep("flows", flow=a_flow("a>b"))
+    await dispatcher.runs.snapshot(_version(a_flow("a>b b>c"), 2))
+    await until_slot(dispatcher, clock, name="flows")
+    assert await dispatcher.schedule_once() == 1
+    (slot,) = await dispatcher.schedules.slots("flows")
+    assert (slot.task_id, slot.outcome) == (None, "running")
+    assert await dispatcher.runs.nodes(slot.run_id) == {"a": "queued", "b": "blocked", "c": "blocked"}
+    for _ in range(3):
+        await finish(dispatcher)
+    assert (await dispatcher.schedules.slots("flows"))[0].outcome == "completed"
+
+
+def _version(flow, version):
+    from dataclasses import replace
+
+    return replace(flow, version=version)
+
+
+async def test_schedulers_that_run_at_once_fire_every_slot_once(dispatcher, clock, engine):
+    for number in range(5):
+        await dispatcher.schedules.keep(f"s{number}", overlap="allow", missed="all")
+    others = [Dispatcher(Engine(engine.database.url, engine.settings)) for _ in range(4)]
+    for other in others:
+        await other.engine.__aenter__()
+    try:
+        for _ in range(6):
+            await until_slot(dispatcher, clock, name="s0")
+            await asyncio.gather(*(each.schedule_once() for each in [dispatcher, *others]))
+            await dispatcher.schedule_once()
+    finally:
+        for other in others:
+            await other.engine.__aexit__(None, None, None)
+    for number in range(5):
+        slots = await dispatcher.schedules.slots(f"s{number}")
+        assert [slot.state for slot in slots] == ["fired"] * 6
+        assert len({slot.slot for slot in slots}) == len({slot.task_id for slot in slots}) == 6
+    assert await engine.database.fetchval("select count(*) from holdfast.live") == 30
+
+
+async def test_a_scheduler_does_not_wait_for_another(dispatcher, clock, engine):
+    await dispatcher.schedules.keep()
+    await until_slot(dispatcher, clock)
+    async with engine.database.transaction() as held:
+        await held.fetch("select from holdfast.schedule for update")
+        assert await asyncio.wait_for(dispatcher.schedule_once(), 5) == 0
+    assert await dispatcher.schedule_once() == 1
+
+
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        ("skip", [("missed", "no_scheduler")] * 3),
+        ("latest", [("missed", "no_scheduler")] * 2 + [("fired", "late")]),
+        ("all", [("fired", "late")] * 3),
+    ],
+)
+async def test_slots_of_a_downtime(dispatcher, clock, missed, expected):
+    await dispatcher.schedules.keep(missed=missed, overlap="allow")
+    await until_slot(dispatcher, clock, late_seconds=2.5 * HOUR)
+    await dispatcher.schedule_once()
+    assert await fates(dispatcher) == expected
+    view = await dispatcher.schedules.view()
+    assert view.next_at > view.at
+    missing = sum(state == "missed" for state, _ in expected)
+    assert (f"{missing} slots missed while no scheduler ran" in view.why) == bool(missing)
+
+
+async def test_a_year_without_a_scheduler_is_counted_and_does_not_flood(dispatcher, clock):
+    await dispatcher.schedules.keep("minutes", every_seconds=60.0, missed="all", overlap="allow")
+    await clock.advance("365d")
+    assert await dispatcher.schedule_once() == 100
+    together, *newest = await dispatcher.schedules.slots("minutes")
+    assert (together.state, together.slots + len(newest)) == ("missed", 365 * 24 * 60)
+    assert [slot.state for slot in newest] == ["fired"] * 100
+
+
+async def test_a_long_cron_downtime_takes_several_looks_and_ends(dispatcher, clock):
+    await dispatcher.schedules.keep("minutes", cron="* * * * *")
+    await clock.advance("30d")
+    for _ in range(4):
+        await dispatcher.schedule_once()
+    slots = await dispatcher.schedules.slots("minutes")
+    assert sum(slot.slots for slot in slots) == 30 * 24 * 60
+    assert slots[-1].state == "fired"
+
+
+async def test_overlap_skip(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="skip")
+    for _ in range(2):
+        await until_slot(dispatcher, clock)
+        await dispatcher.schedule_once()
+    assert await fates(dispatcher) == [("fired", "on_time"), ("skipped", "overlap")]
+    first, second = await dispatcher.schedules.slots()
+    assert second.reason == f"The previous firing (task {first.task_id}) is not over."
+    assert "1 slot skipped because the previous firing still ran" in (await dispatcher.schedules.view()).why
+    await finish(dispatcher)
+    await until_slot(dispatcher, clock)
+    assert await dispatcher.schedule_once() == 1
+
+
+async def test_a_retry_that_waits_counts_as_not_over_and_a_final_failure_as_over(dispatcher, clock):
+    await dispatcher.schedules.keep()
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure("validation: no")))
+    await until_slot(dispatcher, clock)
+    assert await dispatcher.schedule_once() == 1
+    assert (await dispatcher.schedules.slots())[0].outcome == "failed"
+
+
+async def test_overlap_queue_starts_the_next_when_the_previous_is_over(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="queue", max_waiting=2)
+    for _ in range(4):
+        await until_slot(dispatcher, clock)
+        await dispatcher.schedule_once()
+    waits = ("waiting", "overlap")
+    assert await fates(dispatcher) == [("fired", "on_time"), waits, waits, ("skipped", "waiting_full")]
+    for _ in range(3):
+        await clock.advance(seconds=2)
+        assert len(await dispatcher.claim(10, worker="look")) == 1
+        await clock.advance(seconds=2)
+        assert await dispatcher.schedule_once() == 0
+        await _complete_running(dispatcher)
+        await clock.advance(seconds=2)
+        await dispatcher.schedule_once()
+    assert await fates(dispatcher) == [
+        ("fired", "on_time"),
+        ("fired", "waited"),
+        ("fired", "waited"),
+        ("skipped", "waiting_full"),
+    ]
+
+
+async def _complete_running(dispatcher):
+    await dispatcher.engine.database.fetch("update holdfast.worker set state = 'gone', ended_at = holdfast.instant()")
+    await dispatcher.reap_once()
+    dispatcher._claimers.clear()
+    await finish(dispatcher)
+
+
+async def test_overlap_replace_ends_what_has_not_started_and_fires_at_once(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="replace")
+    for _ in range(2):
+        await until_slot(dispatcher, clock)
+        assert await dispatcher.schedule_once() == 1
+    first, second = await dispatcher.schedules.slots()
+    assert (first.outcome, second.outcome) == ("canceled", "queued")
+    assert (second.state, second.cause) == ("fired", "waited")
+
+
+async def test_overlap_replace_asks_what_runs_to_stop_and_waits_until_it_did(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="replace")
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    lease = await dispatcher.claim_one()
+    for _ in range(2):
+        await until_slot(dispatcher, clock)
+        assert await dispatcher.schedule_once() == 0
+        assert (await dispatcher.task(lease.task_id)).cancel_at is not None
+    assert [state for state, _ in await fates(dispatcher)] == ["fired", "skipped", "waiting"]
+    await dispatcher.reap_once()
+    await clock.advance(seconds=2)
+    assert await dispatcher.schedule_once() == 1
+    assert [slot.outcome for slot in await dispatcher.schedules.slots()] == ["canceled", None, "queued"]
+
+
+async def test_overlap_replace_cancels_a_run(dispatcher, clock):
+    await dispatcher.schedules.keep("flows", flow=a_flow("a>b"), overlap="replace")
+    for _ in range(2):
+        await until_slot(dispatcher, clock, name="flows")
+        assert await dispatcher.schedule_once() == 1
+    assert [slot.outcome for slot in await dispatcher.schedules.slots("flows")] == ["canceled", "running"]
+    for _ in range(2):
+        await finish(dispatcher)
+
+
+async def test_a_clock_that_goes_back_fires_nothing_twice_and_loses_nothing(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="allow")
+    for _ in range(3):
+        await until_slot(dispatcher, clock)
+        await dispatcher.schedule_once()
+    await clock.step(-2.5 * HOUR)
+    assert await dispatcher.schedule_once() == 0
+    for _ in range(5):
+        await clock.advance("30m")
+        assert await dispatcher.schedule_once() == 0
+    await until_slot(dispatcher, clock)
+    assert await dispatcher.schedule_once() == 1
+    slots = await dispatcher.schedules.slots()
+    gaps = {later.slot - earlier.slot for earlier, later in itertools.pairwise(slots)}
+    assert gaps == {timedelta(hours=1)} and len(slots) == 4
+
+
+async def test_a_clock_that_jumped_ahead_for_a_moment_does_not_silence_a_schedule(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="allow")
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    await clock.advance("400d")
+    assert await dispatcher.schedule_once() == 1
+    await clock.step(-400 * 24 * HOUR)
+    await dispatcher.schedule_once()
+    for _ in range(3):
+        await clock.advance("1h")
+        assert await dispatcher.schedule_once() == 1
+    assert [state for state, _ in await fates(dispatcher)] == ["fired"] * 5
+
+
+async def test_what_retention_forgot_does_not_fire_again_when_the_clock_goes_back(dispatcher, clock, engine):
+    await dispatcher.schedules.keep(overlap="allow", missed="all")
+    await until_slot(dispatcher, clock, late_seconds=48 * HOUR)
+    assert await dispatcher.schedule_once() == 49
+    await finish(dispatcher)
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    await retain_once(engine.database, days=0.5)
+    assert len(await dispatcher.schedules.slots()) == 12
+    await clock.step(-40 * HOUR)
+    for _ in range(30):
+        await clock.advance("1h")
+        assert await dispatcher.schedule_once() == 0
+
+
+async def test_history_is_bounded_and_keeps_what_is_not_settled(dispatcher, clock, engine):
+    await dispatcher.schedules.keep(overlap="skip")
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    for _ in range(30):
+        await until_slot(dispatcher, clock)
+        await dispatcher.schedule_once()
+    await clock.advance("9d")
+    await retain_once(engine.database, days=1)
+    slots = await dispatcher.schedules.slots()
+    assert [slot.state for slot in slots] == ["fired"] + ["skipped"] * 10
+
+
+async def test_a_pause_skips_slots_with_its_reason_and_resuming_catches_up_with_nothing(dispatcher, clock):
+    await dispatcher.schedules.keep(missed="all", overlap="allow")
+    assert await dispatcher.schedules.pause(actor="ann", reason="a migration")
+    assert not await dispatcher.schedules.pause(actor="bob", reason="another")
+    await until_slot(dispatcher, clock)
+    assert await dispatcher.schedule_once() == 0
+    await until_slot(dispatcher, clock, late_seconds=HOUR)
+    assert await dispatcher.schedules.resume(actor="ann")
+    assert await dispatcher.schedule_once() == 0
+    assert [(slot.cause, slot.reason) for slot in await dispatcher.schedules.slots()] == [
+        ("paused", "Paused by ann: a migration.")
+    ] * 3
+    assert not await dispatcher.schedules.resume()
+    await until_slot(dispatcher, clock)
+    assert await dispatcher.schedule_once() == 1
+
+
+async def test_what_waits_stays_where_it_is_during_a_pause(dispatcher, clock):
+    await dispatcher.schedules.keep(overlap="queue")
+    for _ in range(2):
+        await until_slot(dispatcher, clock)
+        await dispatcher.schedule_once()
+    await dispatcher.schedules.pause()
+    await finish(dispatcher)
+    await clock.advance(seconds=5)
+    assert await dispatcher.schedule_once() == 0
+    await dispatcher.schedules.resume()
+    assert await dispatcher.schedule_once() == 1
+
+
+async def test_firing_by_hand_is_recorded_as_such_and_works_during_a_pause(dispatcher, clock):
+    await dispatcher.schedules.keep()
+    await dispatcher.schedules.pause()
+    fired = await dispatcher.schedules.fire(actor="ann", reason="to see it")
+    (slot,) = await dispatcher.schedules.slots()
+    assert (fired.state, fired.task_id) == ("fired", slot.task_id)
+    assert (slot.cause, slot.by, slot.reason) == ("by_hand", "ann", "to see it")
+    with pytest.raises(Conflict) as refused:
+        await dispatcher.schedules.fire()
+    assert refused.value.code == "schedule_overlap" and fired.task_id in refused.value.detail
+    assert len(await dispatcher.schedules.slots()) == 1
+
+
+async def test_firing_by_hand_waits_or_replaces_as_the_policy_says(dispatcher, clock):
+    for overlap, first_outcome in (("queue", "queued"), ("replace", "canceled")):
+        await dispatcher.schedules.keep(overlap, overlap=overlap)
+        await dispatcher.schedules.fire(overlap)
+        await clock.advance(seconds=1)
+        assert (await dispatcher.schedules.fire(overlap)).state == "waiting"
+        first, second = await dispatcher.schedules.slots(overlap)
+        assert (first.outcome, second.state) == (first_outcome, "waiting")
+        await dispatcher.schedule_once()
+        assert (await dispatcher.schedules.slots(overlap))[1].state == ("waiting" if overlap == "queue" else "fired")
+
+
+async def test_a_schedule_that_cannot_fire_says_why_and_holds_up_no_other(dispatcher, clock, engine):
+    await dispatcher.schedules.keep("broken", action="shop.gone")
+    await dispatcher.schedules.keep("sound")
+    await engine.database.fetch("delete from holdfast.action where name = 'shop.gone'")
+    await until_slot(dispatcher, clock, name="sound")
+    assert await dispatcher.schedule_once() == 1
+    view = await dispatcher.schedules.view("broken")
+    assert "No worker ever declared the action 'shop.gone'" in view.why
+    assert await dispatcher.schedules.slots("broken") == []
+    await dispatcher.schedules.keep("other", action="shop.gone")
+    await clock.advance(seconds=61)
+    assert await dispatcher.schedule_once() == 1
+    assert (await dispatcher.schedules.view("broken")).trouble is None
+
+
+async def test_events_tell_what_became_of_slots(dispatcher, clock, engine):
+    await dispatcher.schedules.keep(missed="latest")
+    await until_slot(dispatcher, clock, late_seconds=HOUR)
+    await dispatcher.schedule_once()
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    rows = await engine.database.fetch(
+        "select kind, detail ->> 'schedule', detail ->> 'cause', (detail ->> 'slots')::int"
+        " from holdfast.event where kind like 'schedule.%' order by seq"
+    )
+    assert [tuple(row) for row in rows if row["kind"] != "schedule.created"] == [
+        ("schedule.fired", "hourly", "on_time", 1),
+        ("schedule.missed", "hourly", "no_scheduler", 1),
+        ("schedule.skipped", "hourly", "overlap", 1),
+    ]
+    (fired,) = [one for one in await events_after(engine.database, 1) if one.kind == "schedule.fired"]
+    assert fired.task_id == (await dispatcher.schedules.slots())[1].task_id
+
+
+async def test_a_deleted_schedule_is_gone_and_what_it_fired_stays(dispatcher, clock):
+    await dispatcher.schedules.keep()
+    await until_slot(dispatcher, clock)
+    await dispatcher.schedule_once()
+    (slot,) = await dispatcher.schedules.slots()
+    await dispatcher.schedules.delete()
+    assert (await dispatcher.task(slot.task_id)).state == "queued"
+    for verb in (dispatcher.schedules.view, dispatcher.schedules.delete, dispatcher.schedules.fire):
+        with pytest.raises(NotFound) as missing:
+            await verb()
+        assert missing.value.code == "schedule_not_found"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"cron": "0 0 30 2 *"}, "invalid_cron"),
+        ({"cron": None, "every_seconds": 0.1}, "invalid_interval"),
+        ({"cron": "0 6 * * *", "every_seconds": 60.0}, "invalid_schedule"),
+        ({"timezone": "Mars/Olympus"}, "invalid_timezone"),
+        ({"name": "x" * 56}, "invalid_name"),
+        ({"name": "two words"}, "invalid_name"),
+        ({"max_waiting": 0}, "invalid_schedule"),
+        ({"max_waiting": 101}, "invalid_schedule"),
+        ({"priority": 10}, "invalid_priority"),
+        ({"queue": "no such name!"}, "invalid_name"),
+        ({"tags": tuple(f"t{number}" for number in range(19))}, "invalid_tag"),
+    ],
+)
+async def test_bad_schedules_are_refused_before_anything_is_stored(dispatcher, engine, fields, code):
+    with pytest.raises(Invalid) as refused:
+        await dispatcher.schedules.keep(**fields)
+    assert refused.value.code == code
+    assert await engine.database.fetchval("select count(*) from holdfast.schedule") == 0
+
+
+async def test_a_second_schedule_of_a_name_is_refused(dispatcher):
+    await dispatcher.schedules.keep()
+    with pytest.raises(Conflict) as refused:
+        await dispatcher.schedules.keep()
+    assert refused.value.code == "schedule_exists"
+
+
+async def test_the_loop_comes_back_when_the_next_slot_does(dispatcher, clock, engine):
+    loops = Loops(engine)
+    assert await loops.schedule() is None
+    await dispatcher.schedules.keep()
+    await until_slot(dispatcher, clock, late_seconds=-0.25)
+    assert await loops.schedule() == pytest.approx(0.25)
+    await clock.advance(seconds=0.25)
+    assert await loops.schedule() == pytest.approx(HOUR)
+    assert await fates(dispatcher) == [("fired", "on_time")]

@@ -1,0 +1,58 @@
+"""Leases to act under, and a provider that keeps count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holdfast.core.effects import EffectState
+from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.dispatcher.engine import Engine
+from holdfast.testing.dispatcher import Lease
+
+
+@dataclass
+class Provider:
+    """The other side: answers each call, and remembers under which keys it was called."""
+
+    keys: list[str] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
+
+    def send(self, *args: Any, idempotency_key: str) -> dict[str, Any]:
+        self.keys.append(idempotency_key)
+        answer = self.answers.pop(0) if self.answers else {"id": len(self.keys), "sent": list(args)}
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def send_async(self, *args: Any, idempotency_key: str) -> dict[str, Any]:
+        return self.send(*args, idempotency_key=idempotency_key)
+
+
+@pytest.fixture
+def provider() -> Provider:
+    return Provider()
+
+
+class Outbox:
+    """The gate and the answer by hand, for the lease one likes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def open(self, lease: Lease, name: str = "smtp.send", **options: Any) -> Gate:
+        wanted = OpenEffect(**{"name": name, "user_key": "k", "ordinal": 0, "digest": b"same", **options})
+        sender = Sender(claimed=lease.claimed, tenant="default")
+        return await open_effect(self._engine.database, self._engine.catalog, sender, wanted)
+
+    async def answer(self, lease: Lease, gate: Gate, state: str = "done", **options: Any) -> None:
+        given = {"receipt": b"7"} if state == "done" and "receipt" not in options else {}
+        answer = AnswerEffect(key=gate.key, state=EffectState(state), **given, **options)
+        await answer_effect(self._engine.database, lease.claimed, answer)
+
+
+@pytest.fixture
+def outbox(engine: Engine) -> Outbox:
+    return Outbox(engine)

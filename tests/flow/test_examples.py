@@ -1,0 +1,33 @@
+"""The example apps run as their readers would run them, on the database of the test."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from holdfast.settings import Settings
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def loaded(name: str):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("orders", "completed {'mail': 'order 7: 2 boxes, picked up by Ada'}"),
+        ("coder", "completed {'lines': 5, 'approved_by': 'grace'}"),
+    ],
+)
+async def test_an_example_runs_to_its_end(name, said, holdfast_url, capsys):
+    module = loaded(name)
+    module.app.configure(Settings(url=holdfast_url))
+    await module.main()
+    assert said in capsys.readouterr().out

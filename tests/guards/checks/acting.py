@@ -1,0 +1,382 @@
+"""What guards an effect, a step and a lease in somebody's own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import asyncpg
+from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, forged, handed_over, refuses
+
+from holdfast.core.effects import EffectState
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import authority
+from holdfast.dispatcher.compensate import compensate
+from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, list_effects, open_effect
+from holdfast.dispatcher.steps import Step, keep_step, recall_steps
+from holdfast.errors import Conflict, EffectDenied, LeaseLost, NotFound, Unavailable
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.statements import sql
+from holdfast.testing.dispatcher import Lease
+from holdfast.testing.factories import ACTION, a_failure, a_running_task
+
+
+async def opened(stage: Stage, lease: Lease, **options: Any) -> Gate:
+    wanted = OpenEffect(**{"name": "smtp.send", "user_key": "k", "ordinal": 0, "digest": b"same", **options})
+    sender = Sender(claimed=lease.claimed, tenant="default")
+    return await open_effect(stage.engine.database, stage.engine.catalog, sender, wanted)
+
+
+async def answered(stage: Stage, lease: Lease, gate: Gate, state: EffectState = EffectState.DONE) -> None:
+    receipt = b"7" if state is EffectState.DONE else None
+    await answer_effect(stage.engine.database, lease.claimed, AnswerEffect(key=gate.key, state=state, receipt=receipt))
+
+
+async def again(stage: Stage, lease: Lease) -> Lease:
+    """The attempt fails and the next one runs."""
+    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await stage.clock.advance(seconds=400)
+    await stage.dispatcher.reconcile_once()
+    return await stage.dispatcher.claim_task(lease.task_id)
+
+
+async def states(stage: Stage) -> list[str]:
+    return [one.state for one in await list_effects(stage.engine.database, DEFAULT_TENANT_ID)]
+
+
+async def reserved_lease(stage: Stage, lease: Lease) -> Lease:
+    """The lease of a worker that was launched and has not attached: its token is that of a reservation."""
+    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await stage.clock.advance(seconds=400)
+    await stage.dispatcher.reconcile_once()
+    reservation = await stage.dispatcher.reserve(lease.task_id)
+    assert reservation is not None
+    return forged(lease, attempt=reservation.attempt, lease_token=reservation.lease_token)
+
+
+@check
+async def an_effect_needs_the_current_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    with refuses(LeaseLost):
+        await opened(stage, forged(lease, lease_token=uuid.uuid4()))
+    with refuses(LeaseLost):
+        await opened(stage, forged(lease, attempt=lease.attempt + 1))
+    with refuses(LeaseLost):
+        await opened(stage, forged(lease, tenant_id=OTHER_TENANT_ID))
+    assert await states(stage) == []
+
+
+@check
+async def a_reservation_sends_nothing(stage: Stage) -> None:
+    lease = await reserved_lease(stage, await a_running_task(stage.dispatcher))
+    with refuses(LeaseLost):
+        await opened(stage, lease)
+
+
+@check
+async def an_expired_lease_sends_nothing(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    with refuses(LeaseLost):
+        await opened(stage, lease)
+
+
+@check
+async def a_gate_that_waited_does_not_open_for_the_lease_before(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        opening = asyncio.ensure_future(opened(stage, lease))
+        await stage.waits(opening)
+    with refuses(LeaseLost):
+        await opening
+
+
+@check
+async def an_action_needs_authority_where_an_effect_is_governed(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await _rule(stage, "other.action", is_allowed=True)
+    with refuses(EffectDenied):
+        await opened(stage, lease)
+    assert await states(stage) == []
+    await _rule(stage, authority.EVERY_ACTION, is_allowed=True)
+    assert (await opened(stage, lease)).is_open
+    await _rule(stage, ACTION, is_allowed=False)
+    with refuses(EffectDenied):
+        await opened(stage, lease)
+    assert (await opened(stage, lease, name="sms.send")).is_open
+
+
+@check
+async def the_authority_of_another_tenant_is_not_ours(stage: Stage) -> None:
+    await another_tenant(stage)
+    lease = await a_running_task(stage.dispatcher)
+    await _rule(stage, authority.EVERY_ACTION, is_allowed=False, tenant_id=OTHER_TENANT_ID)
+    assert (await opened(stage, lease)).is_open
+    rulings = await authority.rules(stage.engine.database, DEFAULT_TENANT_ID)
+    assert rulings == []
+
+
+@check
+async def a_ruling_replaces_the_one_before(stage: Stage) -> None:
+    changed = [await _rule(stage, ACTION, is_allowed=allowed) for allowed in (True, True, False)]
+    assert changed == [True, False, True]
+
+
+async def _rule(stage: Stage, action: str, *, is_allowed: bool, tenant_id: int = DEFAULT_TENANT_ID) -> bool:
+    return await authority.rule(
+        stage.engine.database, tenant_id, "smtp.send", action, is_allowed=is_allowed, actor="ada", reason=""
+    )
+
+
+@check
+async def a_receipt_is_given_again_and_nothing_is_sent(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await answered(stage, lease, await opened(stage, lease))
+    gate = await opened(stage, await again(stage, lease))
+    assert (gate.is_open, gate.receipt) == (False, b"7")
+    gate = await opened(stage, await a_running_task(stage.dispatcher))
+    assert (gate.is_open, gate.receipt) == (False, b"7")
+
+
+@check
+async def other_arguments_do_not_pass_under_a_key(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await answered(stage, lease, await opened(stage, lease), EffectState.UNKNOWN)
+    with refuses(Conflict):
+        await opened(stage, lease, digest=b"other")
+
+
+@check
+async def a_refusal_stands_until_a_redrive(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher, max_retries=1)
+    await answered(stage, lease, await opened(stage, lease), EffectState.REFUSED)
+    lease = await again(stage, lease)
+    assert not (await opened(stage, lease)).is_open
+    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await stage.dispatcher.retry(lease.task_id)
+    assert (await opened(stage, await stage.dispatcher.claim_task(lease.task_id))).is_open
+
+
+@check
+async def an_effect_under_way_is_not_sent_by_another(stage: Stage) -> None:
+    lease, other = [await a_running_task(stage.dispatcher) for _ in range(2)]
+    gate = await opened(stage, lease)
+    with refuses(Unavailable):
+        await opened(stage, other)
+    assert (await opened(stage, lease)).key == gate.key, "the same lease may ask again"
+    await stage.dispatcher.settle(lease, Completed(b"1"))
+    assert await states(stage) == ["unknown"]
+    assert (await opened(stage, other)).key == gate.key
+    assert await states(stage) == ["pending"]
+
+
+@check
+async def a_reserved_attempt_is_not_under_way(stage: Stage) -> None:
+    lease, other = [await a_running_task(stage.dispatcher) for _ in range(2)]
+    await opened(stage, lease)
+    await stage.engine.database.fetch(
+        "update holdfast.live set state = 'v', worker_id = null where task_id = $1", lease.claimed.task_id
+    )
+    assert (await opened(stage, other)).is_open
+
+
+@check
+async def an_answer_needs_the_current_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    gate = await opened(stage, lease)
+    forgeries = [
+        forged(lease, lease_token=uuid.uuid4()),
+        forged(lease, attempt=lease.attempt + 1),
+        forged(lease, tenant_id=OTHER_TENANT_ID),
+    ]
+    for forgery in forgeries:
+        with refuses(LeaseLost):
+            await answered(stage, forgery, gate)
+    assert await states(stage) == ["pending"]
+
+
+@check
+async def a_reservation_answers_nothing(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    gate = await opened(stage, lease)
+    await stage.engine.database.fetch(
+        "update holdfast.live set state = 'v', worker_id = null where task_id = $1", lease.claimed.task_id
+    )
+    with refuses(LeaseLost):
+        await answered(stage, lease, gate)
+
+
+@check
+async def an_answer_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    gate = await opened(stage, lease)
+    async with handed_over(stage, lease):
+        answering = asyncio.ensure_future(answered(stage, lease, gate))
+        await stage.waits(answering)
+    with refuses(LeaseLost):
+        await answering
+    assert await states(stage) == ["unknown"]
+
+
+@check
+async def an_answer_belongs_to_the_lease_that_opened(stage: Stage) -> None:
+    first = await a_running_task(stage.dispatcher)
+    gate = await opened(stage, first)
+    second = await again(stage, first)
+    with refuses(Unavailable):
+        await answered(stage, second, gate)
+    assert await states(stage) == ["unknown"]
+    await answered(stage, second, await opened(stage, second))
+    third = await again(stage, second)
+    with refuses(Unavailable):
+        await answered(stage, third, gate)
+
+
+@check
+async def an_answer_is_final_and_may_be_repeated(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    gate = await opened(stage, lease)
+    await answered(stage, lease, gate)
+    await answered(stage, lease, gate)
+    with refuses(Unavailable):
+        await answered(stage, lease, gate, EffectState.REFUSED)
+    assert await states(stage) == ["done"]
+
+
+@check
+async def a_step_needs_the_current_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    step = Step("page", b"1", b"2")
+    forgeries = [
+        forged(lease, lease_token=uuid.uuid4()),
+        forged(lease, attempt=lease.attempt + 1),
+        forged(lease, tenant_id=OTHER_TENANT_ID),
+    ]
+    for forgery in forgeries:
+        with refuses(LeaseLost):
+            await keep_step(stage.engine.database, forgery.claimed, step)
+    assert await stage.value("select count(*) from holdfast.step") == 0
+
+
+@check
+async def a_reservation_keeps_no_step(stage: Stage) -> None:
+    lease = await reserved_lease(stage, await a_running_task(stage.dispatcher))
+    with refuses(LeaseLost):
+        await keep_step(stage.engine.database, lease.claimed, Step("page", b"1", b"2"))
+
+
+@check
+async def a_step_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        keeping = asyncio.ensure_future(keep_step(stage.engine.database, lease.claimed, Step("page", b"1", b"2")))
+        await stage.waits(keeping)
+    with refuses(LeaseLost):
+        await keeping
+
+
+@check
+async def a_step_is_kept_once(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    for output in (b"1", b"2"):
+        await keep_step(stage.engine.database, lease.claimed, Step("page", b"1", output))
+    lease = await again(stage, lease)
+    assert await recall_steps(stage.engine.database, lease.claimed) == [Step("page", b"1", b"1")]
+
+
+@check
+async def a_lease_asserted_in_a_transaction_stays_until_it_ends(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    with refuses(asyncpg.PostgresError):
+        await stage.engine.database.fetch(sql("assert_lease"), lease.task_id, uuid.uuid4())
+    async with stage.engine.database.transaction() as own:
+        await own.fetch(sql("assert_lease"), lease.task_id, lease.token)
+        await stage.clock.advance(seconds=lease.seconds + 1)
+        assert await stage.dispatcher.reap_once() == 0
+    assert await stage.dispatcher.reap_once() == 1
+
+
+@check
+async def an_effect_is_undone_once(stage: Stage) -> None:
+    await another_tenant(stage)
+    gate = await _an_effect_to_undo(stage)
+    with refuses(NotFound):
+        await _undo(stage, gate, tenant_id=OTHER_TENANT_ID)
+    first, second = [await _undo(stage, gate) for _ in range(2)]
+    assert (first.task_id, first.is_new) == (second.task_id, True)
+    assert not second.is_new
+    kept = await stage.engine.database.fetch(
+        sql("keep_compensation"), DEFAULT_TENANT_ID, gate.key, 999, "eve", "once more"
+    )
+    assert kept == []
+
+
+@check
+async def another_tenants_effect_is_not_marked_as_undone(stage: Stage) -> None:
+    gate = await _an_effect_to_undo(stage)
+    assert not await stage.engine.database.fetch(sql("lock_compensation"), OTHER_TENANT_ID, gate.key)
+    assert not await stage.engine.database.fetch(sql("keep_compensation"), OTHER_TENANT_ID, gate.key, 999, "eve", "")
+
+
+@check
+async def one_caller_at_a_time_undoes_an_effect(stage: Stage) -> None:
+    gate = await _an_effect_to_undo(stage)
+    async with stage.engine.database.transaction() as held, stage.impatient() as session:
+        await held.fetch(sql("lock_compensation"), DEFAULT_TENANT_ID, gate.key)
+        with refuses(asyncpg.LockNotAvailableError):
+            await session.fetch(sql("lock_compensation"), DEFAULT_TENANT_ID, gate.key)
+
+
+async def _an_effect_to_undo(stage: Stage) -> Gate:
+    """An effect of a task that is over, whose compensation some worker can run."""
+    lease = await a_running_task(stage.dispatcher)
+    await stage.engine.catalog.declare(
+        DEFAULT_TENANT_ID, ACTION, "default", stage.engine.catalog.policy(lease.claimed.policy_id), ""
+    )
+    gate = await opened(stage, lease, compensation=ACTION, arguments=b"[]")
+    await answered(stage, lease, gate)
+    await stage.dispatcher.settle(lease, Completed(b"1"))
+    return gate
+
+
+async def _undo(stage: Stage, gate: Gate, *, tenant_id: int = DEFAULT_TENANT_ID) -> Any:
+    return await compensate(
+        stage.engine.database, stage.engine.catalog, tenant_id, gate.key, actor="ada", reason="wrong customer"
+    )
+
+
+@check
+async def an_undone_effect_is_not_done_again(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher, max_retries=0)
+    await stage.engine.catalog.declare(
+        DEFAULT_TENANT_ID, ACTION, "default", stage.engine.catalog.policy(lease.claimed.policy_id), ""
+    )
+    options = {"compensation": ACTION, "arguments": b"[]"}
+    gate = await opened(stage, lease, **options)
+    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await _undo(stage, gate)
+    await stage.dispatcher.retry(lease.task_id)
+    with refuses(Conflict):
+        await opened(stage, await stage.dispatcher.claim_task(lease.task_id), **options)
+
+
+@check
+async def the_schema_refuses_a_receipt_without_its_state(stage: Stage) -> None:
+    await _an_effect_to_undo(stage)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch("update holdfast.effect set receipt = null")
+
+
+@check
+async def the_schema_refuses_an_answer_without_its_time(stage: Stage) -> None:
+    await _an_effect_to_undo(stage)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch("update holdfast.effect set answered_at = null")
+
+
+@check
+async def the_schema_refuses_a_compensation_without_its_arguments(stage: Stage) -> None:
+    await _an_effect_to_undo(stage)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch("update holdfast.effect set arguments = null")

@@ -1,0 +1,84 @@
+"""What guards the leases of workers that are elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from tests.guards.checks.stage import Stage, check, handed_over, refuses, reserved
+
+from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.testing.factories import a_running_task
+
+
+async def _exchange(stage: Stage, worker: str, held: list[int]) -> tuple[list[int], list[str]]:
+    """What of `held` is lost to a worker, and what it is handed again."""
+    worker_id = await stage.dispatcher.worker_id(worker)
+    done = await RemoteWorkers(stage.engine).exchange(worker_id, held=held, dones=[], queues=None, limit=0)
+    return done.lost, [task.task_id for task in done.tasks]
+
+
+@check
+async def a_remote_beat_needs_attempt_token_and_a_running_task(stage: Stage) -> None:
+    lease, reservation = await a_running_task(stage.dispatcher), await reserved(stage)
+    workers = RemoteWorkers(stage.engine)
+    own = (lease.claimed.task_id, lease.attempt, lease.token)
+    for beat in (
+        (own[0], own[1] + 1, own[2]),
+        (own[0], own[1], uuid.uuid4()),
+        (reservation.task_id, reservation.attempt, reservation.lease_token),
+    ):
+        with refuses():
+            await workers.heartbeat(*beat)
+    assert not (await workers.heartbeat(*own)).cancel_requested
+
+
+@check
+async def a_remote_beat_revives_no_expired_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    with refuses():
+        await RemoteWorkers(stage.engine).heartbeat(lease.claimed.task_id, lease.attempt, lease.token)
+
+
+@check
+async def an_exchange_renews_only_what_the_worker_holds(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    task_id = lease.claimed.task_id
+    assert await _exchange(stage, "second", [task_id]) == ([task_id], [])
+    assert await _exchange(stage, "first", [task_id]) == ([], [])
+
+
+@check
+async def an_exchange_revives_no_expired_lease(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    assert await _exchange(stage, "first", [lease.claimed.task_id]) == ([lease.claimed.task_id], [])
+    assert await _exchange(stage, "first", []) == ([], [])
+
+
+@check
+async def an_exchange_that_waited_renews_nothing_it_lost(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    task_id = lease.claimed.task_id
+    async with handed_over(stage, lease):
+        asking = asyncio.ensure_future(_exchange(stage, "first", [task_id]))
+        await stage.waits(asking)
+    assert await asking == ([task_id], [])
+
+
+@check
+async def an_exchange_that_waited_finds_nothing_it_lost(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with handed_over(stage, lease):
+        asking = asyncio.ensure_future(_exchange(stage, "first", []))
+        await stage.waits(asking)
+    assert await asking == ([], [])
+
+
+@check
+async def an_exchange_finds_only_unnamed_tasks_of_its_worker(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    assert await _exchange(stage, "second", []) == ([], [])
+    assert await _exchange(stage, "first", [lease.claimed.task_id]) == ([], [])
+    assert await _exchange(stage, "first", []) == ([], [lease.task_id])

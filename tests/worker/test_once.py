@@ -1,0 +1,235 @@
+"""`process_once`: the cases of the design's worker loop, one call at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Binding, Edge, Node
+from holdfast.dispatcher.explain import why
+from holdfast.errors import Invalid, LeaseLost
+from holdfast.testing.factories import a_task
+
+
+@pytest.fixture
+def app(holdfast_url):
+    made = hf.App("shop", settings=hf.Settings(url=holdfast_url))
+
+    @made.action(max_retries=3, retry={"base_backoff_secs": 30.0})
+    async def charge(ctx: hf.Context, order_id: int = 0, fails: bool = False) -> dict[str, int]:
+        if fails:
+            raise ConnectionResetError("connection reset by peer")
+        return {"charged": order_id, "attempt": ctx.attempt}
+
+    @made.action(max_retries=0)
+    async def linger(seconds: float = 60.0) -> None:
+        await asyncio.sleep(seconds)
+
+    @made.action
+    def thread(order_id: int) -> int:
+        return order_id
+
+    return made
+
+
+@pytest.fixture
+async def client(app):
+    async with app.client() as opened:
+        yield opened
+
+
+async def test_an_empty_queue_is_not_an_error(app):
+    async with app.processor(worker_id="one") as p:
+        answer = await p.process_once()
+    assert (answer.processed, answer.task_id, answer.retried) == (False, None, False)
+
+
+async def test_a_task_held_by_another_worker_is_left_alone(app, client, dispatcher):
+    task = await client.enqueue("shop.charge", order_id=1)
+    dispatcher.know("shop.charge")
+    lease = await dispatcher.claim_task(task.task_id)
+    async with app.processor() as p:
+        assert not (await p.process_once()).processed
+    found = await dispatcher.task(task.task_id)
+    assert (found.state, found.worker_id) == ("running", lease.worker_id)
+
+
+async def test_success_completes_the_task(app, client):
+    task = await client.enqueue("shop.charge", order_id=7)
+    async with app.processor(worker_id="one") as p:
+        answer = await p.process_once()
+        assert (answer.processed, answer.task_id, answer.retried) == (True, task.task_id, False)
+        assert not (await p.process_once()).processed
+    assert await task.result(timeout=5) == {"charged": 7, "attempt": 1}
+
+
+async def test_the_blocking_twin_does_the_same(app, client):
+    task = await client.enqueue("shop.thread", order_id=7)
+
+    def work() -> list[hf.Processed]:
+        with app.sync_processor() as p:
+            return [p.process_once(), p.process_once()]
+
+    first, second = await asyncio.to_thread(work)
+    assert (first.task_id, second.processed) == (task.task_id, False)
+    assert await task.result(timeout=5) == 7
+
+
+async def test_a_retriable_failure_is_retried_with_the_next_attempt(app, client, clock, dispatcher):
+    task = await client.enqueue("shop.charge", fails=True)
+    async with app.processor() as p:
+        answer = await p.process_once()
+        assert (answer.processed, answer.task_id, answer.retried) == (True, task.task_id, True)
+        assert not (await p.process_once()).processed, "it waits for its backoff"
+        await clock.advance(seconds=60)
+        await dispatcher.reconcile_once()
+        assert (await p.process_once()).retried
+    assert (await dispatcher.task(task.task_id)).attempt == 2
+
+
+async def test_retry_disabled_ends_the_task_and_says_so(app, client, engine):
+    task = await client.enqueue("shop.charge", fails=True)
+    async with app.processor(retry_enabled=False) as p:
+        answer = await p.process_once()
+    assert (answer.processed, answer.retried) == (True, False)
+    assert "automatic retries are off" in str(await why(engine.database, 1, int(task.task_id)))
+
+
+async def test_dead_letters_disabled_says_so(app, client, engine):
+    task = await client.enqueue("shop.charge", fails=True)
+    async with app.processor(retry_enabled=False, dead_letter_enabled=False) as p:
+        await p.process_once()
+    assert "No dead letter was opened" in str(await why(engine.database, 1, int(task.task_id)))
+
+
+async def test_max_attempts_lowers_the_budget_and_never_raises_it(app, client, dispatcher):
+    first = await client.enqueue("shop.charge", fails=True)
+    async with app.processor(max_attempts=1) as p:
+        assert not (await p.process_once()).retried
+    assert (await dispatcher.task(first.task_id)).state == "failed"
+    second = await client.enqueue(app.actions["shop.charge"].options(max_retries=0), fails=True)
+    async with app.processor(max_attempts=9) as p:
+        assert not (await p.process_once()).retried
+    assert (await dispatcher.task(second.task_id)).state == "failed"
+
+
+async def test_the_default_timeout_is_enforced_where_the_task_has_none(app, client, dispatcher):
+    task = await client.enqueue("shop.linger")
+    async with app.processor(default_timeout_seconds=0.05) as p:
+        answer = await p.process_once()
+    assert (answer.processed, answer.retried) == (True, False)
+    [attempt] = await dispatcher.attempts(task.task_id)
+    assert (attempt.state, attempt.code) == ("timed_out", "DAG_TASK_EXECUTION_TIMEOUT")
+
+
+async def test_downstream_is_dispatched_and_the_run_finalised(app, client):
+    flow = FlowDefinition(
+        name="two",
+        nodes=(
+            Node(name="first", action="shop.charge", config={"order_id": 3}),
+            Node(name="second", action="shop.thread"),
+        ),
+        edges=(
+            Edge(
+                upstream="first",
+                downstream="second",
+                bindings=(Binding(output_key="charged", input_key="order_id"),),
+            ),
+        ),
+    )
+    run = await client.start(flow)
+    async with app.processor() as p:
+        assert [(await p.process_once()).processed for _ in range(3)] == [True, True, False]
+    assert await run.wait(timeout=5) == "completed"
+
+
+async def test_a_failed_task_fails_its_run_and_what_waits_for_it_does_not_start(app, client):
+    flow = FlowDefinition(
+        name="broken",
+        nodes=(
+            Node(name="first", action="shop.charge", config={"fails": True}),
+            Node(name="second", action="shop.linger"),
+        ),
+        edges=(Edge(upstream="first", downstream="second", is_order_only=True),),
+    )
+    run = await client.start(flow)
+    async with app.processor(retry_enabled=False) as p:
+        assert [(await p.process_once()).processed for _ in range(2)] == [True, False]
+    assert await run.wait(timeout=5) == "failed"
+    assert [task.state for task in await run.tasks()] == ["failed", "upstream_failed"]
+
+
+async def test_a_write_without_the_lease_is_an_error(app, client, clock, dispatcher):
+    """Its machine slept past the lease, and somebody else has the task."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.action
+    async def sleepy() -> None:
+        started.set()
+        await go_on.wait()
+
+    await client.enqueue(sleepy)
+    async with app.processor(lease_seconds=30.0) as p:
+        late = asyncio.ensure_future(p.process_once())
+        await started.wait()
+        await clock.advance(seconds=31)
+        await dispatcher.reap_once()
+        go_on.set()
+        with pytest.raises(LeaseLost) as refused:
+            await late
+    assert refused.value.code == "DAG_LEASE_CONTRACT_VIOLATION"
+
+
+async def test_a_caller_that_is_cancelled_leaves_nothing_running(app, client, dispatcher):
+    started = asyncio.Event()
+
+    @app.action
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    task = await client.enqueue(endless)
+    async with app.processor(lease_seconds=30.0) as p:
+        call = asyncio.ensure_future(p.process_once())
+        await started.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await dispatcher.task(task.task_id)).state != "running"
+
+
+async def test_the_lease_lasts_as_long_as_asked_for(app, client, dispatcher, engine):
+    seen: list[int] = []
+
+    @app.action
+    async def hold() -> None:
+        seen.append(await engine.database.fetchval(_LEASE))
+
+    for options, seconds in (({"visibility_timeout_seconds": 45.0}, 45), ({"lease_seconds": 90.0}, 90)):
+        await client.enqueue(hold)
+        async with app.processor(**options) as p:
+            await p.process_once()
+        assert seen.pop() == seconds
+
+
+_LEASE = "select extract(epoch from lease_expires_at - started_at)::int from holdfast.live where state = 'r'"
+
+
+@pytest.mark.parametrize("options", [{"max_attempts": 0}, {"default_timeout_seconds": 0}, {"worker_id": "x" * 200}])
+def test_options_that_cannot_be_are_refused(app, options):
+    with pytest.raises(Invalid):
+        app.processor(**options)
+
+
+async def test_a_processor_must_be_open(app):
+    with pytest.raises(Invalid):
+        await app.processor().process_once()
+
+
+async def test_work_of_other_actions_is_not_taken(app, dispatcher):
+    await dispatcher.enqueue(a_task(action="other.thing"))
+    async with app.processor() as p:
+        assert not (await p.process_once()).processed
