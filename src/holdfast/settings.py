@@ -58,6 +58,9 @@ class LoopSettings:
     reconcile_seconds: float = setting(
         0.5, "Pause between passes over due retries and delayed tasks.", lowest=0.01, highest=3600
     )
+    sweep_seconds: float = setting(
+        1.0, "Pause between passes over dead letters and campaigns.", lowest=0.01, highest=3600
+    )
     schedule_seconds: float = setting(1.0, "Pause between passes over schedules.", lowest=0.01, highest=3600)
     vacuum_seconds: float = setting(1.0, "Pause between vacuums of the live table.", lowest=0.1, highest=86400)
     retention_days: float = setting(30.0, "How long completed work is kept.", lowest=0.01, highest=36500)

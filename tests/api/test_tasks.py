@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from holdfast.core.outcome import Failed
 from holdfast.dispatcher.audit import list_audit
-from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
+from holdfast.testing.factories import a_completed_task, a_failed_task, a_failure, a_running_task, a_task
 
 
 async def test_a_task_is_shown_in_full(call, dispatcher):
@@ -64,7 +65,9 @@ async def test_why_answers_the_same_as_everywhere(call, dispatcher):
 
 
 async def test_a_retry_is_accepted_with_its_attempt_and_audited(call, dispatcher, engine):
-    task_id = await a_failed_task(dispatcher)
+    lease = await a_running_task(dispatcher)
+    await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
+    task_id = lease.task_id
     answer = await call.post(f"/api/v1/tasks/{task_id}/retry", {"reason": "smtp is back"})
     assert (answer.status, answer.json) == (202, {"taskId": task_id, "attempt": 2, "status": "queued"})
     again = await call.post(f"/api/v1/tasks/{task_id}/retry")
@@ -72,6 +75,14 @@ async def test_a_retry_is_accepted_with_its_attempt_and_audited(call, dispatcher
     assert again.json["detail"] == "cannot retry execution in status 'queued'"
     (row,) = await list_audit(engine.database, 1)
     assert (row.actor, row.verb, row.reason) == ("dev:anna", "task.retry", "smtp is back")
+
+
+async def test_a_retry_of_a_spent_budget_names_the_dead_letter(call, dispatcher):
+    task_id = await a_failed_task(dispatcher)
+    [letter] = await dispatcher.letters(task_id)
+    answer = await call.post(f"/api/v1/tasks/{task_id}/retry")
+    assert (answer.status, answer.json["code"]) == (409, "retry_budget_exhausted")
+    assert (answer.json["detail"], answer.json["dead_letter_id"]) == ("retry budget exhausted", letter.dead_letter_id)
 
 
 async def test_a_cancel_ends_or_asks_and_a_second_one_conflicts(call, dispatcher, engine):

@@ -218,12 +218,18 @@ def test_a_bad_option_stores_nothing(holdfast, shop):
 
 def test_retry_queues_a_failed_task_again(holdfast, seed):
     ids = seed(one_of_each)
-    assert holdfast("task", "retry", ids["failed"], "-o", "json").json == {
-        "task_id": ids["failed"],
+    assert holdfast("task", "retry", ids["retrying"], "--reason", "now", "-o", "json").json == {
+        "task_id": ids["retrying"],
         "state": "queued",
         "attempt": 2,
     }
-    assert holdfast("task", "retry", ids["retrying"], "--reason", "now").out == f"{ids['retrying']}\tqueued\n"
+
+
+def test_retry_of_a_spent_budget_names_the_dead_letter_and_the_command(holdfast, seed):
+    ids = seed(one_of_each)
+    ran = holdfast("task", "retry", ids["failed"])
+    assert (ran.code, "retry budget exhausted [retry_budget_exhausted]" in ran.err) == (5, True)
+    assert f"holdfast dead redrive --task {ids['failed']}" in ran.err
 
 
 def test_retrying_what_did_not_fail_is_a_conflict(holdfast, seed):

@@ -21,8 +21,11 @@ from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import compensate as compensate_verb
+from holdfast.dispatcher import recover
+from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
+from holdfast.dispatcher.dead import adopt_once, sweep_once
 from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
@@ -30,7 +33,9 @@ from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.reinject import reinject_once
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.retry import retry as retry_verb
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.steps import Step, keep_step
@@ -211,8 +216,46 @@ async def cancel(stage: Stage) -> None:
 async def retry(stage: Stage) -> None:
     async with opened(stage) as engine:
         for task_id in stage.given["task_ids"]:
-            done = await cancel_verb.retry(engine.database, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed")
+            done = await retry_verb(
+                engine.database, engine.catalog, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed"
+            )
             stage.say(done.task_id)
+
+
+async def redrive_task(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        for task_id in stage.given["task_ids"]:
+            done = await recover.redrive(engine, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed")
+            stage.say(done.task_id)
+
+
+async def redrive_group(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        asked = await recover.redrive_group(
+            engine, DEFAULT_TENANT_ID, stage.given["fingerprint"], actor="victim", reason="fixed"
+        )
+        stage.say(asked.letters)
+
+
+async def sweep(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await sweep_once(engine.database, engine.catalog)).count)
+
+
+async def reinject(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        done = await reinject_once(engine, "victim", 30.0)
+        stage.say(done.task_id if done.reinjected else None)
+
+
+async def campaigns(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await campaigns_once(engine.database, engine.catalog)).released)
+
+
+async def adopt(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await adopt_once(engine.database))
 
 
 async def retain(stage: Stage) -> None:

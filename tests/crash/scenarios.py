@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ from tests.crash import acts, runs, schedules
 from tests.crash.repair import BY_SURVIVOR, Ended, register
 
 from holdfast.core.circuit import Breaker
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.campaign import campaigns_once
+from holdfast.dispatcher.campaigns import abort_campaign, show_campaign, start_campaign
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
 from holdfast.dispatcher.engine import Engine
@@ -21,7 +25,9 @@ from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.quotas import set_quota
+from holdfast.dispatcher.recover import redrive_group
 from holdfast.dispatcher.settle import settle
+from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 from holdfast.testing.factories import a_failure
@@ -341,11 +347,11 @@ async def judge_canceled(case: Case) -> None:
 
 async def arrange_failed(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
     """A task that failed for good and one whose retry waits."""
-    given["task_ids"] = await enqueue_tasks(engine, given, 1, policy={"max_retries": 0})
-    given["task_ids"] += await enqueue_tasks(engine, given, 1)
+    given["task_ids"] = await enqueue_tasks(engine, given, 2)
+    failures = (a_failure("validation: no such order"), a_failure())
     async with engine.database.transaction() as session:
-        for one in await claim_tasks(engine, given, 2):
-            await settle(session, engine.catalog, [report_of(one, Failed(a_failure()))])
+        for one, failure in zip(await claim_tasks(engine, given, 2), failures, strict=True):
+            await settle(session, engine.catalog, [report_of(one, Failed(failure))])
 
 
 async def judge_retried(case: Case) -> None:
@@ -355,6 +361,102 @@ async def judge_retried(case: Case) -> None:
     assert (waiting.state, waiting.attempt) == ("completed", 2)
     if failed.task_id in case.said:
         assert failed.state == "completed"
+
+
+async def arrange_dead(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """Two tasks that failed for good, for a reason of this round's own."""
+    await engine.database.fetch("delete from holdfast.dead_lease")
+    await engine.database.fetch(
+        "update holdfast.dead_letter set state = 'ignored', disposition = 'ignored', actor = 'x' where state = 'open'"
+    )
+    given["task_ids"] = await enqueue_tasks(engine, given, 2, policy={"max_retries": 0})
+    failure = a_failure(f"broken by {'x' * given['round']}")
+    given["fingerprint"] = fingerprint(Failed(failure))
+    async with engine.database.transaction() as session:
+        for one in await claim_tasks(engine, given, 2):
+            await settle(session, engine.catalog, [report_of(one, Failed(failure))])
+
+
+async def arrange_requested(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """The same, asked to be retried."""
+    await arrange_dead(engine, clock, given)
+    await redrive_group(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
+
+
+async def arrange_campaign(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """A campaign over two letters, about to release them."""
+    await arrange_dead(engine, clock, given)
+    view = await start_campaign(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
+    given["campaign_id"] = int(view.campaign_id)
+
+
+async def judge_campaign(case: Case) -> None:
+    """Released together and counted, or not at all; the next pass makes good what this one did not do."""
+    engine, campaign_id = case.engine, case.given["campaign_id"]
+    states = {(one.state, one.attempt) for one in case.ended}
+    assert states in ({("failed", 1)}, {("completed", 2)})
+    view = await show_campaign(engine, DEFAULT_TENANT_ID, campaign_id)
+    assert view.released == (2 if states == {("completed", 2)} else 0)
+    assert not case.said or case.said[-1] == 0 or view.released == 2
+    await campaigns_once(engine.database, engine.catalog)
+    view = await show_campaign(engine, DEFAULT_TENANT_ID, campaign_id)
+    assert (view.released, view.state) == ((2, "completed") if states == {("completed", 2)} else (2, "canary"))
+    await abort_campaign_if_open(engine, campaign_id)
+
+
+async def abort_campaign_if_open(engine: Engine, campaign_id: int) -> None:
+    with contextlib.suppress(Conflict):
+        await abort_campaign(engine, DEFAULT_TENANT_ID, campaign_id, actor="ann", reason="")
+
+
+async def arrange_unlettered(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """The same, settled by a worker that knew no letters."""
+    await arrange_dead(engine, clock, given)
+    await engine.database.fetch("delete from holdfast.dead_letter where task_id = any($1)", given["task_ids"])
+    await engine.database.fetch(
+        "update holdfast.ended set has_letter = null where task_id = any($1)", given["task_ids"]
+    )
+
+
+async def judge_redriven(case: Case) -> None:
+    """Each was requeued once at most, its letter tells so, and what was acknowledged happened."""
+    letters = await _letters(case)
+    assert len(letters) == len(case.ended) == 2
+    for ending, letter in zip(case.ended, letters, strict=True):
+        if ending.state == "completed":
+            assert (ending.attempt, letter["state"], letter["dispatches"]) == (2, "resolved", 1)
+        else:
+            assert (ending.state, ending.attempt, letter["dispatches"]) == ("failed", 1, 0)
+    done = {one.task_id for one in case.ended if one.state == "completed"}
+    assert {int(said) for said in case.said if said is not None} <= done
+
+
+async def judge_swept(case: Case) -> None:
+    """A sweep that died is made good by the next."""
+    letters = await _letters(case)
+    assert {letter["dispatches"] for letter in letters} == {1 if letters[0]["state"] == "resolved" else 0}
+    assert {(one.state, one.attempt) for one in case.ended} <= {("completed", 2), ("failed", 1)}
+    if case.said and case.said[-1] == 2:
+        assert {one.state for one in case.ended} == {"completed"}
+
+
+async def judge_asked(case: Case) -> None:
+    """All letters of a group are asked for, or none."""
+    states = {letter["state"] for letter in await _letters(case)}
+    assert states in ({"open"}, {"retry_requested"})
+    assert not case.said or states == {"retry_requested"}
+
+
+async def judge_adopted(case: Case) -> None:
+    letters = await _letters(case)
+    assert len(letters) in (0, 2) and len({letter["fingerprint"] for letter in letters}) <= 1
+    assert not case.said or len(letters) == 2
+
+
+async def _letters(case: Case) -> list[Any]:
+    return await case.engine.database.fetch(
+        "select * from holdfast.dead_letter where task_id = any($1) order by task_id", case.given["task_ids"]
+    )
 
 
 async def arrange_effect(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
@@ -433,6 +535,12 @@ SCENARIOS = [
     Scenario(name="reconcile", arrange=arrange_due, judge=judge_reconciled),
     Scenario(name="cancel", arrange=arrange_cancel, judge=judge_canceled, is_repeatable=False),
     Scenario(name="retry", arrange=arrange_failed, judge=judge_retried, is_repeatable=False, statements_min=3),
+    Scenario(name="redrive_task", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=10),
+    Scenario(name="redrive_group", arrange=arrange_dead, judge=judge_asked, statements_min=3),
+    Scenario(name="sweep", arrange=arrange_requested, judge=judge_swept, statements_min=4),
+    Scenario(name="reinject", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=7),
+    Scenario(name="campaigns", arrange=arrange_campaign, judge=judge_campaign, statements_min=8),
+    Scenario(name="adopt", arrange=arrange_unlettered, judge=judge_adopted, statements_min=3),
     Scenario(name="do_effect", arrange=arrange_effect, judge=judge_effect, is_repeatable=False, statements_min=4),
     Scenario(name="compensate", arrange=arrange_compensation, judge=judge_compensated, statements_min=6),
     Scenario(name="start_run", arrange=nothing, judge=runs.judge_started, is_repeatable=False, statements_min=9),

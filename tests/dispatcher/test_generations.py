@@ -8,7 +8,7 @@ from holdfast.testing.factories import a_failed_task
 
 async def test_a_revived_task_counts_only_what_its_new_generation_spent(dispatcher):
     task_id = await a_failed_task(dispatcher)
-    await dispatcher.retry(task_id, reason="fixed")
+    await dispatcher.redrive(task_id)
     await dispatcher.settle(await dispatcher.claim_one(), Completed(b"null"))
 
     row = await dispatcher.task(task_id)

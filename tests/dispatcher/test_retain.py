@@ -113,7 +113,7 @@ async def test_a_block_is_dropped_later_though_its_neighbour_went_first(dispatch
         await next_day(dispatcher, clock)
     await clock.advance("365d")
     await retain_once(dispatcher.engine.database, days=30)
-    await dispatcher.retry(kept)
+    await dispatcher.redrive(kept)
     await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
     assert await retain_once(dispatcher.engine.database, days=30) == 1
 

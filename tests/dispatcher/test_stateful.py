@@ -21,11 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.claim import Claimer
+from holdfast.dispatcher.dead import sweep_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.letters import By, redrive_task
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, NotFound
@@ -37,7 +40,7 @@ from holdfast.testing.factories import a_failure, a_task
 
 ACTS = {
     "begin_transaction": 1, "end_transaction": 2, "enqueue": 1, "claim": 3, "settle": 4, "beat": 2, "reap": 2,
-    "reconcile": 1, "cancel": 1, "retry": 1, "pass_time": 1, "steal": 3, "thaw": 4,
+    "reconcile": 1, "cancel": 1, "retry": 1, "redrive": 2, "sweep": 2, "pass_time": 1, "steal": 3, "thaw": 4,
 }  # fmt: skip
 OUTCOMES = ["complete", "complete", "fail", "lose", "release", "cancel"]
 WORKERS = ["first", "second", "third"]
@@ -208,9 +211,20 @@ class Histories(RuleBasedStateMachine):
         async def act(line):
             with suppress(Conflict, NotFound):
                 task_id = self.tasks[choice.which % len(self.tasks)]
-                await cancel_verb.retry(line, 1, task_id, actor="somebody", reason="")
+                await retry(line, self.engine.catalog, 1, task_id, actor="ann", reason="")
 
         await self.on(line, act)
+
+    async def redrive(self, line, choice):
+        async def act(line):
+            task_id = self.tasks[choice.which % len(self.tasks)]
+            async with line.transaction() as session:
+                await redrive_task(session, self.engine.catalog, 1, task_id, By("ann", "fixed"))
+
+        await self.on(line, act)
+
+    async def sweep(self, line, choice):
+        await self.on(line, lambda line: sweep_once(line, self.engine.catalog))
 
     async def pass_time(self, line, choice):
         await self.clock.advance(seconds=(1, 4, 11, 60)[choice.number])

@@ -112,6 +112,25 @@ DAMAGE = {
         insert into holdfast.quota (quota_id, tenant_id, retries_max, window_seconds) values (77, 1, 2, 60);
         insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
         values (77, 0, -1, holdfast.slice_now(60) - 12, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
+    "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
+    "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",
+    "a_success_leaves_no_letter_open": """
+        insert into holdfast.dead_letter (tenant_id, task_id, lane_id, attempts, generation, source_id, fingerprint)
+        values (1, $completed, 1, 0, 0, '', '')""",
+    "a_letter_follows_an_older_one": "update holdfast.dead_letter set previous_id = dead_letter_id",
+    "a_letter_at_rest_is_looked_at": """
+        update holdfast.dead_letter set state = 'retrying', disposition = 'x', actor = 'x', dispatches = 1,
+          dispatched_at = now(), generation = 0""",
+    "a_letter_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "campaigns_count_their_letters": """
+        insert into holdfast.campaign (tenant_id, name, fingerprint, state, reason, started_by, needs_approval, canary,
+          at_once, upto_id, lane_ids, total, released)
+        values (1, 'x', 'x', 'canary', 'x', 'x', false, 1, 1, 1, '{}', 1, 1)""",
+    "a_campaign_knows_its_letters": "update holdfast.dead_letter set campaign_id = 7",
+    "asked_letters_are_dispatched": """
+        update holdfast.dead_letter set state = 'retry_requested', disposition = 'x', actor = 'x', wants_sweep = true,
+          changed_at = now() - interval '1 hour';
+        update holdfast.ended set ended_at = now() - interval '1 hour'""",
     "attempts_follow_one_another": """
         update holdfast.attempt set started_at = started_at - interval '1 hour' where attempt = 2""",
     "a_fired_slot_has_its_task_or_run": "update holdfast.slot set task_id = 999",

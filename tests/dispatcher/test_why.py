@@ -231,7 +231,7 @@ async def test_a_completed_task(dispatcher, ask):
 
 async def test_a_revived_task_is_explained_as_it_is_now(dispatcher, ask):
     task_id = await a_failed_task(dispatcher)
-    await dispatcher.retry(task_id)
+    await dispatcher.redrive(task_id)
     assert (await ask(task_id)).state == "queued"
     lease = await dispatcher.claim_task(task_id)
     await dispatcher.settle(lease, Completed(b"1"))

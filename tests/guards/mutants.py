@@ -760,6 +760,175 @@ WRITING: Sequence[Mutant] = [
     _redundant("end_generation", "and g.state = 'r'", "", "lock_leaving found it in this state and holds it"),
 ]
 
+_LOCKED_ANYWAY = "the update locks the same rows; the order keeps two of them from waiting for each other in a circle"
+_JUDGED_AGAIN = "`core.dead.judge` looks at the state of the locked letter, and what it requeues has a guard of its own"
+_ASKED = "d.state in ('retry_requested', 'retrying')"
+
+RECOVERING: Sequence[Mutant] = [
+    *_of(
+        "tell_letters",
+        ("d.state in ('open', 'retry_requested', 'retrying', 'ignored')", "true", "what_is_resolved_stays_so"),
+        ("d.state = 'retrying' and not d.wants_sweep", "true", "only_a_letter_that_retried_is_roused"),
+    ),
+    _redundant("tell_letters", "for update of d", "", _LOCKED_ANYWAY),
+    *_of(
+        "rouse_forgotten",
+        ("d.state = 'retrying' and not d.wants_sweep", "true", "only_a_letter_that_retried_is_roused"),
+        (
+            """e.state = 'f'
+      or r.state = 'f'
+      or exists (
+        select from holdfast.attempt a
+        where a.task_id = d.task_id and a.state = 'c' and a.generation > d.generation
+      )""",
+            "true",
+            "a_letter_under_way_is_not_roused",
+        ),
+        ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "adopt_tasks",
+        ("e.state = 'f' and", "", "a_task_is_adopted_once_and_only_if_it_failed"),
+        ("and e.has_letter is null", "", "a_task_is_adopted_once_and_only_if_it_failed"),
+    ),
+    *_of(
+        "lock_letters",
+        ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
+        ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
+    ),
+    _redundant("lock_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
+    *_of("lock_run_letters", ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own")),
+    _redundant("lock_run_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
+    _redundant(
+        "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
+    ),
+    *_of("resolve_superseded", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of("mark_dispatched", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of(
+        "request_letters",
+        ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
+    ),
+    *_of(
+        "ignore_letters",
+        ("and d.tenant_id = $5", "and $5::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+    ),
+    *_of(
+        "close_letters",
+        ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may"),
+    ),
+    *_of(
+        "lock_task_letters",
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
+    ),
+    _redundant("lock_task_letters", "for update of d", "", "the end of the task can be taken away only once"),
+    *_of(
+        "revive_tasks",
+        ("and e.tenant_id = $2", "and $2::int is not null", "only_a_failed_task_of_the_tenant_is_revived"),
+        ("and e.state = 'f'", "", "only_a_failed_task_of_the_tenant_is_revived"),
+        ("and e.run_id is null", "", "a_node_is_not_revived_without_its_run"),
+    ),
+    _redundant("revive_tasks", "for update of e", "", _LOCKED_ANYWAY),
+    *_of(
+        "take_letter",
+        ("o.tenant_id = $1 and", "$1::int is not null and", "another_tenants_letters_are_left_alone"),
+        ("o.state = 'open' and", "", "only_an_open_letter_in_sight_is_taken"),
+        ("o.campaign_id is null and", "", "a_campaigns_letters_are_its_own"),
+        ("'retry' = any(o.recovery_options)", "true", "a_letter_without_the_option_is_not_retried"),
+        (
+            "(o.hidden_until is null or o.hidden_until <= holdfast.instant())",
+            "true",
+            "only_an_open_letter_in_sight_is_taken",
+        ),
+        ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of("hand_back_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
+    *_of(
+        "lease_dead_task",
+        ("where l.expires_at <= holdfast.instant() or l.holder = excluded.holder", "", "a_lease_has_one_holder"),
+    ),
+    *_of("release_dead_task", ("and l.holder = $2", "and $2::text is not null", "a_lease_has_one_holder")),
+    *_of(
+        "forget_letters",
+        ("o.state = 'resolved' and", "", "only_old_resolved_letters_are_forgotten"),
+        (
+            "o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
+            "$1::double precision > 0",
+            "only_old_resolved_letters_are_forgotten",
+        ),
+        (
+            "and not exists (select from holdfast.ended e where e.task_id = o.task_id)",
+            "",
+            "only_old_resolved_letters_are_forgotten",
+        ),
+        ("where l.expires_at <= holdfast.instant() - interval '1 hour'", "", "only_old_resolved_letters_are_forgotten"),
+    ),
+]
+
+_NEWEST = (
+    "and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id"
+    " and n.dead_letter_id > d.dead_letter_id)"
+)
+
+CAMPAIGNING: Sequence[Mutant] = [
+    *_of(
+        "start_campaign",
+        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        ("d.state = 'open' and", "", "a_campaign_counts_what_stands_for_a_task"),
+        ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
+        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
+        (
+            "on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing",
+            "",
+            "one_campaign_at_a_time_works_on_a_group",
+        ),
+    ),
+    *_of("lock_campaign", ("for update of c skip locked", "", "campaigns_do_not_wait_for_one_another")),
+    _redundant(
+        "collect_campaign",
+        "and d.state = 'retrying'\n",
+        "\n",
+        "only letters that this statement saw retrying come here; it stands against a change in that very moment",
+    ),
+    *_of(
+        "take_campaign_letters",
+        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        ("d.state = 'open' and", "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
+        ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
+        ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
+    *_of(
+        "approve_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        ("and c.state = 'awaiting_approval'", "", "a_campaign_moves_only_from_where_it_is"),
+        ("and c.started_by <> $3", "", "four_eyes_are_needed"),
+    ),
+    *_of(
+        "abort_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        (
+            "and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')",
+            "",
+            "a_campaign_moves_only_from_where_it_is",
+        ),
+    ),
+    *_of(
+        "resume_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
+        ("and d.state = 'open'", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+    ),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
     *LEASING,
@@ -773,6 +942,8 @@ MUTANTS: Sequence[Mutant] = [
     *REMOTE,
     *ACTING,
     *WRITING,
+    *RECOVERING,
+    *CAMPAIGNING,
 ]
 
 CONSTRAINTS = {
@@ -792,5 +963,8 @@ CONSTRAINTS = {
     "failure.failure_check": "the_schema_refuses_a_retry_that_is_no_decision",
     "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
     "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
+    "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
+    "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
+    "dead_letter.letter_dispatched": "the_schema_refuses_a_retry_that_was_never_dispatched",
 }
 """CHECK constraints of the hot path, and the check that fails without each."""

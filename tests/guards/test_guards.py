@@ -35,6 +35,23 @@ _GUARDS = re.compile(
     r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
 )
 NO_GUARD = {
+    "collect_campaign": (
+        "when d.state = 'resolved' then 'succeeded'",
+        "when e.state = 'f' and n.fingerprint = c.fingerprint then 'returned'",
+        "when e.state = 'f' or r.state = 'f' then 'failed'",
+        "when e.state = 'x' or r.state = 'x' then 'canceled'",
+    ),
+    "lock_letters": (
+        "when e.state = 'f' then 'failed'",
+        "when e.state = 'x' then 'canceled'",
+        "and a.state = 'c' and a.generation > held.generation",
+    ),
+    "lock_run_letters": ("and a.state = 'c' and a.generation > held.generation",),
+    "request_letters": (
+        "case when d.state = 'ignored' then 0",
+        "case when d.state = 'ignored' then null else d.dispatched_at",
+        "case when d.state = 'ignored' then null else d.backoff_seconds",
+    ),
     "settle_otherwise": ("where state = 'q') as lanes",),
     "open_effect": ("where e.tenant_id = $4 and e.key = $5",),
     "advance_runs": (

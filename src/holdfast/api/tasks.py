@@ -14,6 +14,7 @@ from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.explain_runs import why as why_verb
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.look import list_tasks, show_task
+from holdfast.dispatcher.retry import retry as retry_verb
 from holdfast.errors import Conflict, Invalid
 
 PAGE_DEFAULT, PAGE_MAX = 50, 1_000
@@ -65,10 +66,11 @@ async def why(asked: Asked) -> Response:
 async def retry(asked: Asked) -> Response:
     """Run a failed task again."""
     number, because = _number(asked), await _because(asked)
-    done = await cancel_verb.retry(
-        asked.engine.database, asked.caller.tenant_id, number, actor=asked.caller.actor, reason=because.reason
+    engine, caller = asked.engine, asked.caller
+    done = await retry_verb(
+        engine.database, engine.catalog, caller.tenant_id, number, actor=caller.actor, reason=because.reason
     )
-    asked.engine.bell.ring(lanes=[done.lane_id])
+    await follow_up(engine, done.news)
     return reply({"taskId": str(number), "attempt": done.attempt, "status": "queued"}, 202)
 
 

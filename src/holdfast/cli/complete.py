@@ -49,6 +49,18 @@ async def _runs(database: Any) -> list[str]:
     return [row["run_id"] for row in await database.fetch(sql("list_runs"), *asked)]
 
 
+def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Groups of dead letters."""
+    return _ask(ctx, _fingerprints, incomplete)
+
+
+async def _fingerprints(database: Any) -> list[str]:
+    from holdfast.dispatcher.dead_look import dead_groups
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return [group.fingerprint for group in await dead_groups(database, DEFAULT_TENANT_ID)]
+
+
 async def _queues(database: Any) -> list[str]:
     from holdfast.dispatcher.queues import queue_names
     from holdfast.store.catalog import DEFAULT_TENANT_ID

@@ -16,6 +16,8 @@ HOMES = {
     },
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
+        "dead": ("holdfast.cli.dead:dead", "See, re-drive and dismiss what failed for good."),
+        "campaign": ("holdfast.cli.campaign:campaign", "Re-drive a group of dead letters with care."),
         "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
         "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),

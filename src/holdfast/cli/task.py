@@ -251,7 +251,10 @@ async def _why(shell: Shell, task_id: str) -> Explanation:
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
 def retry(task_id: str, reason: str) -> None:
-    """Run a failed task again: a waiting retry now, one that failed for good as a new generation."""
+    """Run a failed task again: a waiting retry now, one that was stopped with retries left as a new generation.
+
+    A task that spent its retries is re-driven through its dead letter: `holdfast dead redrive --task ID`.
+    """
     shell = the_shell()
     attempt, unknown = shell.run(_retry(shell, task_id, reason))
     body = {"task_id": task_id, "state": "queued", "attempt": attempt}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.datasets import DatasetClient
+from holdfast.client.dead import DeadLetters
 from holdfast.client.results import Ending, Results
 from holdfast.client.runs import Run, start_one
 from holdfast.core import limits
@@ -28,7 +29,7 @@ from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.redrive import redrive_task
+from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
@@ -293,6 +294,10 @@ class Client:
         """A handle on a run known by its id."""
         return Run(self, task_number(run_id))
 
+    def number_of(self, task_id: str) -> int:
+        """The number behind a task's id, or `NotFound`."""
+        return task_number(task_id)
+
     def task(self, task_id: str) -> Task:
         """A handle on a task known by its id."""
         return Task(self, task_number(task_id))
@@ -351,16 +356,21 @@ class Client:
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
-        """Run a failed task again, a node with what is downstream of it; answers the attempt that will run."""
-        engine, number = self.engine, task_number(task_id)
-        async with engine.database.transaction() as session:
-            node = await redrive_task(session, engine.catalog, DEFAULT_TENANT_ID, number, actor=actor, reason=reason)
-        if node is not None:
-            await follow_up(engine, node[1])
-            return node[0]
-        requeued = await cancel_verb.retry(engine.database, DEFAULT_TENANT_ID, number, actor=actor, reason=reason)
-        engine.bell.ring(lanes=[requeued.lane_id])
+        """Run a failed task again; answers the number of the attempt that will run.
+
+        `Conflict` `retry_budget_exhausted` when its generation spent its budget: then `dead.redrive` starts another.
+        """
+        engine = self.engine
+        requeued = await retry(
+            engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
+        )
+        await follow_up(engine, requeued.news)
         return requeued.attempt
+
+    @property
+    def dead(self) -> DeadLetters:
+        """Dead letters: what failed for good, and how to run it again."""
+        return DeadLetters(self)
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""

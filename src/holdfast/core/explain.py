@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from holdfast.core.dead import is_budget_spent
 from holdfast.core.duration import human
 from holdfast.core.facts import Position, TaskFacts
 from holdfast.core.gates import Check, gates_of
@@ -277,10 +278,14 @@ def _failed(facts: TaskFacts) -> Explanation:
 
 
 def _again(facts: TaskFacts) -> str:
-    """How to run a failed task again: a node goes with everything downstream of it."""
-    if facts.place is None:
-        return f"holdfast task retry {facts.task_id}"
-    return f'holdfast run retry {facts.place.run_id} --reason "…"'
+    """The command that runs a failed task again: only a re-drive starts another generation once the budget is spent."""
+    if facts.place is not None:
+        return f'holdfast run retry {facts.place.run_id} --reason "…"'
+    is_loss = facts.failure is not None and facts.failure.state == "lost"
+    budget = {name: getattr(facts, name) for name in ("retries", "max_retries", "losses", "max_losses")}
+    if is_budget_spent(is_loss=is_loss, **budget):
+        return f"holdfast dead redrive --task {facts.task_id} --reason TEXT"
+    return f"holdfast task retry {facts.task_id}"
 
 
 def _canceled(facts: TaskFacts) -> Explanation:

@@ -1,4 +1,4 @@
-"""Cancel, retry now and revive: what an operator may ask of a single task. Each leaves its row in the audit log."""
+"""Cancel: unstarted tasks end at once, running ones are asked to stop. Each leaves its row in the audit log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from typing import Any
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.release import News, NodeEnd, end_nodes
-from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _CANCEL = sql("cancel")
-_RETRY_NOW = sql("retry_now")
-_REVIVE = sql("revive")
-_FIND_WINNER = sql("find_winner")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,34 +88,3 @@ def _was(row: Any) -> str:
     if row["was"] == "r":
         return "canceling" if row["is_canceling"] else "running"
     return "retrying" if row["is_retrying"] else "queued"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requeued:
-    task_id: int
-    attempt: int
-    lane_id: int
-
-
-async def retry(database: Database, tenant_id: int, task_id: int, *, actor: str, reason: str) -> Requeued:
-    """Run a failed task again: a waiting retry now, a task that failed for good as a new generation."""
-    async with database.transaction() as session:
-        row = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
-        before = {"state": "retrying"} if row is not None else {"state": "failed"}
-        if row is None:
-            row = await session.fetchrow(_REVIVE, task_id, tenant_id, [b"f"], actor, reason)
-        if row is not None:
-            after = {"state": "queued", "attempt": row["attempt"] + 1, "generation": row["generation"]}
-            change = Change(verb="task.retry", subject_kind="task", subject_id=str(task_id), before=before, after=after)
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
-            return Requeued(task_id=task_id, attempt=row["attempt"] + 1, lane_id=row["lane_id"])
-    winner = await database.fetchrow(_FIND_WINNER, task_id)
-    if winner is None or winner["tenant_id"] != tenant_id:
-        raise NotFound(f"There is no task {task_id}.", code="execution_not_found")
-    # It may have failed only after both statements looked: then it is shown as it was for them.
-    state = {"q": "queued", "w": "queued", "v": "queued", "c": "completed", "x": "canceled"}
-    raise Conflict(
-        f"cannot retry execution in status '{state.get(winner['state'], 'running')}'",
-        code="execution_not_retryable",
-        task_id=str(task_id),
-    )

@@ -41,6 +41,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     retries: int
     losses: int
     outcome: Outcome
+    input: bytes | None = None
+    """What a node was given, for the dead letter; a plain task keeps its own."""
     policy: RetryPolicy | None = None
     """What to decide by instead of the task's own policy, where the worker has rules of its own."""
     opens_letter: bool = True
@@ -80,5 +82,6 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         claimed.retries,
         claimed.losses,
         outcome,
+        input=None if claimed.run_id is None else claimed.input,
         lane_id=claimed.lane_id,
     )

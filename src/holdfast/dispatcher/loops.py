@@ -1,4 +1,4 @@
-"""The repair loops: reap, reconcile, vacuum, retain, sweep datasets, each a bounded pass repeated at its own pace.
+"""The repair loops: reap, reconcile, sweep, vacuum, retain and more, each a bounded pass at its own pace.
 
 Any number of processes may run them; the result is the same as with one. They are engine code, not tasks, and need no
 user code. A pass that fails is logged and tried again at its next turn.
@@ -11,8 +11,10 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.cutover import finish_rollbacks_once
+from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
@@ -30,6 +32,9 @@ REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
 DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
+CAMPAIGN_SECONDS = 0.25
+PAGE_SECONDS = 0.05
+"""Between two pages of a sweep: it takes its turn beside the work it brings back."""
 
 
 class Loops:
@@ -38,6 +43,7 @@ class Loops:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._settings = engine.settings
+        self._swept_to = 0
 
     async def run(self) -> None:
         loops = self._settings.loops
@@ -49,6 +55,9 @@ class Loops:
             group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
             group.create_task(self._repeat("schedule", self.schedule, loops.schedule_seconds))
             group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
+            group.create_task(self._repeat("sweep", self.sweep, loops.sweep_seconds))
+            group.create_task(self._repeat("campaigns", self.campaigns, loops.sweep_seconds))
+            group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
@@ -93,6 +102,23 @@ class Loops:
         silent = max(30.0, 3 * self._settings.worker.lease_seconds)
         await lose_workers_once(self._engine.database, silent_seconds=silent)
         return None
+
+    async def sweep(self) -> float | None:
+        """Judge the next page of dead letters; soon again while there is another."""
+        swept = await sweep_once(self._engine.database, self._engine.catalog, after=self._swept_to)
+        self._swept_to = swept.after
+        await follow_up(self._engine, swept.news)
+        return PAGE_SECONDS if swept.after else None
+
+    async def campaigns(self) -> float | None:
+        """Move every campaign one step; soon again while one is under way."""
+        moved = await campaigns_once(self._engine.database, self._engine.catalog)
+        await follow_up(self._engine, moved.news)
+        return CAMPAIGN_SECONDS if moved.under_way else None
+
+    async def adopt(self) -> float | None:
+        """Open the letters that older workers did not."""
+        return PAGE_SECONDS if await adopt_once(self._engine.database) >= ADOPT_BATCH else None
 
     async def vacuum(self) -> float | None:
         await vacuum_once(self._engine.database)

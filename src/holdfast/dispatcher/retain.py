@@ -19,12 +19,14 @@ _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
 _FORGET_EVENTS = sql("forget_events")
 _FORGET_WORKERS = sql("forget_workers")
+_FORGET_LETTERS = sql("forget_letters")
 _FORGET_SLOTS = sql("forget_slots")
 _FORGET_SIGNALS = sql("forget_signals")
 _VACUUM_LIVE = sql("vacuum_live")
 _LIVE_IS_DIRTY = sql("live_is_dirty")
 
 EVENTS_BATCH = 10_000
+LETTERS_BATCH = 10_000
 SLOTS_MAX = 1_000
 SLOTS_MIN = 10
 
@@ -34,6 +36,7 @@ async def retain_once(database: Database, *, days: float) -> int:
     await begin_today(database)
     await database.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
     await database.fetch(_FORGET_WORKERS, days)
+    await database.fetch(_FORGET_LETTERS, days, LETTERS_BATCH)
     await database.fetch(_FORGET_SLOTS, days, SLOTS_MAX, SLOTS_MIN)
     await database.fetch(_FORGET_SIGNALS, days)
     return await drop_old(database, days=days)

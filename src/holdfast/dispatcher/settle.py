@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
+from holdfast.core.dead import DISPATCHER_ACTOR
+from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
-from holdfast.core.retry import RetryAt, classification, decide
+from holdfast.core.retry import RetryAt, Stop, classification, decide
 from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.breakers import Ended, count
 from holdfast.dispatcher.commit import commit_datasets
@@ -25,6 +27,7 @@ from holdfast.store.statements import sql
 _LOCK_TASKS = sql("lock_tasks")
 _SETTLE_COMPLETED = sql("settle_completed")
 _SETTLE_OTHERWISE = sql("settle_otherwise")
+_TELL_LETTERS = sql("tell_letters")
 _FIND_SETTLED = sql("find_settled")
 _FIND_WINNER = sql("find_winner")
 
@@ -37,6 +40,7 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
+_NOTHING_TO_PARK = (None, None, None)
 NO_LETTER = "No dead letter was opened: they are off for this worker."
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
@@ -91,19 +95,26 @@ async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report])
     accepted = 0
     awaited: list[int] = []
     lanes: list[int] = []
+    redriven: list[int] | None = None
+    failed_again: list[int] | None = None
+    failed_runs: list[int] = []
     if completed and others:
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
     if completed:
         row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
+        redriven = row["redriven"]
         ends += _node_ends(row, repeat("c"))
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
+        failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
         ends += _node_ends(row, row["node_states"] or ())
+    if redriven or failed_again:
+        await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
     news = News(set(lanes), awaited, [])
     if ends:
         news = news.and_(await end_nodes(session, catalog, ends))
@@ -149,21 +160,16 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
             cause = (failure.code, failure.type, failure.message, failure.traceback)
+            known = decision.classification.reason
+            letter: tuple[object, ...] = _NOTHING_TO_PARK
+            if isinstance(decision, Stop) and report.opens_letter:
+                letter = (fingerprint(outcome), known, report.input)
             sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
-            return (
-                *lease,
-                after,
-                delay,
-                *cause,
-                decision.reason,
-                decision.rule,
-                sentence,
-                decision.classification.reason,
-            )
+            return (*lease, after, delay, *cause, decision.reason, decision.rule, sentence, *letter, known)
         case Canceled(reason):
-            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", None)
+            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", *_NOTHING_TO_PARK, None)
         case Released(reason):
-            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", None)
+            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", *_NOTHING_TO_PARK, None)
         case Completed():
             raise AssertionError("completed attempts are settled by their own statement")
 

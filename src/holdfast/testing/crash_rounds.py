@@ -13,7 +13,6 @@ from typing import Any
 from holdfast.action import Action, Isolation
 from holdfast.core.effects import EffectState
 from holdfast.core.outcome import Completed, Failed, Outcome
-from holdfast.dispatcher.cancel import retry
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender
 from holdfast.dispatcher.engine import Engine
@@ -21,6 +20,7 @@ from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.leases import Claimed, Report, report_of
 from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.steps import KeepStep
 from holdfast.errors import Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -147,7 +147,9 @@ class Round:
         """Do what the repair loops do; True if there is work. A retry that waits is due now, there is no time here."""
         database = self._engine.database
         for row in await database.fetch(_RETRYING):
-            await retry(database, DEFAULT_TENANT_ID, row["task_id"], actor="crash test", reason="")
+            await retry(
+                database, self._engine.catalog, DEFAULT_TENANT_ID, row["task_id"], actor="crash test", reason=""
+            )
         await self._loops.runs()
         return bool(await database.fetchval(_QUEUED))
 

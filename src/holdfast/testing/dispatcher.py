@@ -18,10 +18,13 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher import queues
+from holdfast.dispatcher import queues, recover
 from holdfast.dispatcher.attach import Reservation, attach, reserve
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
+from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
+from holdfast.dispatcher.dead import sweep_once
+from holdfast.dispatcher.dead_look import LetterView, list_letters
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.follow import follow_up
@@ -32,6 +35,7 @@ from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.schedule import schedule_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost, NotFound
@@ -219,10 +223,35 @@ class Dispatcher:
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "test") -> int:
         """Run a failed task again; answers the number of the attempt that will run."""
-        done = await cancel_verb.retry(
-            self.engine.database, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason
+        done = await retry(
+            self.engine.database, self.engine.catalog, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason
         )
         return done.attempt
+
+    async def redrive(self, task_id: str, *, reason: str = "fixed", actor: str = "test") -> int:
+        """Run a task that failed for good again through its dead letter; answers the attempt that will run."""
+        done = await recover.redrive(self.engine, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason)
+        return done.attempt
+
+    async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:
+        """Ask for a group of dead letters to be retried; answers how many."""
+        asked = await recover.redrive_group(self.engine, DEFAULT_TENANT_ID, fingerprint, actor=actor, reason=reason)
+        return asked.letters
+
+    async def sweep_once(self) -> int:
+        """One pass over dead letters; answers how many moved."""
+        return (await sweep_once(self.engine.database, self.engine.catalog)).count
+
+    async def campaigns_once(self) -> int:
+        """One step of every campaign; answers how many letters were released."""
+        moved = await campaigns_once(self.engine.database, self.engine.catalog)
+        await follow_up(self.engine, moved.news)
+        return moved.released
+
+    async def letters(self, task_id: str) -> list[LetterView]:
+        """The dead letters of a task, first to last."""
+        found = await list_letters(self.engine.database, DEFAULT_TENANT_ID, task_id=int(task_id))
+        return found[::-1]
 
     async def pause(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
         """Pause a queue; False if it was paused already."""

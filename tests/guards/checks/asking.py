@@ -23,6 +23,7 @@ from holdfast.dispatcher.claim import claim_task
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.dispatcher.reap import lose_workers_once
+from holdfast.dispatcher.retry import retry
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
@@ -102,7 +103,9 @@ async def another_tenant_cannot_retry(stage: Stage) -> None:
     await another_tenant(stage)
     for task_id in (await a_retrying_task(stage.dispatcher), await a_failed_task(stage.dispatcher)):
         with refuses(NotFound, Conflict):
-            await cancel_verb.retry(stage.engine.database, OTHER_TENANT_ID, int(task_id), actor="x", reason="")
+            await retry(
+                stage.engine.database, stage.engine.catalog, OTHER_TENANT_ID, int(task_id), actor="x", reason=""
+            )
         assert await stage.state(task_id) == "failed"
 
 

@@ -60,27 +60,3 @@ update holdfast.live t
 set state = 'q', due_at = null, is_retrying = false
 where t.task_id = $1 and t.tenant_id = $2 and t.state = 'w' and t.is_retrying
 returning t.task_id, t.attempt, t.lane_id, t.generation;
-
--- name: revive
--- A task that failed for good or was canceled begins a new generation with a fresh budget. Attempts keep counting. A node
--- goes only with its run (see reopen_run).
-with gone as (
-  delete from holdfast.ended e
-  where e.task_id = $1 and e.tenant_id = $2 and e.state = any($3::"char"[]) and e.run_id is null
-  returning e.*
-),
-back as (
-  insert into holdfast.live (
-    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation, state
-  )
-  select task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation + 1, 'q'
-  from gone
-  returning task_id, attempt, lane_id, tenant_id, generation
-),
-told as (
-  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
-  select tenant_id, 'task.revived', array[task_id], array[attempt], jsonb_build_object('actor', $4::text, 'reason', $5::text)
-  from back
-)
-select task_id, attempt, lane_id, generation
-from back;

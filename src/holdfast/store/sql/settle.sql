@@ -49,6 +49,7 @@ told as (
   group by tenant_id
 )
 select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awaited,
+  array_agg(task_id) filter (where generation > 1) as redriven,
   array_agg(task_id) filter (where run_id is not null) as node_tasks,
   array_agg(run_id) filter (where run_id is not null) as node_runs,
   array_agg(node_no) filter (where run_id is not null) as node_numbers
@@ -56,15 +57,17 @@ from gone;
 
 -- name: settle_otherwise
 -- Hand on attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to what was decided:
--- q queued, w waiting, f failed for good, x canceled. Same fence. A requested cancel wins over any retry. A retry without
--- delay waits too where a quota counts retries: it is counted when it is promoted, like any other.
+-- q queued, w waiting, f failed for good with a dead letter, x canceled. Same fence. A requested cancel wins over any
+-- retry. A retry without delay waits too where a quota counts retries: it is counted when it is promoted.
 with given as materialized (
   select *
   from unnest(
     $1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::double precision[], $7::text[], $8::text[],
-    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]
-  ) as g (task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence,
-    class)
+    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[]
+  ) as g (
+    task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence,
+    fingerprint, cause, input, class
+  )
 ),
 held as materialized (
   select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id,
@@ -110,15 +113,34 @@ gone as (
 over as (
   insert into holdfast.ended (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
-    state, created_at, ended_at, reason, actor, input, tags, key, run_id, node_no
+    state, created_at, ended_at, reason, actor, input, tags, key, run_id, node_no, has_letter
   )
   select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
     gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char",
     coalesce(b.created_at, fenced.started_at), holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
-    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no
+    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no,
+    case when fenced.next_state = 'f' then fenced.fingerprint is not null end
   from gone
   full join (select * from fenced where next_state in ('f', 'x')) fenced on fenced.task_id = gone.task_id
   left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
+),
+letters as (
+  insert into holdfast.dead_letter (
+    tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, source_id, fingerprint, cause, reason,
+    previous_id, input, recovery_options
+  )
+  select gone.tenant_id, gone.task_id, gone.run_id, gone.node_no, gone.lane_id, gone.attempt, gone.generation,
+    gone.task_id::text, fenced.fingerprint, fenced.cause, fenced.reason,
+    case when gone.generation > 1 then (
+      select max(d.dead_letter_id)
+      from holdfast.dead_letter d
+      where d.task_id = gone.task_id
+    ) end,
+    fenced.input, holdfast.recovery_options(gone.task_id)
+  from gone
+  join fenced on fenced.task_id = gone.task_id
+  where fenced.next_state = 'f' and fenced.fingerprint is not null
+  returning tenant_id, task_id, attempts
 ),
 failures as (
   insert into holdfast.failure (
@@ -152,12 +174,16 @@ told as (
     select tenant_id, task_id, attempt, 'task.lost'
     from fenced
     where outcome = 'l'
+    union all
+    select tenant_id, task_id, attempts, 'dead_letter.opened'
+    from letters
   ) as happened
   group by tenant_id, kind
 )
 select
   (select count(*) from fenced) as accepted,
   (select array_agg(task_id) from gone where is_awaited) as awaited,
+  again.tasks as failed_again, again.runs as failed_again_runs,
   nodes.tasks as node_tasks, nodes.runs as node_runs, nodes.numbers as node_numbers, nodes.states as node_states,
   (select array_agg(distinct lane_id) from moved where state = 'q') as lanes
 from (
@@ -166,7 +192,13 @@ from (
   from gone
   join fenced on fenced.task_id = gone.task_id
   where gone.run_id is not null
-) nodes;
+) nodes
+cross join (
+  select array_agg(gone.task_id) as tasks, array_agg(gone.run_id) filter (where gone.run_id is not null) as runs
+  from gone
+  join fenced on fenced.task_id = gone.task_id
+  where gone.generation > 1 and fenced.next_state = 'f'
+) again;
 
 -- name: find_settled
 -- How these attempts were settled before, if by this very lease: the same report repeated answers as before.

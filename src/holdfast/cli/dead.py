@@ -1,0 +1,286 @@
+"""`holdfast dead …`: what failed for good, by fault; run it again, leave it, or take it elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.complete import fingerprints, task_ids
+from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.tree import Group
+from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
+from holdfast.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.dispatcher.dead_look import GroupView, LetterView
+    from holdfast.dispatcher.recover import Asked
+
+UNRESOLVED = ("open", "retry_requested", "retrying")
+
+
+@click.group(cls=Group)
+def dead() -> None:
+    """See, re-drive and dismiss what failed for good."""
+
+
+@dead.command()
+def groups() -> None:
+    """List unresolved dead letters by fault, the largest group first.
+
+    A fault is an exception's type, its message without ids and numbers, and the innermost frame of your own code. A
+    task that failed again counts once.
+    """
+    shell = the_shell()
+    rows = shell.run(_groups(shell))
+    emit_rows(shell, rows, _group_columns(), empty="No dead letters: nothing failed for good that is not dealt with.")
+    if rows and shell.is_table:
+        shell.talk(f"Run one again: holdfast dead redrive --group {rows[0].fingerprint} --reason TEXT")
+
+
+async def _groups(shell: Shell) -> list[GroupView]:
+    from holdfast.dispatcher.dead_look import dead_groups
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    async with shell.client() as client:
+        return await dead_groups(client.engine.database, DEFAULT_TENANT_ID)
+
+
+def _group_columns() -> list[Column[GroupView]]:
+    return [
+        Column(title="GROUP", text=lambda row: row.fingerprint),
+        Column(title="TASKS", text=lambda row: compact(row.count), plain=lambda row: row.count, right=True),
+        Column(title="FIRST", text=lambda row: age(row.first_seen), plain=lambda row: row.first_seen.isoformat()),
+        Column(title="LAST", text=lambda row: age(row.last_seen), plain=lambda row: row.last_seen.isoformat()),
+        Column(title="QUEUES", text=lambda row: ", ".join(row.queues)),
+        Column(title="ACTIONS", text=lambda row: ", ".join(row.actions)),
+        Column(title="FAULT", text=_fault, stretch=True),
+    ]
+
+
+def _fault(row: GroupView | LetterView) -> str:
+    name = row.type.rpartition(".")[2] or row.code
+    return f"{name}: {row.message}" if row.message else name
+
+
+@dead.command("list")
+@click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
+@click.option("--task", "task_id", metavar="ID", help="Only letters of this task.", shell_complete=task_ids)
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these; unresolved ones unless said.")
+@click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
+@click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
+@click.option("--before", metavar="LETTER_ID", help="The page before this letter: the last id of the previous page.")
+def list_(states: tuple[str, ...], everything: bool, before: str | None, **filters: Any) -> None:
+    """List dead letters, newest first."""
+    shell = the_shell()
+    wanted = [part for state in states for part in state.split(",") if part]
+    rows = shell.run(_list(shell, wanted or ([] if everything else list(UNRESOLVED)), before, filters))
+    emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
+    if shell.is_table and len(rows) == filters["limit"]:
+        shell.talk(f"More: --before {rows[-1].dead_letter_id}")
+
+
+async def _list(shell: Shell, states: list[str], before: str | None, filters: dict[str, Any]) -> list[LetterView]:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.dead_look import list_letters
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    task_id = filters.pop("task_id")
+    number = None if task_id is None else task_number(task_id)
+    page = None if before is None else _letter_number(before)
+    async with shell.client() as client:
+        return await list_letters(
+            client.engine.database, DEFAULT_TENANT_ID, states=states, task_id=number, before=page, **filters
+        )
+
+
+def _letter_columns() -> list[Column[LetterView]]:
+    return [
+        Column(title="LETTER", text=lambda row: row.dead_letter_id),
+        Column(title="TASK", text=lambda row: row.task_id),
+        Column(
+            title="STATE",
+            text=lambda row: state_text(row.state),
+            plain=lambda row: row.state,
+            hue=lambda row: hue(row.state),
+        ),
+        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="QUEUE", text=lambda row: row.queue),
+        Column(title="ATTEMPTS", text=lambda row: str(row.attempts), right=True),
+        Column(title="DISPATCHED", text=lambda row: str(row.dispatches), right=True),
+        Column(
+            title="OPENED", text=lambda row: age(row.opened_at, row.at), plain=lambda row: row.opened_at.isoformat()
+        ),
+        Column(title="GROUP", text=lambda row: row.fingerprint),
+        Column(title="FAULT", text=_fault, stretch=True),
+    ]
+
+
+@dead.command()
+@click.argument("dead_letter_id", metavar="LETTER_ID")
+def show(dead_letter_id: str) -> None:
+    """Show one dead letter with its task's input and traceback."""
+    shell = the_shell()
+    view = shell.run(_show(shell, dead_letter_id))
+    if shell.is_json:
+        emit_json(view)
+        return
+    pairs: list[tuple[str, object]] = [
+        ("letter", view.dead_letter_id),
+        ("state", state_text(view.state) if shell.is_table else view.state),
+        ("task", view.task_id),
+        ("run", view.run_id),
+        ("action", view.action),
+        ("queue", view.queue),
+        ("group", view.fingerprint),
+        ("fault", _fault(view)),
+        ("class", f"{view.cause}, stopped because {view.reason}"),
+        ("attempts", view.attempts),
+        ("dispatched", f"{view.dispatches} of at most 5 times" if view.dispatches else "never"),
+        ("opened", moment(view.opened_at, utc=shell.utc)),
+        ("may", ", ".join(view.recovery_options)),
+    ]
+    optional: list[tuple[str, object | None]] = [
+        ("last", view.disposition and f"{view.disposition} by {view.actor}: {view.disposition_reason}"),
+        ("at", view.disposition and moment(view.changed_at, utc=shell.utc)),
+        ("previous", view.previous_id),
+        ("campaign", view.campaign_id),
+        ("tags", ", ".join(view.tags)),
+        ("input", None if view.input is None else bytes(view.input).decode()),
+    ]
+    emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
+    if view.traceback and shell.is_table:
+        click.echo("\n".join(f"    │ {line}" for line in harmless(view.traceback).rstrip().splitlines()))
+
+
+async def _show(shell: Shell, dead_letter_id: str) -> LetterView:
+    from holdfast.dispatcher.dead_look import show_letter
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    number = _letter_number(dead_letter_id)
+    async with shell.client() as client:
+        return await show_letter(client.engine.database, DEFAULT_TENANT_ID, number)
+
+
+@dead.command()
+@click.option(
+    "--group", "fingerprint", metavar="FP", help="Every open letter of this group.", shell_complete=fingerprints
+)
+@click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", required=True, help="Why it will work now; kept with the letter.")
+@click.option("--yes", is_flag=True, help="Do not ask before re-driving a group.")
+def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
+    """Run dead tasks again as new generations, with fresh budgets.
+
+    A task goes back to its queue at once. A group is dispatched letter by letter in the background: each that fails
+    again is tried up to five times with growing pauses. For many letters prefer `holdfast campaign start`.
+    """
+    shell = the_shell()
+    _one_of(fingerprint, task_id)
+    if fingerprint is not None:
+        shell.confirm(f"Run every open task of group {fingerprint} again?", yes=yes)
+    body = shell.run(_redrive(shell, fingerprint, task_id, reason))
+    if shell.is_json:
+        emit_json(body)
+        return
+    if task_id is not None:
+        click.echo(f"{task_id}\tqueued")
+        shell.talk(f"Queued as attempt {body['attempt']}. Follow it: holdfast task watch {task_id}")
+        return
+    click.echo(f"{fingerprint}\t{body['letters']}")
+    shell.talk(f"Asked for {body['letters']} letters. See them go: holdfast dead groups")
+
+
+async def _redrive(shell: Shell, fingerprint: str | None, task_id: str | None, reason: str) -> dict[str, Any]:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher import recover
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    async with shell.client() as client:
+        if fingerprint is not None:
+            asked = await recover.redrive_group(
+                client.engine, DEFAULT_TENANT_ID, fingerprint, actor=actor(), reason=reason
+            )
+            return {"fingerprint": fingerprint, "letters": asked.letters, "state": "retry_requested"}
+        number = task_number(str(task_id))
+        done = await recover.redrive(client.engine, DEFAULT_TENANT_ID, number, actor=actor(), reason=reason)
+        letter = None if done.dead_letter_id is None else str(done.dead_letter_id)
+        return {"task_id": str(number), "dead_letter_id": letter, "state": "queued", "attempt": done.attempt}
+
+
+@dead.command()
+@click.option("--group", "fingerprint", metavar="FP", help="Every letter of this group.", shell_complete=fingerprints)
+@click.option("--task", "task_id", metavar="ID", help="The letters of this task.", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", required=True, help="Why nothing shall be done; kept with the letter.")
+@click.option("--abandon", is_flag=True, help="Also cancel the runs that wait on it.")
+@click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
+@click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
+def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
+    """Dismiss dead letters: known, and left. A later `redrive` takes them up again."""
+    shell = the_shell()
+    _one_of(fingerprint, task_id)
+    if abandon and resolved:
+        raise Invalid("--abandon and --resolved exclude each other.", code="invalid_option")
+    if fingerprint is not None:
+        shell.confirm(f"Dismiss every unresolved letter of group {fingerprint}?", yes=yes)
+    asked = shell.run(_ignore(shell, fingerprint, task_id, reason, abandon=abandon, resolved=resolved))
+    word = "resolved" if resolved else "abandoned" if abandon else "ignored"
+    if shell.is_json:
+        emit_json({"letters": asked.letters, "tasks": asked.tasks, "disposition": word})
+        return
+    click.echo(f"{fingerprint or task_id}\t{word}\t{asked.letters}")
+
+
+async def _ignore(
+    shell: Shell, fingerprint: str | None, task_id: str | None, reason: str, *, abandon: bool, resolved: bool
+) -> Asked:
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher import recover
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    number = None if task_id is None else task_number(task_id)
+    async with shell.client() as client:
+        which: dict[str, Any] = {"task_id": number, "fingerprint": fingerprint, "actor": actor(), "reason": reason}
+        if resolved:
+            return await recover.resolve(client.engine, DEFAULT_TENANT_ID, **which)
+        return await recover.ignore(client.engine, DEFAULT_TENANT_ID, **which, abandons=abandon)
+
+
+@dead.command()
+@click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
+@click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
+def export(fingerprint: str | None, everything: bool) -> None:
+    """Write dead letters with their inputs to stdout, one JSON object per line, newest first."""
+    shell = the_shell()
+    count = shell.run(_export(shell, fingerprint, everything))
+    shell.talk(f"Exported {count} letters.")
+
+
+async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> int:
+    import msgspec
+
+    from holdfast.core.dead import LetterState
+    from holdfast.dispatcher.dead_look import export_letters
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    count = 0
+    states = tuple(LetterState) if everything else UNRESOLVED
+    async with shell.client() as client:
+        async for letter in export_letters(
+            client.engine.database, DEFAULT_TENANT_ID, states=states, fingerprint=fingerprint
+        ):
+            click.echo(msgspec.json.encode(letter).decode())
+            count += 1
+    return count
+
+
+def _one_of(fingerprint: str | None, task_id: str | None) -> None:
+    if (fingerprint is None) == (task_id is None):
+        raise Invalid("Name a group or a task.", code="invalid_option", advice="Give --group FP or --task ID.")
+
+
+def _letter_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"There is no dead letter {text[:80]!r}.", code="dead_letter_not_found")
+    return int(text)

@@ -1,0 +1,150 @@
+"""A campaign: re-drive a group of dead letters a few first, then more while it goes well, and stop when it does not.
+
+Pure: counts in, the next step out. The canary is released and waited for. After it as many run at once as have
+succeeded so far in this leg, up to a bound: the pace doubles with success. The same fault coming back stops everything
+at once; other faults stop it when they are too many.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class CampaignState(StrEnum):
+    """Where a campaign stands."""
+
+    AWAITING_APPROVAL = "awaiting_approval"
+    AWAITING_VERSION = "awaiting_version"
+    CANARY = "canary"
+    RAMP = "ramp"
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+
+
+TRANSITIONS: Mapping[CampaignState, frozenset[CampaignState]] = MappingProxyType(
+    {
+        CampaignState.AWAITING_APPROVAL: frozenset(
+            {CampaignState.AWAITING_VERSION, CampaignState.CANARY, CampaignState.ABORTED}
+        ),
+        CampaignState.AWAITING_VERSION: frozenset(
+            {CampaignState.CANARY, CampaignState.COMPLETED, CampaignState.ABORTED}
+        ),
+        CampaignState.CANARY: frozenset(
+            {CampaignState.RAMP, CampaignState.STOPPED, CampaignState.COMPLETED, CampaignState.ABORTED}
+        ),
+        CampaignState.RAMP: frozenset({CampaignState.STOPPED, CampaignState.COMPLETED, CampaignState.ABORTED}),
+        CampaignState.STOPPED: frozenset({CampaignState.CANARY, CampaignState.ABORTED}),
+        CampaignState.COMPLETED: frozenset(),
+        CampaignState.ABORTED: frozenset(),
+    }
+)
+MOVING = (CampaignState.AWAITING_VERSION, CampaignState.CANARY, CampaignState.RAMP)
+"""States in which a pass may do something about it."""
+
+CANARY = 5
+AT_ONCE = 1_000
+AT_ONCE_MAX = 10_000
+OTHER_FAILURES_SHARE_MAX = 0.2
+"""How many of the letters that came to an end may fail in another way before the campaign stops."""
+PRIORITY = 9
+"""Re-driven tasks come after other work of their queue; they do not starve, because no priority does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignCounts:
+    """What a step follows from. Counts are those of the present leg; `left` is how many letters wait to be released."""
+
+    state: CampaignState
+    canary: int
+    at_once: int
+    left: int
+    outstanding: int
+    released: int
+    succeeded: int
+    returned: int
+    failed: int
+    is_gate_open: bool = True
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What to do next: the state to be in, how many letters to release, and what people read about it."""
+
+    state: CampaignState
+    release: int = 0
+    note: str = ""
+
+
+def next_step(counts: CampaignCounts) -> Step:
+    """Decide what a campaign does now."""
+    state = counts.state
+    if state not in MOVING:
+        return Step(state=state)
+    if state is CampaignState.AWAITING_VERSION:
+        if not counts.is_gate_open:
+            return Step(state=state, note="waits for a worker of a newer version")
+        state = CampaignState.CANARY
+    if (trouble := _trouble(counts)) is not None:
+        return Step(state=CampaignState.STOPPED, note=trouble)
+    if counts.left == 0:
+        if counts.outstanding == 0:
+            return Step(state=CampaignState.COMPLETED, note="every letter was re-driven")
+        return Step(state=state, note=f"waits for the last {counts.outstanding}")
+    if counts.is_paused:
+        return Step(state=state, note="waits for its queue, which is paused")
+    if state is CampaignState.CANARY:
+        return _canary(counts)
+    return _ramp(counts)
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Whether a version is newer: numbers compare as numbers, a word after them makes it older, none is oldest."""
+    return _version_key(version) > _version_key(than)
+
+
+def newest(versions: Iterable[str]) -> str:
+    """The newest of some versions; an empty one if there is none."""
+    return max(versions, key=_version_key, default="")
+
+
+def _canary(counts: CampaignCounts) -> Step:
+    missing = min(counts.canary - counts.released, counts.left)
+    if missing > 0:
+        return Step(state=CampaignState.CANARY, release=missing, note=f"canary of {counts.canary}")
+    if counts.outstanding:
+        return Step(state=CampaignState.CANARY, note=f"waits for {counts.outstanding} of the canary")
+    if not counts.succeeded:
+        return Step(state=CampaignState.STOPPED, note="no letter of the canary succeeded")
+    return _ramp(counts)
+
+
+def _ramp(counts: CampaignCounts) -> Step:
+    window = min(max(counts.succeeded, counts.canary), counts.at_once)
+    room = min(window - counts.outstanding, counts.left)
+    return Step(state=CampaignState.RAMP, release=max(room, 0), note=f"at most {window} at once")
+
+
+def _trouble(counts: CampaignCounts) -> str | None:
+    if counts.returned:
+        return (
+            f"the same fault came back {counts.returned} times" if counts.returned > 1 else "the same fault came back"
+        )
+    ended = counts.succeeded + counts.failed
+    if counts.failed and counts.failed > OTHER_FAILURES_SHARE_MAX * ended:
+        return f"{counts.failed} of {ended} failed in another way"
+    return None
+
+
+_PART = re.compile(r"\d+|[A-Za-z]+")
+
+
+def _version_key(version: str) -> tuple[tuple[int, int, str], ...]:
+    """`1.10` is newer than `1.9`, `1.10rc1` older than `1.10`; the end of a version sorts between words and numbers."""
+    parts = [(2, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in _PART.findall(version)]
+    return (*parts, (1, 0, "")) if parts else ()

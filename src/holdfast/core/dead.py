@@ -1,0 +1,150 @@
+"""Dead letters: their life as a table, what the sweep makes of each, and when a generation's budget is spent.
+
+A letter records that a task failed for good. It is never the task: re-driving goes through the ordinary path, and the
+letter remembers who asked, how often it was tried and how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+
+DISPATCHER_ACTOR = "holdfast:dead-letter-dispatcher"
+RESUME_REASON = "stateful_dead_letter_retry_dispatched"
+REQUEUED_EVENT = "stateful_dead_letter_retry_requeued"
+AUDIT_OUTCOME = "requeued_for_dead_letter_retry"
+
+DISPATCHES_MAX = 5
+"""Automatic re-drives of one letter before it is parked for an operator."""
+BACKOFF_SECONDS_BASE = 1.0
+BACKOFF_SECONDS_MAX = 300.0
+
+
+class LetterState(StrEnum):
+    """Where a dead letter stands."""
+
+    OPEN = "open"
+    RETRY_REQUESTED = "retry_requested"
+    RETRYING = "retrying"
+    RESOLVED = "resolved"
+    IGNORED = "ignored"
+
+
+UNRESOLVED: tuple[LetterState, ...] = (LetterState.OPEN, LetterState.RETRY_REQUESTED, LetterState.RETRYING)
+"""What groups count: somebody has yet to act, or the engine is acting."""
+
+
+class Disposition(StrEnum):
+    """How a letter came to be where it is."""
+
+    RETRY_REQUESTED = "retry_requested"
+    RETRY_DISPATCHED = "retry_dispatched"
+    RETRY_SUCCEEDED = "retry_succeeded"
+    RETRY_EXHAUSTED = "retry_exhausted"
+    RETRY_FAILED = "retry_failed"
+    IGNORED = "ignored"
+    ABANDONED = "abandoned"
+    RESOLVED = "resolved"
+
+
+class RecoveryOption(StrEnum):
+    """What may be done about a letter."""
+
+    RETRY = "retry"
+    IGNORE = "ignore"
+    ABANDON = "abandon"
+    COMPENSATE = "compensate"
+
+
+TRANSITIONS: Mapping[LetterState, frozenset[LetterState]] = MappingProxyType(
+    {
+        LetterState.OPEN: frozenset({LetterState.RETRY_REQUESTED, LetterState.IGNORED, LetterState.RESOLVED}),
+        LetterState.RETRY_REQUESTED: frozenset({LetterState.RETRYING, LetterState.IGNORED, LetterState.RESOLVED}),
+        LetterState.RETRYING: frozenset({LetterState.RETRYING, LetterState.IGNORED, LetterState.RESOLVED}),
+        LetterState.IGNORED: frozenset({LetterState.RETRY_REQUESTED, LetterState.RESOLVED}),
+        LetterState.RESOLVED: frozenset(),
+    }
+)
+"""A letter that is retrying may be dispatched again; one that is resolved stays so."""
+
+
+class RunStand(StrEnum):
+    """Where the run that owns a letter stands. A task outside a flow counts as its own run."""
+
+    GONE = "gone"
+    ACTIVE = "active"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+
+
+RECOVERABLE = frozenset({RunStand.FAILED, RunStand.BLOCKED})
+
+
+class Verdict(StrEnum):
+    """What the sweep does about a letter."""
+
+    LEAVE = "leave"
+    RESOLVE = "resolve"
+    EXHAUST = "exhaust"
+    REDRIVE = "redrive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFacts:
+    """What the sweep knows about one letter. `owner_id` is the tenant of its run, None when the run is gone."""
+
+    state: LetterState
+    tenant_id: int
+    owner_id: int | None
+    stand: RunStand
+    is_superseded: bool
+    dispatches: int
+    dispatched_at: datetime | None
+    can_retry: bool = True
+
+
+def judge(letter: LetterFacts, *, at: datetime) -> Verdict:
+    """Decide about one letter, in the order of the specification; the first that applies counts."""
+    if letter.state not in (LetterState.RETRY_REQUESTED, LetterState.RETRYING) or not letter.can_retry:
+        return Verdict.LEAVE
+    if letter.stand is RunStand.GONE or letter.owner_id != letter.tenant_id:
+        return Verdict.LEAVE
+    if letter.is_superseded:
+        return Verdict.RESOLVE
+    if letter.dispatches >= DISPATCHES_MAX:
+        return Verdict.EXHAUST
+    if letter.stand not in RECOVERABLE:
+        return Verdict.LEAVE
+    backoff = timedelta(seconds=dispatch_backoff_seconds(letter.dispatches))
+    if letter.dispatched_at is not None and at < letter.dispatched_at + backoff:
+        return Verdict.LEAVE
+    return Verdict.REDRIVE
+
+
+def dispatch_backoff_seconds(dispatches: int) -> float:
+    """The pause after the last dispatch when there were this many: 1 s · 2^n, at most 300 s, without jitter."""
+    return min(BACKOFF_SECONDS_BASE * 2.0 ** min(dispatches, 20), BACKOFF_SECONDS_MAX)
+
+
+def is_budget_spent(*, is_loss: bool, retries: int, max_retries: int, losses: int, max_losses: int) -> bool:
+    """Whether the budget that the last failure drew on has nothing left in this generation."""
+    return losses >= max_losses if is_loss else retries >= max_retries
+
+
+def stand_of_run(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> RunStand:
+    """Where a stored run stands; `state` is its letter."""
+    if state == "x" or is_canceled:
+        return RunStand.CANCELED
+    if state == "f":
+        return RunStand.FAILED
+    if state == "c":
+        return RunStand.COMPLETED
+    if is_paused:
+        return RunStand.PAUSED
+    return RunStand.BLOCKED if failed else RunStand.ACTIVE

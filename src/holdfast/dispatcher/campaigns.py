@@ -1,0 +1,251 @@
+"""What an operator may do about campaigns: plan, start, approve, abort, resume, look."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, is_newer, newest
+from holdfast.core.limits import valid_reason
+from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.campaign import PRESENT_SECONDS
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.recover import required_reason
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_START = sql("start_campaign")
+_APPROVE = sql("approve_campaign")
+_ABORT = sql("abort_campaign")
+_RESUME = sql("resume_campaign")
+_LIST = sql("list_campaigns")
+_PLAN = sql("plan_campaign")
+_STATE = sql("campaign_state")
+_GROUP_EFFECTS = sql("group_effects")
+_GROUP_VERSIONS = sql("group_versions")
+
+NAME_CHARACTERS_MAX = 128
+
+
+class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect that tasks of the group sent before: how many would meet a receipt, how many may be sent twice."""
+
+    name: str
+    receipts: int
+    unknown: int
+
+
+class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a plan that goes to one action and queue."""
+
+    action: str
+    queue: str
+    tasks: int
+    nodes: int
+    is_paused: bool
+    max_running: int | None
+    starts_per_second: float | None
+
+
+class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a campaign would do: a dry run."""
+
+    fingerprint: str
+    tasks: int
+    first_seen: datetime
+    last_seen: datetime
+    lanes: list[PlannedLane]
+    failed_on: list[str]
+    present: list[str]
+    has_newer: bool
+    effects: list[RepeatedEffect]
+
+
+class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
+    """One campaign. `total` letters belong to it; those `returned` failed with the same fault again."""
+
+    campaign_id: str
+    name: str
+    fingerprint: str
+    state: str
+    reason: str
+    started_by: str
+    started_at: datetime
+    changed_by: str
+    changed_at: datetime
+    ended_at: datetime | None
+    approved_by: str | None
+    needs_approval: bool
+    newer_than: str | None
+    canary: int
+    at_once: int
+    leg: int
+    total: int
+    released: int
+    succeeded: int
+    returned: int
+    failed: int
+    canceled: int
+    dropped: int
+    outstanding: int
+    note: str
+    queues: list[str]
+
+
+async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> CampaignPlan:
+    """Say what a campaign over a group would do, and change nothing."""
+    async with engine.database.session() as session:
+        rows = await session.fetch(_PLAN, tenant_id, fingerprint)
+        if not rows:
+            raise _no_group(fingerprint)
+        versions = await session.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
+        effects = await session.fetch(_GROUP_EFFECTS, tenant_id, fingerprint)
+    failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
+    return CampaignPlan(
+        fingerprint=fingerprint,
+        tasks=sum(row["tasks"] for row in rows),
+        first_seen=min(row["first_seen"] for row in rows),
+        last_seen=max(row["last_seen"] for row in rows),
+        lanes=[PlannedLane(**{name: row[name] for name in PlannedLane.__struct_fields__}) for row in rows],
+        failed_on=failed_on,
+        present=present,
+        has_newer=any(is_newer(one, newest(failed_on)) for one in present),
+        effects=[RepeatedEffect(**dict(row)) for row in effects],
+    )
+
+
+async def start_campaign(
+    engine: Engine,
+    tenant_id: int,
+    fingerprint: str,
+    *,
+    actor: str,
+    reason: str,
+    name: str = "",
+    canary: int = CANARY,
+    at_once: int = AT_ONCE,
+    needs_approval: bool = False,
+    needs_newer_version: bool = False,
+) -> CampaignView:
+    """Begin a campaign over the open letters of a group.
+
+    `needs_newer_version` waits for a worker newer than the newest that ran into the fault.
+    """
+    why = required_reason(reason)
+    if not 1 <= canary <= at_once <= AT_ONCE_MAX:
+        raise Invalid(
+            f"The canary must be from 1 to {at_once}, and at most {AT_ONCE_MAX} letters can be out at once.",
+            code="invalid_campaign",
+        )
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise Invalid(f"A name has at most {NAME_CHARACTERS_MAX} characters.", code="invalid_name")
+    than = None
+    if needs_newer_version:
+        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
+        than = newest(versions["failed_on"])
+    asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
+        if row is not None:
+            await _audit(session, tenant_id, "start", row["campaign_id"], actor=actor, reason=why)
+    if row is None:
+        raise await _not_started(engine, tenant_id, fingerprint)
+    return await show_campaign(engine, tenant_id, row["campaign_id"])
+
+
+async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
+    """Let a campaign begin that somebody else started."""
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
+        if row is not None:
+            await _audit(session, tenant_id, "approve", campaign_id, actor=actor, reason="")
+    view = await show_campaign(engine, tenant_id, campaign_id)
+    if row is not None:
+        return view
+    if view.state == "awaiting_approval":
+        raise Conflict(
+            f"Campaign {campaign_id} was started by {view.started_by}: four eyes are needed.",
+            code="approval_by_starter",
+            advice="Ask somebody else to approve it.",
+        )
+    raise _wrong_state(view, "approved")
+
+
+async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
+    """Release nothing more of a campaign, ever; what is out goes on."""
+    note = valid_reason(reason) if reason else "aborted"
+    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "abort")
+
+
+async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
+    """Go on with a campaign that stopped, beginning with another canary."""
+    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "resume")
+
+
+async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
+    """One campaign, or `NotFound`."""
+    row = await engine.database.fetchrow(_LIST, tenant_id, campaign_id, 1)
+    if row is None:
+        raise NotFound(
+            f"There is no campaign {campaign_id}.", code="campaign_not_found", advice="See `holdfast campaign list`."
+        )
+    return _view(row)
+
+
+async def list_campaigns(engine: Engine, tenant_id: int, *, limit: int = 50) -> list[CampaignView]:
+    """Campaigns, newest first."""
+    return [_view(row) for row in await engine.database.fetch(_LIST, tenant_id, None, limit)]
+
+
+async def _steer(
+    engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, word: str
+) -> CampaignView:
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
+        if row is not None:
+            await _audit(session, tenant_id, word, campaign_id, actor=actor, reason=note)
+    view = await show_campaign(engine, tenant_id, campaign_id)
+    if row is None:
+        raise _wrong_state(view, {"abort": "aborted", "resume": "resumed"}[word])
+    return view
+
+
+async def _audit(session: Session, tenant_id: int, word: str, campaign_id: int, *, actor: str, reason: str) -> None:
+    after = {"state": await session.fetchval(_STATE, campaign_id)}
+    change = Change(verb=f"campaign.{word}", subject_kind="campaign", subject_id=str(campaign_id), after=after)
+    await audit(session, tenant_id, [change], actor=actor, reason=reason)
+
+
+async def _not_started(engine: Engine, tenant_id: int, fingerprint: str) -> HoldfastError:
+    for view in await list_campaigns(engine, tenant_id):
+        if view.fingerprint == fingerprint and view.ended_at is None:
+            return Conflict(
+                f"Campaign {view.campaign_id} works on this group already; it is {view.state}.",
+                code="campaign_exists",
+                advice=f"See `holdfast campaign show {view.campaign_id}`.",
+                campaign_id=view.campaign_id,
+            )
+    return _no_group(fingerprint)
+
+
+def _no_group(fingerprint: str) -> NotFound:
+    return NotFound(
+        f"There is no open dead letter with the fingerprint {fingerprint!r}.",
+        code="dead_group_not_found",
+        advice="See `holdfast dead groups`.",
+    )
+
+
+def _wrong_state(view: CampaignView, word: str) -> Conflict:
+    return Conflict(
+        f"Campaign {view.campaign_id} cannot be {word}: it is {view.state}.",
+        code="campaign_wrong_state",
+        state=view.state,
+    )
+
+
+def _view(row: Any) -> CampaignView:
+    return CampaignView(**{**dict(row), "campaign_id": str(row["campaign_id"])})

@@ -1,0 +1,140 @@
+"""Look at dead letters: groups by fingerprint, pages of letters, one in full, and all of a group to take elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead import LetterState
+from holdfast.errors import Invalid, NotFound
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_DEAD_GROUPS = sql("dead_groups")
+_LIST_LETTERS = sql("list_letters")
+
+LIMIT_MAX = 10_000
+EXPORT_PAGE = 500
+_ID_MAX = 2**63 - 1
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """Failures of one fingerprint. `count` is tasks: a task that failed again counts once."""
+
+    fingerprint: str
+    count: int
+    letters: int
+    open: int
+    retry_requested: int
+    retrying: int
+    first_seen: datetime
+    last_seen: datetime
+    type: str
+    code: str
+    message: str
+    cause: str
+    actions: list[str]
+    queues: list[str]
+    task_id: str
+
+
+class LetterView(msgspec.Struct, frozen=True, kw_only=True):
+    """One dead letter with the failure it stands for. `input` only where one is shown or exported."""
+
+    dead_letter_id: str
+    task_id: str
+    run_id: str
+    state: str
+    source_type: str
+    source_id: str
+    action: str
+    queue: str
+    attempts: int
+    generation: int
+    fingerprint: str
+    cause: str
+    reason: str
+    code: str
+    type: str
+    message: str
+    recovery_options: list[str]
+    disposition: str
+    disposition_reason: str
+    actor: str
+    dispatches: int
+    dispatched_at: datetime | None
+    backoff_seconds: float | None
+    opened_at: datetime
+    changed_at: datetime
+    previous_id: str | None
+    campaign_id: str | None
+    tags: list[str]
+    at: datetime
+    traceback: str | None = None
+    input: msgspec.Raw | None = None
+
+
+async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:
+    """Unresolved letters by fingerprint, the largest group first."""
+    rows = await database.fetch(_DEAD_GROUPS, tenant_id, limit)
+    return [GroupView(**{**dict(row), "task_id": str(row["task_id"])}) for row in rows]
+
+
+async def list_letters(
+    database: Database,
+    tenant_id: int,
+    *,
+    states: Sequence[str] = (),
+    fingerprint: str | None = None,
+    task_id: int | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[LetterView]:
+    """A page of letters, newest first; the next page begins `before` the last id of this one."""
+    for state in states:
+        if state not in set(LetterState):
+            advice = f"Choose from {', '.join(LetterState)}."
+            raise Invalid(f"{state!r} is not a state of letters.", code="invalid_state", advice=advice)
+    if not 1 <= limit <= LIMIT_MAX:
+        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
+    asked = (list(states) or None, fingerprint, task_id, _ID_MAX if before is None else before)
+    rows = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, False)
+    return [_view(row) for row in rows]
+
+
+async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
+    """One letter in full, or `NotFound`."""
+    rows = await database.fetch(_LIST_LETTERS, tenant_id, None, None, None, _ID_MAX, 1, dead_letter_id, True)
+    if not rows:
+        raise NotFound(
+            f"There is no dead letter {dead_letter_id}.",
+            code="dead_letter_not_found",
+            advice="See `holdfast dead list`.",
+        )
+    return _view(rows[0])
+
+
+async def export_letters(
+    database: Database, tenant_id: int, *, states: Sequence[str], fingerprint: str | None = None
+) -> AsyncIterator[LetterView]:
+    """Every letter of a group (or all) with its input, newest first, page by page."""
+    before = _ID_MAX
+    while True:
+        asked = (list(states), fingerprint, None, before, EXPORT_PAGE, None, True)
+        rows = await database.fetch(_LIST_LETTERS, tenant_id, *asked)
+        for row in rows:
+            yield _view(row)
+        if len(rows) < EXPORT_PAGE:
+            return
+        before = rows[-1]["dead_letter_id"]
+
+
+def _view(row: Any) -> LetterView:
+    found = dict(row)
+    ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
+    found |= {name: None if found[name] is None else str(found[name]) for name in ids}
+    found["input"] = None if found["input"] is None else msgspec.Raw(found["input"])
+    return LetterView(**found)

@@ -1,0 +1,176 @@
+"""Letters in hand: requeue what they stand for, in the caller's transaction.
+
+The sweep, operators, campaigns and `reinject_once` come here; there is one way to run a dead task again, and it is the
+way every task goes. Order of locks: task, letter, run, node. What guards against two at once is the task's own end: a
+plain task has one `ended` row to take away, a run one generation to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds, is_budget_spent
+from holdfast.core.fingerprint import fingerprint_on_record
+from holdfast.dispatcher.redrive import redrive_run
+from holdfast.dispatcher.release import News
+from holdfast.errors import Conflict
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_REVIVE_TASKS = sql("revive_tasks")
+_MARK_DISPATCHED = sql("mark_dispatched")
+_REQUEST_LETTERS = sql("request_letters")
+_LOCK_TASK_LETTERS = sql("lock_task_letters")
+_DEAD_TASK = sql("dead_task")
+_UNLETTERED = sql("unlettered")
+_ADOPT_TASKS = sql("adopt_tasks")
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A locked letter on its way: its task, and how often it was dispatched before."""
+
+    dead_letter_id: int
+    task_id: int
+    dispatches: int
+
+
+class Dispatched(msgspec.Struct, frozen=True):
+    """Letters that were marked as retrying, and what to announce after the commit."""
+
+    letters: list[int]
+    tasks: int
+    news: News
+
+
+class Requeued(msgspec.Struct, frozen=True):
+    """A task that runs again: the attempt that will run, and what to announce after the commit."""
+
+    task_id: int
+    attempt: int
+    generation: int
+    news: News
+    dead_letter_id: int | None = None
+
+
+class By(msgspec.Struct, frozen=True):
+    """Who runs dead work again, why, and how it shall go: in a campaign, or with another priority than its own."""
+
+    actor: str
+    reason: str
+    campaign_id: int | None = None
+    priority: int | None = None
+
+
+async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Letter], by: By) -> Dispatched:
+    """Requeue the plain tasks of locked letters; those that are no longer failed are left, with their letters."""
+    task_ids = sorted({letter.task_id for letter in letters})
+    rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority)
+    revived = {row["task_id"] for row in rows}
+    marked = await mark(session, [letter for letter in letters if letter.task_id in revived], by)
+    return Dispatched(marked, len(revived), News({row["lane_id"] for row in rows}, [], []))
+
+
+async def dispatch_run(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, letters: Sequence[Letter], by: By
+) -> Dispatched:
+    """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes."""
+    done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason)
+    marked = await mark(session, letters, by)
+    return Dispatched(marked, len(letters), done.news)
+
+
+async def mark(session: Session, letters: Sequence[Letter], by: By) -> list[int]:
+    """Count one dispatch more on locked letters, and store the pause that follows it."""
+    if not letters:
+        return []
+    pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
+    ids = [letter.dead_letter_id for letter in letters]
+    who = (by.actor, by.reason, by.campaign_id, DISPATCHES_MAX)
+    return [row["dead_letter_id"] for row in await session.fetch(_MARK_DISPATCHED, ids, pauses, *who)]
+
+
+async def request(session: Session, dead_letter_ids: Sequence[int], by: By) -> int:
+    """Ask for letters that are open or were parked to be retried."""
+    return len(await session.fetch(_REQUEST_LETTERS, list(dead_letter_ids), by.actor, by.reason))
+
+
+async def redrive_task(
+    session: Session,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    by: By,
+    *,
+    keeps_budget: bool = False,
+) -> Requeued | None:
+    """Run one dead task again through its newest letter; None if it is not failed for good.
+
+    With `keeps_budget` a generation that spent its budget is refused: `Conflict` naming the letter, because only a
+    governed re-drive may start another one.
+    """
+    letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+    if dead is None or dead["state"] != "f":
+        return None
+    if not letters and await adopt(session, limit=1, task_id=task_id):
+        letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    newest = letters[0] if letters else None
+    if keeps_budget and _is_spent(dead):
+        raise _budget_exhausted(task_id, None if newest is None else newest["dead_letter_id"])
+    # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
+    chosen = Letter(0, task_id, 0) if newest is None else await _requested(session, newest, by)
+    if dead["run_id"] is None:
+        done = await dispatch_tasks(session, tenant_id, [chosen], by)
+        if not done.tasks:
+            return None
+    else:
+        done = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], by)
+    letter_id = None if newest is None else newest["dead_letter_id"]
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
+
+
+async def _requested(session: Session, row: Any, by: By) -> Letter:
+    is_reset = row["state"] == LetterState.IGNORED
+    if row["state"] in (LetterState.OPEN, LetterState.IGNORED):
+        await request(session, [row["dead_letter_id"]], by)
+    return Letter(row["dead_letter_id"], row["task_id"], 0 if is_reset else row["dispatches"])
+
+
+async def adopt(session: Session, *, limit: int, task_id: int | None = None) -> int:
+    """Open letters for failed tasks that have none, because a worker that knew no letters settled them."""
+    rows = await session.fetch(_UNLETTERED, limit, task_id)
+    if not rows:
+        return 0
+    columns = zip(*(_adopted(row) for row in rows), strict=True)
+    return len(await session.fetch(_ADOPT_TASKS, *map(list, columns)))
+
+
+def _adopted(row: Any) -> tuple[int, str, str]:
+    if row["state"] is None:
+        return row["task_id"], fingerprint_on_record(state="f", code="", type="", message="", traceback=""), ""
+    known = {name: row[name] for name in ("state", "code", "type", "message", "traceback")}
+    return row["task_id"], fingerprint_on_record(**known), row["reason"]
+
+
+def _is_spent(dead: Any) -> bool:
+    names = ("is_loss", "retries", "max_retries", "losses", "max_losses")
+    return is_budget_spent(**{name: dead[name] for name in names})
+
+
+def _budget_exhausted(task_id: int, dead_letter_id: int | None) -> Conflict:
+    return Conflict(
+        "retry budget exhausted",
+        code="retry_budget_exhausted",
+        advice=f"Start a new generation: `holdfast dead redrive --task {task_id} --reason TEXT`.",
+        task_id=str(task_id),
+        dead_letter_id=None if dead_letter_id is None else str(dead_letter_id),
+    )
+
+
+def letters_of(rows: Iterable[Any]) -> list[Letter]:
+    """Locked rows as letters."""
+    return [Letter(row["dead_letter_id"], row["task_id"], row["dispatches"]) for row in rows]

@@ -1,0 +1,181 @@
+"""What an operator may do about dead letters: re-drive a task or a group, ignore, abandon, call it resolved.
+
+Always with a reason, which is kept. A task is requeued at once, in one transaction; a group is asked for in batches and
+dispatched by the sweep, so that a hundred thousand letters are not one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from holdfast.core.dead import Disposition
+from holdfast.core.limits import valid_reason
+from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
+from holdfast.dispatcher.retry import not_retryable, requeued
+from holdfast.dispatcher.runs import cancel_run
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.statements import sql
+
+_GROUP_LETTERS = sql("group_letters")
+_IGNORE_LETTERS = sql("ignore_letters")
+_CLOSE_LETTERS = sql("close_letters")
+_UNRESOLVED_LETTERS = sql("unresolved_letters")
+
+REQUEST_BATCH = 1_000
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How many letters an operator moved, and of how many tasks."""
+
+    letters: int
+    tasks: int
+
+
+async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, reason: str) -> Requeued:
+    """Run one dead task again, whatever its generation spent; its run goes with it."""
+    by = By(actor, required_reason(reason))
+    async with engine.database.transaction() as session:
+        done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
+        if done is None:
+            raise await not_retryable(session, tenant_id, task_id)
+        await audit(
+            session, tenant_id, [requeued("dead.redrive", done, before="failed")], actor=actor, reason=by.reason
+        )
+    await follow_up(engine, done.news)
+    return done
+
+
+async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Asked:
+    """Ask for every open letter of a group to be retried; the sweep dispatches them.
+
+    Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all.
+    """
+    by = By(actor, required_reason(reason))
+    after = asked = 0
+    while True:
+        async with engine.database.transaction() as session:
+            page = await session.fetch(_GROUP_LETTERS, tenant_id, fingerprint, after, REQUEST_BATCH)
+            if not page:
+                break
+            count = await request(session, [row["dead_letter_id"] for row in page], by)
+            change = _group_change("dead.redrive", fingerprint, "open", "retry_requested", count)
+            await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
+            asked += count
+        after = page[-1]["dead_letter_id"]
+    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1):
+        raise _no_group(fingerprint)
+    return Asked(asked, asked)
+
+
+async def ignore(
+    engine: Engine,
+    tenant_id: int,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
+    actor: str,
+    reason: str,
+    abandons: bool = False,
+) -> Asked:
+    """Know and leave the unresolved letters of a task or group; to abandon also cancels the runs that wait on them."""
+    why = required_reason(reason)
+    how = Disposition.ABANDONED if abandons else Disposition.IGNORED
+    moved: list[tuple[int, int | None]] = []
+    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
+        async with engine.database.transaction() as session:
+            rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
+            changes = [_letter_change("dead.ignore", row["dead_letter_id"], how) for row in rows]
+            await audit(session, tenant_id, changes, actor=actor, reason=why)
+        moved += [(row["task_id"], row["run_id"]) for row in rows]
+    if abandons:
+        for run_id in sorted({run_id for _, run_id in moved if run_id is not None}):
+            await _cancel_if_open(engine, tenant_id, run_id, actor=actor, reason=why)
+    return Asked(len(moved), len({one for one, _ in moved}))
+
+
+async def resolve(
+    engine: Engine,
+    tenant_id: int,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
+    actor: str,
+    reason: str,
+) -> Asked:
+    """Call the open letters of a task or group dealt with: somebody mended by hand what they stood for."""
+    why = required_reason(reason)
+    count = 0
+    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
+        async with engine.database.transaction() as session:
+            rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
+            changes = [_letter_change("dead.resolve", row["dead_letter_id"], Disposition.RESOLVED) for row in rows]
+            await audit(session, tenant_id, changes, actor=actor, reason=why)
+        count += len(rows)
+    return Asked(count, count)
+
+
+def _group_change(verb: str, fingerprint: str, before: str, after: str, count: int) -> Change:
+    return Change(
+        verb=verb,
+        subject_kind="dead_group",
+        subject_id=fingerprint,
+        before={"state": before},
+        after={"state": after, "letters": count},
+    )
+
+
+def _letter_change(verb: str, dead_letter_id: int, disposition: Disposition) -> Change:
+    after = {"disposition": disposition.value}
+    return Change(verb=verb, subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
+
+
+def required_reason(reason: str) -> str:
+    """The reason as it is kept; none is refused."""
+    if not reason.strip():
+        raise Invalid(
+            "A reason is needed: whoever finds this later wants to know why.",
+            code="reason_required",
+            advice="Say it with --reason TEXT.",
+        )
+    return valid_reason(reason)
+
+
+async def _unresolved(
+    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None
+) -> AsyncIterator[list[int]]:
+    """The unresolved letters of a task or group, page by page; `NotFound` if there is none."""
+    after = 0
+    while True:
+        rows = await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, REQUEST_BATCH)
+        if not rows:
+            break
+        after = rows[-1]["dead_letter_id"]
+        yield [row["dead_letter_id"] for row in rows]
+    if not after and fingerprint is not None:
+        raise _no_group(fingerprint)
+    if not after:
+        raise NotFound(f"Task {task_id} has no unresolved dead letter.", code="dead_letter_not_found")
+
+
+async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
+    grace = engine.settings.worker.cancel_grace_seconds
+    try:
+        done = await cancel_run(
+            engine.database, engine.catalog, tenant_id, run_id, actor=actor, reason=reason, grace_seconds=grace
+        )
+    except Conflict:
+        return
+    await follow_up(engine, done)
+
+
+def _no_group(fingerprint: str) -> NotFound:
+    return NotFound(
+        f"There is no unresolved dead letter with the fingerprint {fingerprint!r}.",
+        code="dead_group_not_found",
+        advice="See `holdfast dead groups`.",
+    )

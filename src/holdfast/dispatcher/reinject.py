@@ -1,0 +1,75 @@
+"""Reinject: put one dead task back, the way a consumer of a dead-letter queue would.
+
+Two layers keep workers apart: a letter that was taken is out of sight for the visibility timeout, and a lease on the
+task comes before anything is changed. A lease held by another is no error: the letter is handed back. The lease is
+always released; that of a worker that died lapses.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.limits import valid_worker_id
+from holdfast.dispatcher.audit import audit
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.letters import By, Requeued, redrive_task
+from holdfast.dispatcher.retry import requeued
+from holdfast.errors import Conflict, Invalid
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.statements import sql
+
+_TAKE_LETTER = sql("take_letter")
+_HAND_BACK = sql("hand_back_letter")
+_LEASE = sql("lease_dead_task")
+_RELEASE = sql("release_dead_task")
+
+VISIBILITY_SECONDS_MAX = 43_200.0
+
+
+class Reinjected(msgspec.Struct, frozen=True):
+    """Whether a task went back to its queue, and which one was looked at; None when there was none."""
+
+    reinjected: bool
+    task_id: str | None
+
+
+async def reinject_once(
+    engine: Engine, worker_id: str, visibility_timeout_seconds: float, *, tenant_id: int = DEFAULT_TENANT_ID
+) -> Reinjected:
+    """Take the oldest open letter and run its task again."""
+    if not 0 < visibility_timeout_seconds <= VISIBILITY_SECONDS_MAX:
+        raise Invalid(
+            f"The visibility timeout must be more than 0 and at most {VISIBILITY_SECONDS_MAX:g} seconds.",
+            code="invalid_visibility_timeout",
+        )
+    worker_id = valid_worker_id(worker_id)
+    taken = await engine.database.fetchrow(_TAKE_LETTER, tenant_id, visibility_timeout_seconds)
+    if taken is None:
+        return Reinjected(False, None)
+    task_id: int = taken["task_id"]
+    leased = await engine.database.fetchrow(_LEASE, task_id, worker_id, visibility_timeout_seconds)
+    if leased is None:
+        await engine.database.fetch(_HAND_BACK, taken["dead_letter_id"])
+        return Reinjected(False, str(task_id))
+    try:
+        done = await _redrive(engine, tenant_id, task_id, worker_id)
+    finally:
+        await engine.database.fetch(_RELEASE, task_id, worker_id)
+    if done is not None:
+        await follow_up(engine, done.news)
+    return Reinjected(done is not None, str(task_id))
+
+
+async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str) -> Requeued | None:
+    """Requeue the task; None when it is not failed any more or its run cannot go on."""
+    try:
+        async with engine.database.transaction() as session:
+            by = By(worker_id, "reinjected")
+            done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
+            if done is not None:
+                change = requeued("dead.reinject", done, before="failed")
+                await audit(session, tenant_id, [change], actor=worker_id, reason=by.reason)
+            return done
+    except Conflict:
+        return None

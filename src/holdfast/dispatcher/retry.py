@@ -1,0 +1,62 @@
+"""An operator's retry of one task: a waiting retry now, a failed task again while its generation has budget left.
+
+It only requeues; there is one dispatch path. A generation whose budget is spent needs a re-drive through its dead
+letter: the governed click.
+"""
+
+from __future__ import annotations
+
+from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.letters import By, Requeued, redrive_task
+from holdfast.dispatcher.release import News
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_RETRY_NOW = sql("retry_now")
+_FIND_WINNER = sql("find_winner")
+
+_STATES = {"q": "queued", "w": "queued", "v": "queued", "c": "completed", "x": "canceled"}
+
+
+async def retry(
+    database: Database, catalog: Catalog, tenant_id: int, task_id: int, *, actor: str, reason: str
+) -> Requeued:
+    """Run a failed task again, checked in this order.
+
+    `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed; `Conflict`
+    `retry_budget_exhausted`, naming the dead letter, when its generation has spent its budget.
+    """
+    async with database.transaction() as session:
+        waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
+        if waiting is not None:
+            news = News({waiting["lane_id"]}, [], [])
+            done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], news)
+        else:
+            by = By(actor, reason or "operator retry")
+            done = await redrive_task(session, catalog, tenant_id, task_id, by, keeps_budget=True)
+        if done is None:
+            raise await not_retryable(session, tenant_id, task_id)
+        change = requeued("task.retry", done, before="failed" if waiting is None else "retrying")
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return done
+
+
+def requeued(verb: str, done: Requeued, *, before: str) -> Change:
+    """The audited change that put a task back into its queue."""
+    after = {"state": "queued", "attempt": done.attempt, "generation": done.generation}
+    return Change(verb=verb, subject_kind="task", subject_id=str(done.task_id), before={"state": before}, after=after)
+
+
+async def not_retryable(session: Session, tenant_id: int, task_id: int) -> HoldfastError:
+    """Say why a task that is not failed cannot be retried."""
+    winner = await session.fetchrow(_FIND_WINNER, task_id)
+    if winner is None or winner["tenant_id"] != tenant_id:
+        return NotFound(f"There is no task {task_id}.", code="execution_not_found")
+    # It may have failed only after the others looked: then it is shown as it was for them.
+    return Conflict(
+        f"cannot retry execution in status '{_STATES.get(winner['state'], 'running')}'",
+        code="execution_not_retryable",
+        task_id=str(task_id),
+    )

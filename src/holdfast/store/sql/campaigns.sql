@@ -1,0 +1,245 @@
+-- name: start_campaign
+-- Begin a campaign over the letters of a group that stand for a failed task now. One at a time per group; without such
+-- a letter nothing begins.
+with counted as materialized (
+  select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
+  from holdfast.dead_letter d
+  where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and 'retry' = any(d.recovery_options)
+    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+),
+fresh as (
+  insert into holdfast.campaign (
+    tenant_id, fingerprint, name, reason, started_by, changed_by, needs_approval, newer_than, canary, at_once, state,
+    upto_id, lane_ids, total
+  )
+  select $1, $2, $3, $4, $5, $5, $6, $7, $8, $9,
+    case when $6 then 'awaiting_approval' when $7::text is not null then 'awaiting_version' else 'canary' end,
+    counted.upto_id, counted.lane_ids, counted.total
+  from counted
+  where counted.total > 0
+  on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing
+  returning campaign_id, tenant_id, total
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'campaign.started', '{}', '{}',
+    jsonb_build_object('campaign_id', campaign_id, 'actor', $5::text, 'reason', $4::text, 'letters', total)
+  from fresh
+)
+select campaign_id
+from fresh;
+
+-- name: moving_campaigns
+-- Campaigns that a pass may do something about: those under way, and those whose letters are still out.
+select c.campaign_id
+from holdfast.campaign c
+where c.state in ('awaiting_version', 'canary', 'ramp')
+  or exists (select from holdfast.campaign_letter m where m.campaign_id = c.campaign_id and m.outcome is null)
+order by c.campaign_id
+limit $1;
+
+-- name: lock_campaign
+-- Become the one who moves a campaign; another process that does so already is left to it.
+select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
+  c.at_once, c.upto_id, c.lane_ids, c.leg
+from holdfast.campaign c
+where c.campaign_id = $1
+for update of c skip locked;
+
+-- name: collect_campaign
+-- Count what became of the letters that are out. A letter whose task failed again is parked: the fresh one stands for it.
+-- Under the campaign's lock.
+with ended as materialized (
+  select m.dead_letter_id, m.leg,
+    case
+      when d.state = 'resolved' then 'succeeded'
+      when d.state is distinct from 'retrying' then 'dropped'
+      when e.state = 'f' and n.fingerprint = c.fingerprint then 'returned'
+      when e.state = 'f' or r.state = 'f' then 'failed'
+      when e.state = 'x' or r.state = 'x' then 'canceled'
+    end as outcome
+  from holdfast.campaign_letter m
+  join holdfast.campaign c on c.campaign_id = m.campaign_id
+  left join holdfast.dead_letter d on d.dead_letter_id = m.dead_letter_id
+  left join holdfast.ended e on e.task_id = m.task_id
+  left join holdfast.run r on r.run_id = d.run_id
+  left join lateral (
+    select n.fingerprint
+    from holdfast.dead_letter n
+    where n.task_id = m.task_id
+    order by n.dead_letter_id desc
+    limit 1
+  ) n on true
+  where m.campaign_id = $1 and m.outcome is null
+),
+noted as (
+  update holdfast.campaign_letter m
+  set outcome = ended.outcome
+  from ended
+  where m.campaign_id = $1 and m.dead_letter_id = ended.dead_letter_id and m.outcome is null and ended.outcome is not null
+  returning m.dead_letter_id, m.leg, ended.outcome
+),
+parked as (
+  update holdfast.dead_letter d
+  set state = 'ignored', disposition = 'retry_failed', disposition_reason = 'its task failed again in a campaign',
+    actor = $2, wants_sweep = false, changed_at = holdfast.instant()
+  where d.dead_letter_id = any(array(select dead_letter_id from noted where outcome in ('returned', 'failed', 'canceled')))
+    and d.state = 'retrying'
+)
+update holdfast.campaign c
+set succeeded = c.succeeded + s.succeeded, returned = c.returned + s.returned, failed = c.failed + s.failed,
+  canceled = c.canceled + s.canceled, dropped = c.dropped + s.dropped,
+  leg_succeeded = c.leg_succeeded + s.leg_succeeded, leg_returned = c.leg_returned + s.leg_returned,
+  leg_failed = c.leg_failed + s.leg_failed
+from (
+  select count(*) filter (where outcome = 'succeeded') as succeeded, count(*) filter (where outcome = 'returned') as returned,
+    count(*) filter (where outcome = 'failed') as failed, count(*) filter (where outcome = 'canceled') as canceled,
+    count(*) filter (where outcome = 'dropped') as dropped,
+    count(*) filter (where outcome = 'succeeded' and leg = $3) as leg_succeeded,
+    count(*) filter (where outcome = 'returned' and leg = $3) as leg_returned,
+    count(*) filter (where outcome = 'failed' and leg = $3) as leg_failed
+  from noted
+) s
+where c.campaign_id = $1
+returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
+  (select count(*)::int from ended where outcome is null and leg = $3) as outstanding;
+
+-- name: campaign_left
+-- How many letters of a campaign wait to be released (counted to a bound), and how many of them in a paused queue.
+select count(*)::int as "left", count(*) filter (where q.paused_at is not null)::int as paused
+from (
+  select d.lane_id
+  from holdfast.dead_letter d
+  where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_letter_id <= $3
+    and d.campaign_id is null and 'retry' = any(d.recovery_options)
+    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+    and not exists (
+      select from holdfast.campaign_letter m
+      where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+    )
+  order by d.dead_letter_id
+  limit $5
+) o
+join holdfast.lane l on l.lane_id = o.lane_id
+join holdfast.queue q on q.queue_id = l.queue_id;
+
+-- name: take_campaign_letters
+-- The next letters of a campaign under their locks, oldest first; those of paused queues wait.
+select d.dead_letter_id, d.task_id, d.run_id, d.dispatches
+from holdfast.dead_letter d
+where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_letter_id <= $3
+  and d.campaign_id is null and 'retry' = any(d.recovery_options)
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  and not exists (
+    select from holdfast.campaign_letter m
+    where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+  )
+  and not exists (
+    select from holdfast.lane l
+    join holdfast.queue q on q.queue_id = l.queue_id
+    where l.lane_id = d.lane_id and q.paused_at is not null
+  )
+order by d.dead_letter_id
+limit $5
+for update of d skip locked;
+
+-- name: note_released
+-- Remember which letters a campaign released; those that could not go are dropped. Under the campaign's lock.
+with noted as (
+  insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
+  select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
+  from unnest($3::bigint[], $4::bigint[], $5::boolean[]) as g (dead_letter_id, task_id, is_out)
+  returning outcome
+)
+update holdfast.campaign c
+set released = c.released + s.released, leg_released = c.leg_released + s.released, dropped = c.dropped + s.dropped
+from (
+  select count(*) as released, count(*) filter (where outcome = 'dropped') as dropped
+  from noted
+) s
+where c.campaign_id = $1
+returning c.released;
+
+-- name: move_campaign
+-- Store where a campaign is now and what it waits for. Under its lock; the state it leaves is the guard.
+with moved as (
+  update holdfast.campaign c
+  set state = $3, note = $4, changed_at = case when c.state = $3 then c.changed_at else holdfast.instant() end,
+    changed_by = case when c.state = $3 then c.changed_by else $5 end,
+    ended_at = case when $3 in ('completed', 'aborted') then holdfast.instant() end
+  where c.campaign_id = $1 and c.state = $2 and (c.state, c.note) is distinct from ($3, $4)
+  returning c.tenant_id, c.campaign_id, c.state, c.note
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'campaign.' || state, '{}', '{}',
+    jsonb_build_object('campaign_id', campaign_id, 'actor', $5::text, 'note', note)
+  from moved
+  where $2 <> $3
+)
+select campaign_id
+from moved;
+
+-- name: approve_campaign
+-- Somebody else than who started it says yes.
+with approved as (
+  update holdfast.campaign c
+  set approved_by = $3, changed_by = $3, changed_at = holdfast.instant(), note = '',
+    state = case when c.newer_than is null then 'canary' else 'awaiting_version' end
+  where c.campaign_id = $1 and c.tenant_id = $2 and c.state = 'awaiting_approval' and c.started_by <> $3
+  returning c.tenant_id, c.campaign_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'campaign.approved', '{}', '{}', jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text)
+  from approved
+)
+select campaign_id
+from approved;
+
+-- name: abort_campaign
+-- Release nothing more, ever. What is out goes on and is counted.
+with aborted as (
+  update holdfast.campaign c
+  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
+  where c.campaign_id = $1 and c.tenant_id = $2
+    and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')
+  returning c.tenant_id, c.campaign_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'campaign.aborted', '{}', '{}',
+    jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
+  from aborted
+)
+select campaign_id
+from aborted;
+
+-- name: resume_campaign
+-- Go on with another canary, over what is left and what came back. The leg before is not held against it.
+with found as materialized (
+  select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id
+  from holdfast.campaign c
+  left join holdfast.dead_letter d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint and d.state = 'open'
+    and 'retry' = any(d.recovery_options)
+    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  where c.campaign_id = $1
+  group by c.campaign_id
+),
+resumed as (
+  update holdfast.campaign c
+  set state = 'canary', leg = c.leg + 1, leg_released = 0, leg_succeeded = 0, leg_returned = 0, leg_failed = 0,
+    upto_id = greatest(c.upto_id, found.upto_id), total = c.released + found."left", changed_at = holdfast.instant(),
+    changed_by = $3, note = $4
+  from found
+  where c.campaign_id = found.campaign_id and c.tenant_id = $2 and c.state = 'stopped'
+  returning c.tenant_id, c.campaign_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'campaign.resumed', '{}', '{}',
+    jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
+  from resumed
+)
+select campaign_id
+from resumed;

@@ -1,0 +1,389 @@
+-- name: tell_letters
+-- Tasks were settled after a re-drive. Completed ($1): whatever was open about them is resolved. Failed for good again
+-- ($2, of the runs $3): letters that retried them, or their run, have something to be judged again and keep their count.
+-- All locked in one order, after the tasks and before any run.
+with held as materialized (
+  select d.dead_letter_id, d.task_id = any($1::bigint[]) as is_done
+  from holdfast.dead_letter d
+  where (d.task_id = any($1::bigint[]) and d.state in ('open', 'retry_requested', 'retrying', 'ignored'))
+    or ((d.task_id = any($2::bigint[]) or d.run_id = any($3::bigint[])) and d.state = 'retrying' and not d.wants_sweep)
+  order by d.dead_letter_id
+  for update of d
+),
+roused as (
+  update holdfast.dead_letter d
+  set wants_sweep = true
+  where d.dead_letter_id = any(array(select dead_letter_id from held where not is_done))
+),
+done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'retry_succeeded', actor = $4, wants_sweep = false,
+    disposition_reason = 'a later attempt completed', changed_at = holdfast.instant()
+  where d.dead_letter_id = any(array(select dead_letter_id from held where is_done))
+  returning d.tenant_id, d.task_id, d.attempts
+)
+insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
+from done
+group by tenant_id
+returning kind;
+
+-- name: rouse_forgotten
+-- The same for letters whose task came to rest without telling: an older worker settled it. Bounded.
+with forgotten as materialized (
+  select d.dead_letter_id
+  from holdfast.dead_letter d
+  left join holdfast.ended e on e.task_id = d.task_id
+  left join holdfast.run r on r.run_id = d.run_id
+  where d.state = 'retrying' and not d.wants_sweep
+    and (
+      e.state = 'f'
+      or r.state = 'f'
+      or exists (
+        select from holdfast.attempt a
+        where a.task_id = d.task_id and a.state = 'c' and a.generation > d.generation
+      )
+    )
+  order by d.dead_letter_id
+  limit $1
+  for update of d skip locked
+)
+update holdfast.dead_letter d
+set wants_sweep = true
+where d.dead_letter_id = any(array(select dead_letter_id from forgotten))
+returning d.dead_letter_id;
+
+-- name: unlettered
+-- Failed tasks without a letter, with the failure that ended them.
+select e.task_id, f.state::text as state, f.code, f.type, f.message, f.traceback, f.reason
+from holdfast.ended e
+left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
+where e.state = 'f' and e.has_letter is null and ($2::bigint is null or e.task_id = $2)
+order by e.task_id
+limit $1;
+
+-- name: adopt_tasks
+-- Open the letters that failed tasks lack. `has_letter` is the guard: each task is adopted once.
+with held as (
+  update holdfast.ended e
+  set has_letter = true
+  where e.task_id = any($1::bigint[]) and e.state = 'f' and e.has_letter is null
+  returning e.*
+),
+letters as (
+  insert into holdfast.dead_letter (
+    tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, opened_at, source_id, fingerprint, cause, reason,
+    previous_id, recovery_options
+  )
+  select held.tenant_id, held.task_id, held.run_id, held.node_no, held.lane_id, held.attempt, held.generation,
+    held.ended_at, held.task_id::text, g.fingerprint, g.cause, held.reason,
+    (select max(d.dead_letter_id) from holdfast.dead_letter d where d.task_id = held.task_id),
+    holdfast.recovery_options(held.task_id)
+  from held
+  join unnest($1::bigint[], $2::text[], $3::text[]) as g (task_id, fingerprint, cause) on g.task_id = held.task_id
+  returning tenant_id, task_id, attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'dead_letter.opened', array_agg(task_id), array_agg(attempts)
+  from letters
+  group by tenant_id
+)
+select task_id
+from letters;
+
+-- name: letters_to_sweep
+-- The next page of letters that somebody asked to retry, or whose retry came to rest.
+select d.dead_letter_id, d.run_id
+from holdfast.dead_letter d
+where d.wants_sweep and d.dead_letter_id > $1
+order by d.dead_letter_id
+limit $2;
+
+-- name: lock_letters
+-- Letters of plain tasks under their locks, with what the sweep judges by: a task outside a flow is its own run. Rows
+-- that another sweep holds are its business. Letters of a campaign are the campaign's.
+with held as materialized (
+  select d.*
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying') and d.wants_sweep
+    and d.campaign_id is null and d.run_id is null
+  order by d.dead_letter_id
+  for update of d skip locked
+)
+select held.dead_letter_id, held.task_id, held.run_id, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
+  'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
+  coalesce(t.tenant_id, e.tenant_id, a.tenant_id) as owner_id,
+  case
+    when t.task_id is not null then 'active'
+    when e.state = 'f' then 'failed'
+    when e.state = 'x' then 'canceled'
+    when a.task_id is not null then 'completed'
+    else 'gone'
+  end as stand,
+  a.task_id is not null as is_superseded
+from held
+left join holdfast.live t on t.task_id = held.task_id
+left join holdfast.ended e on e.task_id = held.task_id
+left join lateral (
+  select a.task_id, a.tenant_id
+  from holdfast.attempt a
+  where a.task_id = held.task_id and a.state = 'c' and a.generation > held.generation
+  limit 1
+) a on true;
+
+-- name: lock_run_letters
+-- All letters of one run that want to be judged, under their locks, before the run's own. Whoever waited here sees what
+-- the one before did.
+with held as materialized (
+  select d.*
+  from holdfast.dead_letter d
+  where d.run_id = $1 and d.state in ('retry_requested', 'retrying') and d.wants_sweep and d.campaign_id is null
+  order by d.dead_letter_id
+  for update of d
+)
+select held.dead_letter_id, held.task_id, held.run_id, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
+  'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
+  exists (
+    select from holdfast.attempt a
+    where a.task_id = held.task_id and a.state = 'c' and a.generation > held.generation
+  ) as is_superseded
+from held;
+
+-- name: resolve_superseded
+-- Letters whose task succeeded without their knowing. Under their locks.
+with done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'retry_succeeded', actor = $2, wants_sweep = false,
+    disposition_reason = 'dead letter superseded by a success', changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;
+
+-- name: exhaust_letters
+-- Letters that were dispatched as often as may be are parked for an operator. Under their locks.
+with done as (
+  update holdfast.dead_letter d
+  set state = 'ignored', disposition = 'retry_exhausted', actor = $2, wants_sweep = false,
+    disposition_reason = format('automatic retries exhausted after %s dispatches; parked for an operator', d.dispatches),
+    changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'dead_letter.exhausted', array_agg(task_id), array_agg(attempts)
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;
+
+-- name: revive_tasks
+-- Failed plain tasks begin a new generation with a fresh budget; attempts keep counting. The `ended` row is the guard: of
+-- any number of re-drives at once, one finds it. Nodes go with their run.
+with resting as materialized (
+  select e.task_id
+  from holdfast.ended e
+  where e.task_id = any($1::bigint[]) and e.tenant_id = $2 and e.state = 'f' and e.run_id is null
+  order by e.task_id
+  for update of e
+),
+gone as (
+  delete from holdfast.ended e
+  where e.task_id = any(array(select task_id from resting))
+  returning e.*
+),
+back as (
+  insert into holdfast.live (
+    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation, state
+  )
+  select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt,
+    coalesce($5::smallint, b.priority, gone.priority), gone.max_retries, gone.max_losses, gone.generation + 1, 'q'
+  from gone
+  left join lateral (select b.priority from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
+  returning task_id, attempt, lane_id, tenant_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'task.revived', array_agg(task_id), array_agg(attempt),
+    jsonb_build_object('actor', $3::text, 'reason', $4::text)
+  from back
+  group by tenant_id
+)
+select task_id, attempt, lane_id
+from back;
+
+-- name: request_letters
+-- Ask for letters to be retried. One that was parked begins to count anew. Under their locks, or alone.
+with asked as (
+  update holdfast.dead_letter d
+  set state = 'retry_requested', disposition = 'retry_requested', disposition_reason = $3, actor = $2,
+    wants_sweep = true, changed_at = holdfast.instant(),
+    dispatches = case when d.state = 'ignored' then 0 else d.dispatches end,
+    dispatched_at = case when d.state = 'ignored' then null else d.dispatched_at end,
+    backoff_seconds = case when d.state = 'ignored' then null else d.backoff_seconds end
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('open', 'ignored')
+    and 'retry' = any(d.recovery_options)
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.retry_requested', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from asked
+  group by tenant_id
+)
+select dead_letter_id
+from asked;
+
+-- name: mark_dispatched
+-- Letters whose run was requeued: one dispatch more, and the pause that follows it. Under their locks, in the
+-- transaction that requeued. After the last dispatch that may be, the sweep parks the letter without waiting for its end.
+with sent as (
+  update holdfast.dead_letter d
+  set state = 'retrying', dispatches = d.dispatches + 1, dispatched_at = holdfast.instant(), backoff_seconds = g.backoff,
+    wants_sweep = d.dispatches + 1 >= $6, hidden_until = null, disposition = 'retry_dispatched', disposition_reason = $4, actor = $3,
+    campaign_id = $5, changed_at = holdfast.instant()
+  from unnest($1::bigint[], $2::double precision[]) as g (dead_letter_id, backoff)
+  where d.dead_letter_id = g.dead_letter_id and d.state in ('retry_requested', 'retrying')
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'stateful_dead_letter_retry_requeued', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object(
+      'actor', $3::text, 'reason', $4::text, 'outcome', 'requeued_for_dead_letter_retry', 'campaign_id', $5::int,
+      'dead_letters', jsonb_agg(jsonb_build_object(
+        'dead_letter_id', dead_letter_id, 'source_id', source_id, 'attempts', attempts, 'run_id', run_id
+      ))
+    )
+  from sent
+  group by tenant_id
+)
+select dead_letter_id
+from sent;
+
+-- name: lock_task_letters
+-- The unresolved letters of one task under their locks, newest first. Whoever waited sees what the one before did.
+select d.dead_letter_id, d.task_id, d.run_id, d.state, d.dispatches, d.fingerprint, d.campaign_id
+from holdfast.dead_letter d
+where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
+order by d.dead_letter_id desc
+for update of d;
+
+-- name: dead_task
+-- A failed task as it rests: whether its budget is spent, and where it belongs.
+select e.task_id, e.run_id, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
+  e.state::text as state, coalesce(f.state = 'l', false) as is_loss
+from holdfast.ended e
+left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
+where e.task_id = $1 and e.tenant_id = $2;
+
+-- name: group_letters
+-- A page of the letters of a group that stand for their task: the newest one of each, if it is open.
+select d.dead_letter_id, d.task_id, d.run_id
+from holdfast.dead_letter d
+where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_letter_id > $3
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+order by d.dead_letter_id
+limit $4;
+
+-- name: ignore_letters
+-- Known, and left. What is under way goes on; nothing is retried by itself any more.
+with done as (
+  update holdfast.dead_letter d
+  set state = 'ignored', disposition = $4, disposition_reason = $3, actor = $2, wants_sweep = false,
+    changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
+    and d.state in ('open', 'retry_requested', 'retrying')
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.ignored', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', $3::text, 'disposition', $4::text)
+  from done
+  group by tenant_id
+)
+select dead_letter_id, task_id, run_id
+from done;
+
+-- name: close_letters
+-- An operator says that open letters are dealt with, whatever became of their tasks.
+with done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4 and d.state = 'open'
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;
+
+-- name: take_letter
+-- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it.
+update holdfast.dead_letter d
+set hidden_until = holdfast.instant() + make_interval(secs => $2)
+where d.dead_letter_id = (
+  select o.dead_letter_id
+  from holdfast.dead_letter o
+  where o.tenant_id = $1 and o.state = 'open' and o.campaign_id is null and 'retry' = any(o.recovery_options)
+    and (o.hidden_until is null or o.hidden_until <= holdfast.instant())
+  order by o.dead_letter_id
+  limit 1
+  for update of o skip locked
+)
+returning d.dead_letter_id, d.task_id;
+
+-- name: hand_back_letter
+-- Let others see a letter again that this worker had in hand.
+update holdfast.dead_letter d
+set hidden_until = null
+where d.dead_letter_id = $1 and d.state = 'open'
+returning d.dead_letter_id;
+
+-- name: lease_dead_task
+-- Become the one who puts a dead task back, unless another holds that right and has not let it lapse.
+insert into holdfast.dead_lease as l (task_id, holder, expires_at)
+values ($1, $2, holdfast.instant() + make_interval(secs => $3))
+on conflict (task_id) do update
+set holder = excluded.holder, expires_at = excluded.expires_at
+where l.expires_at <= holdfast.instant() or l.holder = excluded.holder
+returning l.task_id;
+
+-- name: release_dead_task
+-- Give the right up, if it is still this worker's.
+delete from holdfast.dead_lease l
+where l.task_id = $1 and l.holder = $2
+returning l.task_id;
+
+-- name: forget_letters
+-- Letters resolved longer ago than history, unless their task still rests; and leases of the dead. A bounded batch.
+with lapsed as (
+  delete from holdfast.dead_lease l
+  where l.expires_at <= holdfast.instant() - interval '1 hour'
+)
+delete from holdfast.dead_letter d
+where d.dead_letter_id in (
+  select o.dead_letter_id
+  from holdfast.dead_letter o
+  where o.state = 'resolved' and o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+    and not exists (select from holdfast.ended e where e.task_id = o.task_id)
+  order by o.changed_at
+  limit $2
+);

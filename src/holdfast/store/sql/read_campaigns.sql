@@ -1,0 +1,73 @@
+-- name: list_campaigns
+-- Campaigns, newest first, or one of them.
+select c.campaign_id, c.name, c.fingerprint, c.state, c.reason, c.started_by, c.started_at, c.changed_by, c.changed_at,
+  c.ended_at, c.approved_by, c.needs_approval, c.newer_than, c.canary, c.at_once, c.leg, c.total, c.released,
+  c.succeeded, c.returned, c.failed, c.canceled, c.dropped,
+  c.released - c.succeeded - c.returned - c.failed - c.canceled - c.dropped as outstanding, c.note,
+  array(
+    select distinct q.name
+    from holdfast.lane l
+    join holdfast.queue q on q.queue_id = l.queue_id
+    where l.lane_id = any(c.lane_ids)
+    order by 1
+  ) as queues
+from holdfast.campaign c
+where c.tenant_id = $1 and ($2::int is null or c.campaign_id = $2)
+order by c.campaign_id desc
+limit $3;
+
+-- name: plan_campaign
+-- What a campaign over a group would do, by lane: how many tasks, in what queue under which limits.
+select l.action, q.name as queue, q.paused_at is not null as is_paused, q.max_running, q.starts_per_second,
+  count(*)::int as tasks, count(d.run_id)::int as nodes, min(d.opened_at) as first_seen, max(d.opened_at) as last_seen
+from holdfast.dead_letter d
+join holdfast.lane l on l.lane_id = d.lane_id
+join holdfast.queue q on q.queue_id = l.queue_id
+where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and 'retry' = any(d.recovery_options)
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+group by l.action, q.queue_id, q.name
+order by count(*) desc, l.action;
+
+-- name: group_versions
+-- Versions of the workers that ran into the fault, and of those that are there now and can run its actions.
+select coalesce(array_agg(distinct w.version) filter (where w.worker_id is not null), '{}') as failed_on,
+  array(
+    select distinct p.version
+    from holdfast.worker p
+    where p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => $3)
+      and p.actions && (
+        select array_agg(distinct l.action)
+        from holdfast.dead_letter d
+        join holdfast.lane l on l.lane_id = d.lane_id
+        where d.tenant_id = $1 and d.fingerprint = $2
+      )
+  ) as present
+from holdfast.dead_letter d
+join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
+left join holdfast.worker w on w.worker_id = f.worker_id
+where d.tenant_id = $1 and d.fingerprint = $2;
+
+-- name: lane_versions
+-- Versions of the workers that are there now and can run the actions of some lanes.
+select distinct w.version
+from holdfast.worker w
+where w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
+  and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any($1::int[]));
+
+-- name: campaign_state
+-- Where one campaign stands.
+select c.state
+from holdfast.campaign c
+where c.campaign_id = $1;
+
+-- name: group_effects
+-- What the open tasks of a group did outside: effects with a receipt, which a re-drive does not repeat, and effects
+-- nobody knows the answer to, which it may.
+select e.name, count(*) filter (where e.state = 'd')::int as receipts,
+  count(*) filter (where e.state in ('p', 'u'))::int as unknown
+from holdfast.dead_letter d
+join holdfast.effect e on e.tenant_id = d.tenant_id and e.task_id = d.task_id
+where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open'
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+group by e.name
+order by e.name;

@@ -1,0 +1,125 @@
+"""Letters move as the table says, and the sweep judges in the order specified (S2)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.core.dead import (
+    DISPATCHES_MAX,
+    RECOVERABLE,
+    TRANSITIONS,
+    LetterFacts,
+    LetterState,
+    RunStand,
+    Verdict,
+    dispatch_backoff_seconds,
+    is_budget_spent,
+    judge,
+    stand_of_run,
+)
+
+AT = datetime(2026, 11, 15, 12, tzinfo=UTC)
+SPECIFIED = {
+    "open": {"retry_requested", "ignored", "resolved"},
+    "retry_requested": {"retrying", "ignored", "resolved"},
+    "retrying": {"retrying", "ignored", "resolved"},
+    "ignored": {"retry_requested", "resolved"},
+    "resolved": set(),
+}
+
+
+def facts(**changes):
+    usual = {
+        "state": LetterState.RETRY_REQUESTED,
+        "tenant_id": 1,
+        "owner_id": 1,
+        "stand": RunStand.FAILED,
+        "is_superseded": False,
+        "dispatches": 0,
+        "dispatched_at": None,
+    }
+    return LetterFacts(**(usual | changes))
+
+
+def test_a_letter_moves_exactly_as_specified():
+    assert {state.value: {to.value for to in targets} for state, targets in TRANSITIONS.items()} == SPECIFIED
+
+
+@pytest.mark.parametrize("state", LetterState)
+def test_s2_only_letters_that_somebody_asked_to_retry_are_candidates(state):
+    is_candidate = state in (LetterState.RETRY_REQUESTED, LetterState.RETRYING)
+    assert (judge(facts(state=state), at=AT) is Verdict.REDRIVE) == is_candidate
+
+
+def test_s2_a_letter_without_the_retry_option_is_left():
+    assert judge(facts(can_retry=False), at=AT) is Verdict.LEAVE
+
+
+ORDER = [
+    ("the run is gone", {"stand": RunStand.GONE, "owner_id": None}, Verdict.LEAVE),
+    ("another tenant's", {"owner_id": 2}, Verdict.LEAVE),
+    ("superseded", {"is_superseded": True}, Verdict.RESOLVE),
+    ("exhausted", {"dispatches": DISPATCHES_MAX}, Verdict.EXHAUST),
+    ("active", {"stand": RunStand.ACTIVE}, Verdict.LEAVE),
+    ("inside its backoff", {"dispatched_at": AT}, Verdict.LEAVE),
+    ("due", {}, Verdict.REDRIVE),
+]
+
+
+@pytest.mark.parametrize("first", range(len(ORDER)), ids=lambda n: ORDER[n][0])
+def test_s2_the_first_branch_that_applies_counts(first):
+    """Each branch wins over all that come after it, whatever they would have said."""
+    changes: dict[str, object] = {}
+    for _, change, _ in reversed(ORDER[first:]):
+        changes |= change
+    assert judge(facts(**changes), at=AT) is ORDER[first][2]
+
+
+@pytest.mark.parametrize("stand", RunStand)
+def test_s2_only_a_failed_or_blocked_run_is_requeued(stand):
+    assert (judge(facts(stand=stand), at=AT) is Verdict.REDRIVE) == (stand in RECOVERABLE)
+
+
+def test_s2_dispatch_backoff_is_one_second_doubled_up_to_three_hundred():
+    assert [dispatch_backoff_seconds(n) for n in (0, 1, 2, 3, 8, 9, 20, 1000)] == [1, 2, 4, 8, 256, 300, 300, 300]
+
+
+@pytest.mark.parametrize("dispatches", range(1, DISPATCHES_MAX))
+def test_s2_a_letter_is_due_exactly_when_its_backoff_is_over(dispatches):
+    backoff = timedelta(seconds=2**dispatches)
+    letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatched_at=AT)
+    early, due = AT + backoff - timedelta(seconds=0.001), AT + backoff
+    assert (judge(letter, at=early), judge(letter, at=due)) == (Verdict.LEAVE, Verdict.REDRIVE)
+
+
+def test_s0_retryable_means_attempts_within_the_budget():
+    """S0: retryable = failed and attempt <= MAX_RETRIES; the first attempt spends no retry."""
+    spent = [
+        is_budget_spent(is_loss=False, retries=attempt - 1, max_retries=2, losses=0, max_losses=9)
+        for attempt in (1, 2, 3)
+    ]
+    assert spent == [False, False, True]
+
+
+def test_losses_are_a_budget_of_their_own():
+    assert is_budget_spent(is_loss=True, retries=0, max_retries=3, losses=2, max_losses=2)
+    assert not is_budget_spent(is_loss=True, retries=3, max_retries=3, losses=1, max_losses=2)
+
+
+@pytest.mark.parametrize(
+    ("row", "stand"),
+    [
+        ({"state": "o"}, RunStand.ACTIVE),
+        ({"state": "o", "failed": 1}, RunStand.BLOCKED),
+        ({"state": "o", "failed": 1, "is_paused": True}, RunStand.PAUSED),
+        ({"state": "o", "failed": 1, "is_canceled": True}, RunStand.CANCELED),
+        ({"state": "f", "failed": 1}, RunStand.FAILED),
+        ({"state": "c"}, RunStand.COMPLETED),
+        ({"state": "x", "is_canceled": True}, RunStand.CANCELED),
+    ],
+)
+def test_where_a_run_stands(row, stand):
+    usual = {"failed": 0, "is_paused": False, "is_canceled": False}
+    assert stand_of_run(**(usual | row)) is stand

@@ -1,0 +1,292 @@
+"""A campaign over a group of dead letters: canary, ramp, stop, resume, and who may say so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.core.campaign import PRIORITY
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.campaign import campaigns_once
+from holdfast.dispatcher.campaigns import (
+    abort_campaign,
+    approve_campaign,
+    plan_campaign,
+    resume_campaign,
+    show_campaign,
+    start_campaign,
+)
+from holdfast.dispatcher.dead_look import dead_groups
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.statements import sql
+from holdfast.testing import factories as a
+
+
+async def a_group(dispatcher, count, **options):
+    """Tasks that failed for good in the same way; answers the fingerprint."""
+    await dispatcher.enqueue_many(a.a_task(max_retries=0, **options), [{"n": n} for n in range(count)])
+    await fail_all(dispatcher)
+    return (await dead_groups(dispatcher.engine.database, 1))[0].fingerprint
+
+
+async def fail_all(dispatcher, message="connection reset by peer"):
+    for lease in await dispatcher.claim(1000):
+        await dispatcher.settle(lease, Failed(a.a_failure(message)))
+
+
+async def complete_all(dispatcher):
+    leases = await dispatcher.claim(1000)
+    for lease in leases:
+        await dispatcher.settle(lease, Completed(b"1"))
+    return len(leases)
+
+
+async def start(dispatcher, fingerprint, **options):
+    view = await start_campaign(dispatcher.engine, 1, fingerprint, **{"actor": "ann", "reason": "fixed", **options})
+    return int(view.campaign_id)
+
+
+async def state(dispatcher, campaign_id):
+    return (await show_campaign(dispatcher.engine, 1, campaign_id)).state
+
+
+async def test_a_campaign_from_canary_to_the_end(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 40), canary=3)
+    released, seen = [], []
+    while await state(dispatcher, campaign_id) != "completed":
+        released.append(await dispatcher.campaigns_once())
+        seen.append(await state(dispatcher, campaign_id))
+        await complete_all(dispatcher)
+    assert released == [3, 3, 6, 12, 16, 0]
+    assert seen == ["canary", "ramp", "ramp", "ramp", "ramp", "completed"]
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.total, view.released, view.succeeded, view.outstanding) == (40, 40, 40, 0)
+    assert not await dead_groups(dispatcher.engine.database, 1)
+
+
+async def test_the_canary_is_waited_for(dispatcher):
+    await start(dispatcher, await a_group(dispatcher, 10), canary=2)
+    assert [await dispatcher.campaigns_once() for _ in range(3)] == [2, 0, 0]
+
+
+async def test_no_more_are_out_at_once_than_allowed(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 30), canary=2, at_once=5)
+    while await state(dispatcher, campaign_id) != "completed":
+        await dispatcher.campaigns_once()
+        out = await dispatcher.engine.database.fetchval("select count(*) from holdfast.live")
+        assert out <= 5
+        await complete_all(dispatcher)
+
+
+async def test_the_same_fault_stops_it_and_parks_what_returned(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 10), canary=2)
+    await dispatcher.campaigns_once()
+    await fail_all(dispatcher)
+    assert await dispatcher.campaigns_once() == 0
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.state, view.returned, view.note) == ("stopped", 2, "the same fault came back 2 times")
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    assert (group.count, group.retrying) == (10, 0)
+    assert [await dispatcher.campaigns_once(), await dispatcher.sweep_once()] == [0, 0]
+
+
+async def test_the_sweep_never_re_drives_behind_a_campaigns_back(dispatcher, clock):
+    await start(dispatcher, await a_group(dispatcher, 4), canary=4)
+    await dispatcher.campaigns_once()
+    await fail_all(dispatcher)
+    await clock.advance(seconds=600)
+    assert await dispatcher.sweep_once() == 0
+
+
+async def test_a_few_faults_of_another_kind_do_not_stop_it(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 20), canary=5)
+    await dispatcher.campaigns_once()
+    first, *others = await dispatcher.claim(10)
+    await dispatcher.settle(first, Failed(a.a_failure("validation: another")))
+    for lease in others:
+        await dispatcher.settle(lease, Completed(b"1"))
+    await dispatcher.campaigns_once()
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.state, view.failed, view.succeeded) == ("ramp", 1, 4)
+
+
+async def test_a_resumed_campaign_begins_with_a_canary_and_takes_in_what_came_back(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 6), canary=2)
+    await dispatcher.campaigns_once()
+    await fail_all(dispatcher)
+    await dispatcher.campaigns_once()
+    await resume_campaign(dispatcher.engine, 1, campaign_id, actor="bob", reason="now really fixed")
+    while await state(dispatcher, campaign_id) == "canary" or await state(dispatcher, campaign_id) == "ramp":
+        await dispatcher.campaigns_once()
+        await complete_all(dispatcher)
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.state, view.leg, view.total, view.succeeded, view.returned) == ("completed", 2, 8, 6, 2)
+    assert not await dead_groups(dispatcher.engine.database, 1)
+
+
+async def test_what_the_last_leg_left_out_does_not_stop_the_next(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 10), canary=2)
+    await dispatcher.campaigns_once()
+    first, late = await dispatcher.claim(2)
+    await dispatcher.settle(first, Failed(a.a_failure()))
+    await dispatcher.campaigns_once()
+    await resume_campaign(dispatcher.engine, 1, campaign_id, actor="bob", reason="fixed")
+    await dispatcher.settle(late, Failed(a.a_failure()))
+    assert await dispatcher.campaigns_once() == 2
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.state, view.returned) == ("canary", 2)
+
+
+async def test_an_aborted_campaign_releases_nothing_more_and_counts_what_is_out(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 10), canary=2)
+    await dispatcher.campaigns_once()
+    await abort_campaign(dispatcher.engine, 1, campaign_id, actor="ann", reason="enough")
+    await complete_all(dispatcher)
+    assert await dispatcher.campaigns_once() == 0
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.state, view.succeeded, view.outstanding, view.note) == ("aborted", 2, 0, "enough")
+    assert (await dead_groups(dispatcher.engine.database, 1))[0].count == 8
+
+
+async def test_an_approval_needs_other_eyes(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 3), needs_approval=True)
+    assert await dispatcher.campaigns_once() == 0
+    with pytest.raises(Conflict) as refused:
+        await approve_campaign(dispatcher.engine, 1, campaign_id, actor="ann")
+    assert refused.value.code == "approval_by_starter"
+    await approve_campaign(dispatcher.engine, 1, campaign_id, actor="bob")
+    assert await dispatcher.campaigns_once() == 3
+    with pytest.raises(Conflict):
+        await approve_campaign(dispatcher.engine, 1, campaign_id, actor="bob")
+
+
+async def register(dispatcher, version):
+    await dispatcher.engine.database.fetch(sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}")
+
+
+async def test_a_gate_opens_with_a_newer_worker_and_not_with_an_older_one(dispatcher):
+    fingerprint = await a_group(dispatcher, 3)
+    await dispatcher.engine.database.fetch("update holdfast.worker set version = '1.9'")
+    campaign_id = await start(dispatcher, fingerprint, needs_newer_version=True)
+    assert (await show_campaign(dispatcher.engine, 1, campaign_id)).newer_than == "1.9"
+    for version in ("1.9", "1.8.2"):
+        await register(dispatcher, version)
+        assert await dispatcher.campaigns_once() == 0
+    assert await state(dispatcher, campaign_id) == "awaiting_version"
+    await register(dispatcher, "1.10")
+    assert await dispatcher.campaigns_once() == 3
+
+
+async def test_a_paused_queue_is_waited_for(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 3))
+    await dispatcher.pause("default")
+    assert await dispatcher.campaigns_once() == 0
+    assert "paused" in (await show_campaign(dispatcher.engine, 1, campaign_id)).note
+    await dispatcher.resume("default")
+    assert await dispatcher.campaigns_once() == 3
+
+
+async def test_the_limits_of_the_queue_pace_it(dispatcher):
+    await start(dispatcher, await a_group(dispatcher, 8), canary=8)
+    await dispatcher.limit("default", max_running=2)
+    await dispatcher.campaigns_once()
+    assert len(await dispatcher.claim(100)) == 2
+
+
+async def test_re_driven_tasks_come_after_other_work(dispatcher):
+    await start(dispatcher, await a_group(dispatcher, 3))
+    await dispatcher.campaigns_once()
+    fresh = await dispatcher.enqueue(a.a_task())
+    assert (await dispatcher.claim_one()).task_id == fresh.task_id
+    priorities = await dispatcher.engine.database.fetch("select priority from holdfast.live where state = 'q'")
+    assert {row[0] for row in priorities} == {PRIORITY}
+
+
+async def test_a_task_re_driven_by_hand_has_its_own_priority_again(dispatcher):
+    await start(dispatcher, await a_group(dispatcher, 1, priority=2))
+    await dispatcher.campaigns_once()
+    await fail_all(dispatcher)
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    await dispatcher.redrive(group.task_id)
+    assert (await dispatcher.task(group.task_id)).priority == 2
+
+
+async def test_one_campaign_at_a_time_works_on_a_group(dispatcher):
+    fingerprint = await a_group(dispatcher, 3)
+    campaign_id = await start(dispatcher, fingerprint)
+    with pytest.raises(Conflict) as refused:
+        await start(dispatcher, fingerprint)
+    assert refused.value.fields["campaign_id"] == str(campaign_id)
+    await abort_campaign(dispatcher.engine, 1, campaign_id, actor="ann", reason="")
+    assert await start(dispatcher, fingerprint) != campaign_id
+
+
+async def test_many_processes_move_a_campaign_as_one_does(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 20), canary=4)
+    engine = dispatcher.engine
+    while await state(dispatcher, campaign_id) != "completed":
+        await asyncio.gather(*(campaigns_once(engine.database, engine.catalog) for _ in range(4)))
+        await complete_all(dispatcher)
+    view = await show_campaign(engine, 1, campaign_id)
+    assert (view.released, view.succeeded) == (20, 20)
+    assert await engine.database.fetchval("select max(generation) from holdfast.attempt") == 2
+
+
+async def test_what_somebody_else_re_drove_does_not_keep_it_waiting(dispatcher):
+    fingerprint = await a_group(dispatcher, 3)
+    campaign_id = await start(dispatcher, fingerprint, canary=1)
+    for group in await dead_groups(dispatcher.engine.database, 1):
+        await dispatcher.redrive(group.task_id)
+    await complete_all(dispatcher)
+    for _ in range(5):
+        await dispatcher.campaigns_once()
+        await complete_all(dispatcher)
+    assert await state(dispatcher, campaign_id) == "completed"
+
+
+async def test_a_dry_run_names_counts_versions_limits_and_effects(dispatcher):
+    fingerprint = await a_group(dispatcher, 4, queue="mail")
+    await dispatcher.limit("mail", max_running=2)
+
+    await dispatcher.engine.database.fetch(
+        "insert into holdfast.effect (key, task_id, tenant_id, attempt, ordinal, generation, state, lease_token, name,"
+        " digest, receipt, answered_at) select 'k' || task_id, task_id, 1, 1, 0, 1,"
+        " (case when task_id % 4 = 0 then 'u' else 'd' end)::\"char\", gen_random_uuid(), 'smtp.send', '',"
+        " case when task_id % 4 <> 0 then 'null'::bytea end, case when task_id % 4 <> 0 then now() end"
+        " from holdfast.ended"
+    )
+    plan = await plan_campaign(dispatcher.engine, 1, fingerprint)
+    [lane] = plan.lanes
+    assert (plan.tasks, lane.queue, lane.max_running, lane.nodes) == (4, "mail", 2, 0)
+    assert (plan.failed_on, plan.has_newer) == ([""], False)
+    assert [(one.name, one.receipts, one.unknown) for one in plan.effects] == [("smtp.send", 3, 1)]
+    assert await dispatcher.engine.database.fetchval("select count(*) from holdfast.campaign") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({"reason": " "}, "reason_required"), ({"canary": 0}, "invalid_campaign"), ({"at_once": 2}, "invalid_campaign")],
+)
+async def test_a_campaign_without_sense_is_refused(dispatcher, options, code):
+    fingerprint = await a_group(dispatcher, 1)
+    with pytest.raises(Invalid) as refused:
+        await start(dispatcher, fingerprint, **options)
+    assert refused.value.code == code
+
+
+async def test_an_unknown_group_or_campaign_is_not_found(dispatcher):
+    with pytest.raises(NotFound):
+        await start(dispatcher, "nope")
+    with pytest.raises(NotFound):
+        await plan_campaign(dispatcher.engine, 1, "nope")
+    with pytest.raises(NotFound):
+        await show_campaign(dispatcher.engine, 1, 7)
+
+
+async def test_another_tenants_campaign_is_not_found(dispatcher):
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 1), needs_approval=True)
+    for verb, given in ((approve_campaign, {}), (abort_campaign, {"reason": "x"}), (resume_campaign, {"reason": "x"})):
+        with pytest.raises(NotFound):
+            await verb(dispatcher.engine, 2, campaign_id, actor="eve", **given)
+    assert await state(dispatcher, campaign_id) == "awaiting_approval"

@@ -1,0 +1,221 @@
+"""Letters of nodes: the run goes again as one, in the order and with the counts of S2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.core.flows import a_diamond, a_flow
+
+from holdfast.core.nodes import TriggerRule
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.dead import sweep_once
+from holdfast.dispatcher.dead_look import show_letter
+from holdfast.dispatcher.recover import ignore
+from holdfast.errors import Conflict
+from holdfast.testing import factories as a
+
+
+async def node(dispatcher, run_id, flow, name):
+    """The lease of a node's next attempt."""
+    task_id = dispatcher.runs.task_id(run_id, flow, name)
+    [lease] = [one for one in await dispatcher.claim(10) if one.task_id == task_id]
+    return lease
+
+
+async def end(dispatcher, *, fails=(), flow=None, run_id=None):
+    """Claim whatever is there and end it: the nodes named fail, the others complete."""
+    failing = {dispatcher.runs.task_id(run_id, flow, name) for name in fails}
+    for lease in await dispatcher.claim(10):
+        outcome = Failed(a.a_failure()) if lease.task_id in failing else Completed(b"{}")
+        await dispatcher.settle(lease, outcome)
+
+
+async def a_failed_diamond(dispatcher, fails=("left", "right")):
+    flow = a_diamond()
+    run_id = await dispatcher.runs.start(flow)
+    await end(dispatcher)
+    await end(dispatcher, fails=fails, flow=flow, run_id=run_id)
+    return run_id, flow
+
+
+async def ask(dispatcher, task_id):
+    """Ask for the letters of one task to be retried, without dispatching them."""
+    await dispatcher.engine.database.fetch(
+        "update holdfast.dead_letter set state = 'retry_requested', disposition = 'retry_requested', actor = 'ann',"
+        " wants_sweep = true where task_id = $1 and state = 'open'",
+        int(task_id),
+    )
+
+
+async def events(dispatcher):
+    """Kind and detail of every event, whoever else keeps a transaction open."""
+    rows = await dispatcher.engine.database.fetch("select kind, detail::text from holdfast.event order by seq")
+    return [(row["kind"], json.loads(row["detail"] or "null")) for row in rows]
+
+
+async def letters(dispatcher, run_id, flow, *names):
+    return [one for name in names for one in await dispatcher.letters(dispatcher.runs.task_id(run_id, flow, name))]
+
+
+async def test_a_node_that_fails_for_good_opens_a_letter_of_its_run(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    [letter] = await letters(dispatcher, run_id, flow, "left")
+    assert (letter.run_id, letter.state) == (run_id, "open")
+    shown = await show_letter(dispatcher.engine.database, 1, int(letter.dead_letter_id))
+    assert bytes(shown.input) == b"{}"
+
+
+async def test_s2_a_run_is_requeued_once_and_all_its_due_letters_are_counted(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher)
+    for name in ("left", "right"):
+        await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, name))
+    assert await dispatcher.sweep_once() == 2
+    found = await letters(dispatcher, run_id, flow, "left", "right")
+    assert [(one.state, one.dispatches) for one in found] == [("retrying", 1)] * 2
+    told = await events(dispatcher)
+    assert [kind for kind, _ in told].count("execution.redriven") == 1
+
+
+async def test_s2_successes_outside_the_reset_set_stay_and_everything_inside_runs_again(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, "left"))
+    assert await dispatcher.sweep_once() == 1
+    assert await dispatcher.runs.nodes(run_id) == {
+        "start": "completed", "left": "queued", "right": "completed", "end": "blocked",
+    }  # fmt: skip
+    await end(dispatcher)
+    await end(dispatcher)
+    assert await dispatcher.runs.state(run_id) == "completed"
+    assert [one.state for one in await letters(dispatcher, run_id, flow, "left")] == ["resolved"]
+
+
+async def test_s2_the_names_of_reason_event_and_actor_are_kept(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, "left"))
+    await dispatcher.sweep_once()
+    told = dict(await events(dispatcher))
+    assert told["execution.redriven"]["reason"] == "stateful_dead_letter_retry_dispatched"
+    assert told["execution.redriven"]["actor"] == "holdfast:dead-letter-dispatcher"
+    detail = told["stateful_dead_letter_retry_requeued"]
+    assert detail["outcome"] == "requeued_for_dead_letter_retry"
+    [letter] = await letters(dispatcher, run_id, flow, "left")
+    assert detail["dead_letters"] == [
+        {
+            "dead_letter_id": int(letter.dead_letter_id),
+            "source_id": letter.source_id,
+            "attempts": 1,
+            "run_id": int(run_id),
+        }
+    ]
+
+
+async def test_s2_a_blocked_run_is_requeued_while_others_still_run(dispatcher):
+    flow = a_diamond()
+    run_id = await dispatcher.runs.start(flow)
+    await end(dispatcher)
+    left, right = sorted(await dispatcher.claim(10), key=lambda lease: int(lease.task_id))
+    await dispatcher.settle(left, Failed(a.a_failure()))
+    await ask(dispatcher, left.task_id)
+    assert await dispatcher.sweep_once() == 1
+    assert (await dispatcher.runs.nodes(run_id))["left"] == "queued"
+    await dispatcher.settle(right, Completed(b"{}"))
+    await end(dispatcher)
+    await end(dispatcher)
+    assert await dispatcher.runs.state(run_id) == "completed"
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+async def test_s2_a_paused_or_canceled_run_is_left(dispatcher, verb):
+    flow = a_diamond()
+    run_id = await dispatcher.runs.start(flow)
+    await end(dispatcher)
+    left, _ = sorted(await dispatcher.claim(10), key=lambda lease: int(lease.task_id))
+    await dispatcher.settle(left, Failed(a.a_failure()))
+    await ask(dispatcher, left.task_id)
+    await getattr(dispatcher.runs, verb)(run_id)
+    assert await dispatcher.sweep_once() == 0
+    assert [one.state for one in await dispatcher.letters(left.task_id)] == ["retry_requested"]
+
+
+async def test_s2_a_letter_of_a_run_that_is_gone_is_left(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    task_id = dispatcher.runs.task_id(run_id, flow, "left")
+    await ask(dispatcher, task_id)
+    await dispatcher.engine.database.fetch("update holdfast.dead_letter set run_id = 77")
+    assert await dispatcher.sweep_once() == 0
+    await dispatcher.engine.database.fetch("update holdfast.dead_letter set run_id = $1", int(run_id))
+
+
+@pytest.mark.breaks_invariants
+async def test_s2_another_tenants_letter_never_drives_this_run(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, "left"))
+    await dispatcher.engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (2, 'other')")
+    await dispatcher.engine.database.fetch("update holdfast.dead_letter set tenant_id = 2")
+    assert await dispatcher.sweep_once() == 0
+    assert await dispatcher.runs.state(run_id) == "failed"
+
+
+async def test_s2_five_dispatches_of_a_run_and_no_more(dispatcher, clock):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, "left"))
+    acted = []
+    for _ in range(7):
+        acted.append(await dispatcher.sweep_once())
+        await end(dispatcher, fails=("left",), flow=flow, run_id=run_id)
+        await clock.advance(seconds=300)
+    assert acted == [1, 1, 1, 1, 1, 1, 0]
+    found = await letters(dispatcher, run_id, flow, "left")
+    assert [one.state for one in found] == ["ignored", *["open"] * 5]
+    assert found[0].disposition == "retry_exhausted"
+
+
+async def test_a_letter_whose_node_never_ran_again_goes_with_its_run(dispatcher, clock):
+    """Its node waits behind another that failed again: due with its run, counted with its run."""
+    flow = a_flow("a>b", b=TriggerRule.ALL_DONE)
+    run_id = await dispatcher.runs.start(flow)
+    await end(dispatcher, fails=("a",), flow=flow, run_id=run_id)
+    await end(dispatcher, fails=("b",), flow=flow, run_id=run_id)
+    for name in ("a", "b"):
+        await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, name))
+    assert await dispatcher.sweep_once() == 2
+    await end(dispatcher, fails=("a",), flow=flow, run_id=run_id)
+    await clock.advance(seconds=300)
+    assert await dispatcher.sweep_once() == 2
+
+
+async def test_two_dispatchers_sweeping_one_run_requeue_it_once(dispatcher):
+    engine = dispatcher.engine
+    for _ in range(3):
+        run_id, flow = await a_failed_diamond(dispatcher)
+        for name in ("left", "right"):
+            await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, name))
+        swept = await asyncio.gather(*(sweep_once(engine.database, engine.catalog) for _ in range(4)))
+        assert sum(one.count for one in swept) == 2
+        assert [one.dispatches for one in await letters(dispatcher, run_id, flow, "left", "right")] == [1, 1]
+        await end(dispatcher)
+        await end(dispatcher)
+
+
+async def test_an_operator_re_drives_a_run_through_the_letter_of_its_node(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher, fails=("left",))
+    task_id = dispatcher.runs.task_id(run_id, flow, "left")
+    answers = await asyncio.gather(*(dispatcher.redrive(task_id) for _ in range(4)), return_exceptions=True)
+    assert [one for one in answers if one == 2] == [2]
+    assert len([one for one in answers if isinstance(one, Conflict)]) == 3
+    assert [one.state for one in await letters(dispatcher, run_id, flow, "left")] == ["retrying"]
+
+
+async def test_abandoning_a_letter_cancels_the_run_that_waits_on_it(dispatcher):
+    flow = a_diamond()
+    run_id = await dispatcher.runs.start(flow)
+    await end(dispatcher)
+    left, right = sorted(await dispatcher.claim(10), key=lambda lease: int(lease.task_id))
+    await dispatcher.settle(left, Failed(a.a_failure()))
+    who = {"actor": "ann", "reason": "not worth it", "abandons": True}
+    await ignore(dispatcher.engine, 1, task_id=int(left.task_id), **who)
+    await dispatcher.settle(right, Completed(b"{}"))
+    assert await dispatcher.runs.state(run_id) == "canceled"
+    assert [one.disposition for one in await dispatcher.letters(left.task_id)] == ["abandoned"]

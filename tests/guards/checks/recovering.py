@@ -1,0 +1,258 @@
+"""What guards dead letters: the state they leave, whose they are, and that one of many finds the task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+from tests.core.flows import a_flow
+from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
+
+from holdfast.core.dead import DISPATCHES_MAX, TRANSITIONS, LetterState
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.dead import adopt_once, sweep_once
+from holdfast.dispatcher.reinject import reinject_once
+from holdfast.store.statements import sql
+from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
+
+MOVES = {
+    "resolve_superseded": (LetterState.RESOLVED, ("ann",)),
+    "exhaust_letters": (LetterState.IGNORED, ("ann",)),
+    "request_letters": (LetterState.RETRY_REQUESTED, ("ann", "fixed")),
+    "mark_dispatched": (LetterState.RETRYING, ([2.0], "ann", "fixed", None, DISPATCHES_MAX)),
+    "ignore_letters": (LetterState.IGNORED, ("ann", "known", "ignored", 1)),
+    "close_letters": (LetterState.RESOLVED, ("ann", "mended", 1)),
+}
+"""Statements that move letters by their ids: where to, and their other arguments."""
+_SET_STATE = """
+update holdfast.dead_letter
+set state = $2, disposition = 'before', actor = 'before', dispatches = 1, dispatched_at = holdfast.instant(),
+  wants_sweep = $2 in ('retry_requested', 'retrying'), hidden_until = holdfast.instant() + interval '1 hour'
+where dead_letter_id = $1
+"""
+
+
+async def a_letter(stage: Stage, **options: Any) -> tuple[str, int]:
+    """A failed task and its letter."""
+    task_id = await a_failed_task(stage.dispatcher, **options)
+    return task_id, int((await stage.dispatcher.letters(task_id))[0].dead_letter_id)
+
+
+async def asked_for(stage: Stage, task_id: str) -> None:
+    """The letters of a task are asked to be retried."""
+    await stage.engine.database.fetch(
+        "update holdfast.dead_letter set state = 'retry_requested', disposition = 'retry_requested', actor = 'ann',"
+        " wants_sweep = true where task_id = $1",
+        int(task_id),
+    )
+
+
+@check
+async def a_letter_leaves_only_the_states_it_may(stage: Stage) -> None:
+    """Every statement moves letters along the published table, and no others."""
+    _, letter_id = await a_letter(stage)
+    for name, (to, arguments) in MOVES.items():
+        for state in LetterState:
+            await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
+            moved = await stage.engine.database.fetch(sql(name), [letter_id], *arguments)
+            found = await stage.value("select state from holdfast.dead_letter where dead_letter_id = $1", letter_id)
+            assert not moved or to in TRANSITIONS[state], f"{name} moved a letter from {state} to {found}"
+            assert found == (to if moved else state)
+    for state in LetterState:
+        await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
+        handed = await stage.engine.database.fetch(sql("hand_back_letter"), letter_id)
+        assert bool(handed) == (state is LetterState.OPEN)
+
+
+@check
+async def what_is_resolved_stays_so(stage: Stage) -> None:
+    task_id, letter_id = await a_letter(stage)
+    await stage.engine.database.fetch(sql("close_letters"), [letter_id], "ann", "mended by hand", 1)
+    await stage.dispatcher.redrive(task_id)
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Completed(b"1"))
+    [letter] = await stage.dispatcher.letters(task_id)
+    assert (letter.state, letter.disposition, letter.actor) == ("resolved", "resolved", "ann")
+    assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
+
+
+@check
+async def only_a_letter_that_retried_is_roused(stage: Stage) -> None:
+    """One that nobody asked about is left, however often its task fails."""
+    task_id, _ = await a_letter(stage)
+    await stage.dispatcher.redrive(task_id)
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    await stage.dispatcher.redrive(task_id)
+    await stage.engine.database.fetch(
+        "update holdfast.dead_letter set state = 'open' where dead_letter_id ="
+        " (select max(dead_letter_id) from holdfast.dead_letter)"
+    )
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    await stage.engine.database.fetch("update holdfast.dead_letter set wants_sweep = false")
+    await adopt_once(stage.engine.database)
+    rows = await stage.engine.database.fetch("select wants_sweep from holdfast.dead_letter order by dead_letter_id")
+    assert [row[0] for row in rows] == [True, False, False]
+
+
+@check
+async def a_letter_under_way_is_not_roused(stage: Stage) -> None:
+    task_id, _ = await a_letter(stage)
+    await stage.dispatcher.redrive(task_id)
+    assert await adopt_once(stage.engine.database) == 0
+
+
+@check
+async def sweeps_do_not_wait_for_one_another(stage: Stage) -> None:
+    task_id, letter_id = await a_letter(stage)
+    await asked_for(stage, task_id)
+    held, held_id = await a_letter(stage)
+    await stage.dispatcher.redrive(held)
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    await stage.engine.database.fetch(
+        "update holdfast.dead_letter set wants_sweep = false where task_id = $1", int(held)
+    )
+    async with stage.engine.database.transaction() as session, stage.impatient() as other:
+        await session.fetch(
+            "select from holdfast.dead_letter where dead_letter_id = any($1) for update", [letter_id, held_id]
+        )
+        assert not await other.fetch(sql("lock_letters"), [letter_id])
+        assert not await other.fetch(sql("rouse_forgotten"), 10)
+    assert await adopt_once(stage.engine.database) == 1
+
+
+@check
+async def a_task_is_adopted_once_and_only_if_it_failed(stage: Stage) -> None:
+    failed, canceled = await a_failed_task(stage.dispatcher), await a_canceled_task(stage.dispatcher)
+    await stage.engine.database.fetch("delete from holdfast.dead_letter")
+    await stage.engine.database.fetch("update holdfast.ended set has_letter = null")
+    for expected in (1, 0):
+        ids = [int(failed), int(canceled)]
+        adopted = await stage.engine.database.fetch(sql("adopt_tasks"), ids, ["f"] * 2, ["lost"] * 2)
+        assert len(adopted) == expected
+    assert len(await stage.dispatcher.letters(failed)) == 1 and not await stage.dispatcher.letters(canceled)
+
+
+@check
+async def a_campaigns_letters_are_its_own(stage: Stage) -> None:
+    flow = a_flow("a>b")
+    run_id = await stage.dispatcher.runs.start(flow)
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    node = stage.dispatcher.runs.task_id(run_id, flow, "a")
+    task_id, _ = await a_letter(stage)
+    open_, _ = await a_letter(stage)
+    for one in (task_id, node):
+        await asked_for(stage, one)
+    await stage.engine.database.fetch("update holdfast.dead_letter set campaign_id = 7")
+    assert (await sweep_once(stage.engine.database, stage.engine.catalog)).count == 0
+    assert (await reinject_once(stage.engine, "w", 30)).task_id is None
+    assert await stage.state(open_) == "failed"
+    await stage.engine.database.fetch("update holdfast.dead_letter set campaign_id = null")
+
+
+@check
+async def a_letter_without_the_option_is_not_retried(stage: Stage) -> None:
+    _, letter_id = await a_letter(stage)
+    await stage.engine.database.fetch("update holdfast.dead_letter set recovery_options = '{ignore}'")
+    assert not await stage.engine.database.fetch(sql("request_letters"), [letter_id], "ann", "fixed")
+    assert (await reinject_once(stage.engine, "w", 30)).task_id is None
+
+
+@check
+async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
+    await another_tenant(stage)
+    task_id, letter_id = await a_letter(stage)
+    who = ("eve", "mine")
+    database = stage.engine.database
+    assert not await database.fetch(sql("ignore_letters"), [letter_id], *who, "ignored", OTHER_TENANT_ID)
+    assert not await database.fetch(sql("close_letters"), [letter_id], *who, OTHER_TENANT_ID)
+    assert not await database.fetch(sql("lock_task_letters"), int(task_id), OTHER_TENANT_ID)
+    assert (await reinject_once(stage.engine, "w", 30, tenant_id=OTHER_TENANT_ID)).task_id is None
+    assert [one.state for one in await stage.dispatcher.letters(task_id)] == ["open"]
+
+
+@check
+async def only_a_failed_task_of_the_tenant_is_revived(stage: Stage) -> None:
+    await another_tenant(stage)
+    failed, canceled = await a_failed_task(stage.dispatcher), await a_canceled_task(stage.dispatcher)
+    why = ("ann", "fixed", None)
+    assert not await stage.engine.database.fetch(sql("revive_tasks"), [int(failed)], OTHER_TENANT_ID, *why)
+    assert not await stage.engine.database.fetch(sql("revive_tasks"), [int(canceled)], 1, *why)
+    assert (await stage.state(failed), await stage.state(canceled)) == ("failed", "canceled")
+
+
+@check
+async def a_node_is_not_revived_without_its_run(stage: Stage) -> None:
+    flow = a_flow("a>b")
+    run_id = await stage.dispatcher.runs.start(flow)
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    node = int(stage.dispatcher.runs.task_id(run_id, flow, "a"))
+    assert not await stage.engine.database.fetch(sql("revive_tasks"), [node], 1, "ann", "fixed", None)
+    assert await stage.dispatcher.runs.state(run_id) == "failed"
+
+
+@check
+async def only_an_open_letter_in_sight_is_taken(stage: Stage) -> None:
+    task_id, letter_id = await a_letter(stage)
+    for state, hidden in (("ignored", False), ("open", True)):
+        await stage.engine.database.fetch(
+            "update holdfast.dead_letter set state = $2, disposition = 'x', actor = 'x',"
+            " hidden_until = case when $3 then holdfast.instant() + interval '1 minute' end where dead_letter_id = $1",
+            letter_id,
+            state,
+            hidden,
+        )
+        assert (await reinject_once(stage.engine, "w", 30)).task_id is None
+    assert await stage.state(task_id) == "failed"
+
+
+@check
+async def reinjecting_does_not_wait_for_another(stage: Stage) -> None:
+    _, letter_id = await a_letter(stage)
+    async with stage.engine.database.transaction() as session, stage.impatient() as other:
+        await session.fetch("select from holdfast.dead_letter where dead_letter_id = $1 for update", letter_id)
+        assert not await other.fetch(sql("take_letter"), 1, 30.0)
+
+
+@check
+async def a_lease_has_one_holder(stage: Stage) -> None:
+    lease, release = sql("lease_dead_task"), sql("release_dead_task")
+    database = stage.engine.database
+    assert await database.fetch(lease, 7, "first", 30.0) and await database.fetch(lease, 7, "first", 30.0)
+    assert not await database.fetch(lease, 7, "second", 30.0)
+    assert not await database.fetch(release, 7, "second")
+    await stage.clock.advance(seconds=31)
+    assert await database.fetch(lease, 7, "second", 30.0)
+
+
+@check
+async def only_old_resolved_letters_are_forgotten(stage: Stage) -> None:
+    done, _ = await a_letter(stage)
+    await stage.dispatcher.redrive(done)
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Completed(b"1"))
+    (again, under_way), (_, closed) = await a_letter(stage), await a_letter(stage)
+    await stage.dispatcher.redrive(again)
+    database, forget = stage.engine.database, sql("forget_letters")
+    await database.fetch(sql("lease_dead_task"), 7, "first", 30.0)
+    await database.fetch(sql("close_letters"), [closed], "ann", "mended", 1)
+    await database.fetch(forget, 7.0, 10)
+    assert await stage.value("select count(*) from holdfast.dead_letter") == 3
+    assert await stage.value("select count(*) from holdfast.dead_lease") == 1
+    await stage.clock.advance(seconds=8 * 86_400)
+    await database.fetch(forget, 7.0, 10)
+    left = await stage.value("select array_agg(dead_letter_id order by dead_letter_id) from holdfast.dead_letter")
+    assert left == [under_way, closed]
+
+
+@check
+async def the_schema_refuses_to_sweep_what_nobody_asked_for(stage: Stage) -> None:
+    await a_letter(stage)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch("update holdfast.dead_letter set wants_sweep = true")
+
+
+@check
+async def the_schema_refuses_a_retry_that_was_never_dispatched(stage: Stage) -> None:
+    await a_letter(stage)
+    with refuses(asyncpg.CheckViolationError):
+        await stage.engine.database.fetch(
+            "update holdfast.dead_letter set state = 'retrying', disposition = 'x', actor = 'x'"
+        )

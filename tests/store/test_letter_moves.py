@@ -1,0 +1,40 @@
+"""Every statement that moves a letter moves it along the table in `core.dead`, read from its own text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from holdfast.core.dead import TRANSITIONS, LetterState
+from holdfast.store.statements import statements
+
+_TO = re.compile(r"update holdfast\.dead_letter d\s+set state = '(\w+)'")
+_FROM = re.compile(r"\bd\.state in \(([^)]*)\)|\bd\.state = '(\w+)'(?! then)")
+MOVING = [name for name, statement in statements().items() if _TO.search(statement.text)]
+TOLD = {"tell_letters": {"open", "retry_requested", "retrying", "ignored"}}
+"""Where one statement does two things, what the one that moves starts from."""
+
+
+def from_states(name: str, text: str) -> set[str]:
+    listed = {state for group, one in _FROM.findall(text) for state in [*re.findall(r"\w+", group), one] if state}
+    return TOLD.get(name, listed)
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_statement_moves_letters_along_the_table(name):
+    text = statements()[name].text
+    [to] = set(_TO.findall(text))
+    found = from_states(name, text)
+    assert found
+    assert all(LetterState(to) in TRANSITIONS[LetterState(state)] for state in found), (name, found, to)
+
+
+def test_every_way_of_the_table_is_taken_by_some_statement():
+    taken = {
+        (LetterState(state), LetterState(to))
+        for name in MOVING
+        for to in _TO.findall(statements()[name].text)
+        for state in from_states(name, statements()[name].text)
+    }
+    assert taken == {(state, to) for state, targets in TRANSITIONS.items() for to in targets}
