@@ -40,10 +40,7 @@ class RetryAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """End the task; `reason` is what the failure is called, or which budget or switch ended it.
-
-    `cause` is what the failure is called in every case.
-    """
+    """End the task; `reason` is what the failure is called, or which budget or switch ended it."""
 
     reason: str
     rule: str
