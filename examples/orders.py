@@ -1,4 +1,4 @@
-"""An order from the click to the door: check the stock, charge, pack every item, wait for the courier, tell the customer.
+"""An order from the click to the door: check the stock, charge, pack every item, wait for the courier, send a mail.
 
     python examples/orders.py
 
