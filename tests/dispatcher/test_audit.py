@@ -63,7 +63,9 @@ class Subject:
         return lambda: self.dispatcher.retry(task_id, **WHO), ("task.retry", "task", task_id)
 
     async def task_retry(self):
-        task_id = await a_failed_task(self.dispatcher)
+        lease = await a_running_task(self.dispatcher)
+        await self.dispatcher.settle(lease, Failed(a_failure("validation: no such customer")))
+        task_id = lease.task_id
         return lambda: self.dispatcher.retry(task_id, **WHO), ("task.retry", "task", task_id)
 
     async def worker_drain(self):

@@ -152,7 +152,7 @@ async def test_a_step_is_done_once_in_a_generation_and_anew_after_a_redrive(app,
     task_id, ending = await run(report, day="today")
     assert (ending.state, calls) == ("failed", [1, 2])
     async with hf.Client(app.settings, app.actions, url=engine.database.url) as client:
-        await client.retry(task_id)
+        await client.dead.redrive(task_id, reason="fixed")
         await run_until_idle(app, engine, clock=clock)
         assert await client.result(task_id, timeout=5) == [[1, 3], [2, 4], [1, 3]]
 

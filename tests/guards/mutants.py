@@ -180,12 +180,6 @@ ASKING: Sequence[Mutant] = [
     ),
     _redundant("retry_now", "and t.state = 'w'", "", "live_waiting: only a waiting row waits for a retry"),
     *_of(
-        "revive",
-        ("and e.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
-        ('e.state = any($3::"char"[])', '$3::"char"[] is not null', "only_a_failed_task_is_retried"),
-        ("and e.run_id is null", "", "a_node_is_run_again_with_its_run_alone"),
-    ),
-    *_of(
         "enqueue_keyed",
         ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_task"),
         ("select distinct on (key) key", "select key", "a_key_stands_for_one_task"),

@@ -17,6 +17,8 @@ from starlette.responses import Response
 
 from holdfast.errors import (
     Conflict,
+    EffectDenied,
+    EffectRefused,
     Forbidden,
     HoldfastError,
     Invalid,
@@ -38,6 +40,8 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (TaskFailed, 409),
+    (EffectDenied, 403),
+    (EffectRefused, 409),
     (Invalid, 400),
     (Unavailable, 503),
     (HoldfastError, 500),

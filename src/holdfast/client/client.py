@@ -28,21 +28,26 @@ from holdfast.dispatcher.compensate import Compensation, compensate
 from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
+from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
-from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
+from holdfast.errors import Conflict, Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
+from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
+
+_RESULTS = sql("results")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -304,8 +309,6 @@ class Client:
 
     async def wake(self) -> None:
         """Announce work that was enqueued inside the caller's own transaction."""
-        from holdfast.dispatcher.reconcile import unclaimed_lanes
-
         self.engine.bell.ring(lanes=await unclaimed_lanes(self.engine.database))
 
     async def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
@@ -374,8 +377,6 @@ class Client:
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""
-        from holdfast.dispatcher.explain_runs import why
-
         return await why(self.engine.database, self.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
 
     async def replay(
@@ -415,10 +416,7 @@ class Client:
         return done
 
     async def _over(self, number: int) -> Exception:
-        from holdfast.errors import Conflict
-        from holdfast.store.statements import sql
-
-        row = await self.engine.database.fetchrow(sql("results"), [number])
+        row = await self.engine.database.fetchrow(_RESULTS, [number])
         if row is None:
             return NotFound(f"There is no task {number}.", code="task_not_found")
         return Conflict(f"Task {number} is already {row['state']}.", code="task_over", state=row["state"])

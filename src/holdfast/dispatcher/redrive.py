@@ -25,7 +25,6 @@ _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")
 _LAST_ATTEMPTS = sql("last_attempts")
 _REOPEN_RUN = sql("reopen_run")
-_FIND_FAILED_NODE = sql("find_failed_node")
 
 _RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 
@@ -73,22 +72,6 @@ async def redrive_run(
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
     news = await advance(session, catalog, [run])
     return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], news)
-
-
-async def redrive_task(
-    session: Session, catalog: Catalog, tenant_id: int, task_id: int, *, actor: str, reason: str
-) -> tuple[int, News] | None:
-    """Run a failed node again, named by its task or by one of its items, in the caller's transaction.
-
-    Answers the number of the attempt that will run and what to tell after the commit; None if it is no such task.
-    """
-    found = await session.fetchrow(_FIND_FAILED_NODE, task_id, tenant_id)
-    if found is None:
-        return None
-    await catalog.flows.learn([found["snapshot_id"]], session)
-    name = catalog.flows.snapshot(found["snapshot_id"]).plan.nodes[found["node_no"]].name
-    done = await redrive_run(session, catalog, tenant_id, found["run_id"], actor=actor, reason=reason, only=name)
-    return found["attempt"] + 1, done.news
 
 
 async def _reopen(

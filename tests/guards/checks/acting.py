@@ -55,6 +55,9 @@ async def reserved_lease(stage: Stage, lease: Lease) -> Lease:
     return forged(lease, attempt=reservation.attempt, lease_token=reservation.lease_token)
 
 
+RUN_AGAIN = "update holdfast.live set state = 'r', worker_id = $2 where task_id = $1"
+
+
 @check
 async def an_effect_needs_the_current_lease(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
@@ -154,7 +157,7 @@ async def a_refusal_stands_until_a_redrive(stage: Stage) -> None:
     lease = await again(stage, lease)
     assert not (await opened(stage, lease)).is_open
     await stage.dispatcher.settle(lease, Failed(a_failure()))
-    await stage.dispatcher.retry(lease.task_id)
+    await stage.dispatcher.redrive(lease.task_id)
     assert (await opened(stage, await stage.dispatcher.claim_task(lease.task_id))).is_open
 
 
@@ -179,6 +182,7 @@ async def a_reserved_attempt_is_not_under_way(stage: Stage) -> None:
         "update holdfast.live set state = 'v', worker_id = null where task_id = $1", lease.claimed.task_id
     )
     assert (await opened(stage, other)).is_open
+    await stage.engine.database.fetch(RUN_AGAIN, lease.claimed.task_id, lease.worker_id)
 
 
 @check
@@ -205,6 +209,7 @@ async def a_reservation_answers_nothing(stage: Stage) -> None:
     )
     with refuses(LeaseLost):
         await answered(stage, lease, gate)
+    await stage.engine.database.fetch(RUN_AGAIN, lease.claimed.task_id, lease.worker_id)
 
 
 @check
@@ -356,7 +361,7 @@ async def an_undone_effect_is_not_done_again(stage: Stage) -> None:
     gate = await opened(stage, lease, **options)
     await stage.dispatcher.settle(lease, Failed(a_failure()))
     await _undo(stage, gate)
-    await stage.dispatcher.retry(lease.task_id)
+    await stage.dispatcher.redrive(lease.task_id)
     with refuses(Conflict):
         await opened(stage, await stage.dispatcher.claim_task(lease.task_id), **options)
 

@@ -650,15 +650,6 @@ select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.stat
     where t.task_id > $1::bigint and t.task_id <= $1::bigint + $2::int and t.state <> 'r'
   ) as first_waiting;
 
--- name: find_failed_node
--- The node that a failed task is, or is an item of, with the number of its last attempt.
-select w.run_id, w.node_no, coalesce(e.attempt, n.attempt, 0) as attempt, r.snapshot_id
-from holdfast.place($1) w
-join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
-left join holdfast.ended e on e.task_id = $1 and e.state = 'f'
-left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no and n.state = 'f' and w.item_no is null
-where e.task_id is not null or n.run_id is not null;
-
 -- name: read_run_for_copy
 -- What a copy of a run begins with.
 select r.snapshot_id, r.input, r.tags, r.max_active, r.priority
