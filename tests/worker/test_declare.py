@@ -170,3 +170,20 @@ def test_what_cannot_be_scheduled_is_refused():
     with pytest.raises(Invalid) as refused:
         app.schedule("digest", digest, every="2h")
     assert refused.value.code == "schedule_exists"
+
+
+async def test_a_flow_of_the_app_is_scheduled_as_it_is_written(engine, dispatcher, clock):
+    app, digest, seen = an_app()
+
+    @app.flow
+    def briefing(scheduled_for: str):
+        digest(scheduled_for=scheduled_for, day="monday")
+
+    app.schedule("briefing", briefing, cron="30 6 * * *", timezone="America/New_York")
+    await run_until_idle(app, engine)
+    found = await view(engine)
+    await clock.advance(seconds=(found.next_at - found.at).total_seconds() + 1)
+    assert await dispatcher.schedule_once() == 1
+    await run_until_idle(app, engine)
+    assert seen == [(found.upcoming[0], "monday")]
+    assert (await view(engine)).last.outcome == "completed"
