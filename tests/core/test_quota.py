@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -83,7 +84,7 @@ def test_everybody_held_back_is_told_a_time_within_bounds(count, retries, booked
 def test_those_held_back_are_spread_at_the_pace_of_the_quota():
     full = meter(Quota(retries=60), [Slice(0, 0, 60)], at=1.0)
     times = list(admit([(task, LANE) for task in range(120)], [full]).held.values())
-    steps = {round(later - earlier, 6) for earlier, later in zip(times, times[1:], strict=False)}
+    steps = {round(later - earlier, 6) for earlier, later in pairwise(times)}
     assert steps == {1.0}
 
 

@@ -104,7 +104,8 @@ DAMAGE = {
         update holdfast.queue set max_running = 1;
         update holdfast.live set lane_id = lane_id where task_id = $running""",
     "half_open_breakers_keep_to_their_trials": """
-        insert into holdfast.breaker (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials, state, since)
+        insert into holdfast.breaker
+          (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials, state, since)
         values (1, 'shop.charge', 1, 1, 60, 30, 1, 'h', now() - interval '1 hour')""",
     "quotas_hold": """
         insert into holdfast.quota (quota_id, tenant_id, retries_max, window_seconds) values (77, 1, 2, 60);

@@ -168,7 +168,7 @@ class Claimer:
         return [Claimed(*row) for row in rows]
 
     async def _take_gated(self, session: Session, want: int) -> list[Claimed]:
-        """Take while holding the locks of every gate in sight: all at once, in one order, so claimers never deadlock."""
+        """Take while holding the locks of every gate in sight: in one order, so claimers never deadlock."""
         gates = {gate for closing in self._gates.values() for gate in closing}
         queue_ids = sorted(number for kind, number in gates if kind == "queue")
         breaker_ids = sorted(number for kind, number in gates if kind == "breaker")

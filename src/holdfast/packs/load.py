@@ -194,7 +194,7 @@ class _Builder:
         except AttributeError:
             document.complain(f"{source} has no function {name or FUNCTION_DEFAULT!r}.", "entrypoint")
             return None
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever importing somebody's code raises is a mistake
             document.complain(f"{source} cannot be imported: {type(error).__name__}: {error}.", "entrypoint")
             return None
         if not callable(function):

@@ -1,7 +1,7 @@
 """What may stand in `pack.yaml` and `actions/*.yaml`, and what is wrong with what does.
 
-Shapes are checked here, with the line of each mistake; what the values mean (a policy, a breaker) is checked by the same
-code that checks `@app.action`. Everything wrong is found at once, not one mistake per run.
+Shapes are checked here, with the line of each mistake; what the values mean (a policy, a breaker) is checked by the
+same code that checks `@app.action`. Everything wrong is found at once, not one mistake per run.
 """
 
 from __future__ import annotations

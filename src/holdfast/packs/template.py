@@ -1,7 +1,7 @@
 """Templates of requests and arguments: `${order_id}` stands for an input, `$$` for a dollar sign.
 
-A text that is nothing but one name becomes the value itself, whatever its type; inside other text a value is written out.
-Values are never read as templates again.
+A text that is nothing but one name becomes the value itself, whatever its type; inside other text a value is written
+out. Values are never read as templates again.
 """
 
 from __future__ import annotations

@@ -490,7 +490,8 @@ having count(*) + b.passed > b.trials;
 select k.quota_id, k.action, k.queue_id
 from holdfast.quota k
 join holdfast.tally t on t.guard_id = k.quota_id
-where k.retries_max is not null and t.slice >= holdfast.slice_now(k.window_seconds) - 12
+where k.retries_max is not null
+  and t.slice between holdfast.slice_now(k.window_seconds) - 12 and holdfast.slice_now(k.window_seconds)
 group by k.quota_id, k.action, k.queue_id, k.retries_max
 having sum(t.part) > k.retries_max;
 
