@@ -110,13 +110,15 @@ class App:
         return action
 
     def include(self, other: App) -> None:
-        """Also run the actions of another app, under their own names."""
+        """Also run the actions and flows of another app, under their own names."""
         for name, action in other.actions.items():
             if name in self.actions:
                 raise Invalid(
                     f"The action {name} is registered twice.", code="action_exists", advice="Give one another name."
                 )
             self.actions[name] = action
+        for flow in other.flows.values():
+            self._keep_flow(flow)
 
     @overload
     def flow(self, function: Callable[P, object], /) -> Flow[P]: ...

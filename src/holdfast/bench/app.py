@@ -51,6 +51,18 @@ async def link(base: int, i: int) -> None:
     _marks().hit(base + i)
 
 
+@app.action(queue=QUEUE, max_retries=3)
+async def fail(i: int) -> None:
+    """Fail as if somebody else were down."""
+    raise ConnectionRefusedError("connection refused")
+
+
+@app.action(queue=QUEUE, max_retries=3, breaker={"open_seconds": 10})
+async def fail_guarded(i: int) -> None:
+    """The same behind a breaker."""
+    raise ConnectionRefusedError("connection refused")
+
+
 @app.action(queue=OTHER_QUEUE)
 async def other(i: int) -> None:
     """Stand in a queue that no worker of the benchmark serves."""

@@ -21,10 +21,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from holdfast.bench import report
 from holdfast.bench.arena import enter
 from holdfast.bench.bars import charts
+from holdfast.bench.curve import storm_svg
 from holdfast.bench.marks import new_marks
 from holdfast.bench.peers.field import Peer, chosen_peers
 from holdfast.bench.running import run
-from holdfast.bench.suite import PARTS, losses_and_doubles, run_suite
+from holdfast.bench.suite import EXTRA_PARTS, PARTS, losses_and_doubles, run_suite
 from holdfast.bench.svg import svg
 from holdfast.bench.trial import Trial
 from holdfast.errors import HoldfastError, Invalid
@@ -41,15 +42,15 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: str | No
         return PARTS
     asked = tuple(part.strip() for part in value.split(",") if part.strip())
     for part in asked:
-        if part not in PARTS:
-            raise click.BadParameter(f"{part!r} is none of {', '.join(PARTS)}.")
+        if part not in (*PARTS, *EXTRA_PARTS):
+            raise click.BadParameter(f"{part!r} is none of {', '.join((*PARTS, *EXTRA_PARTS))}.")
     return asked
 
 
 @click.command()
 @click.option("--tasks", type=click.IntRange(100, 1_000_000), help=f"Tasks in a drain.  [default: {TASKS}]")
 @click.option("--rounds", type=click.IntRange(1, 100), help=f"Rounds of ours and raw in turn.  [default: {ROUNDS}]")
-@click.option("--only", callback=_parts, metavar="PARTS", help=f"Some of {','.join(PARTS)}.")
+@click.option("--only", callback=_parts, metavar="PARTS", help=f"Some of {','.join((*PARTS, *EXTRA_PARTS))}.")
 @click.option("--quick", is_flag=True, help="Small and short: a look, not a result.")
 @click.option("--full", is_flag=True, help="More kills in the recovery part.")
 @click.option("--peers", is_flag=True, help="Install other engines beside and drain with them too.")
@@ -94,7 +95,8 @@ def bench(
         sys.exit(130)
     _show(results, output)
     if plot is not None:
-        plot.write_text(svg(charts(results)), "utf-8")
+        drawn = storm_svg(results["storm"]) if only == EXTRA_PARTS else svg(charts(results))
+        plot.write_text(drawn, "utf-8")
     if wrong := losses_and_doubles(results):
         click.echo("Error: " + "; ".join(wrong), err=True)
         sys.exit(1)

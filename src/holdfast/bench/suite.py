@@ -17,8 +17,11 @@ from holdfast.bench.latency import measure_latency
 from holdfast.bench.peers.field import Peer
 from holdfast.bench.peers.run import PeerRuns
 from holdfast.bench.recovery import measure_recovery
+from holdfast.bench.storm import measure_storm
 from holdfast.bench.trial import Trial
 
+EXTRA_PARTS = ("storm",)
+"""Measured only when asked for by name."""
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
 _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]] = {
@@ -28,6 +31,7 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "backlog": ("backlog", measure_backlog),
     "idle": ("idle", measure_idle),
     "flow": ("flow", measure_flow),
+    "storm": ("storm", measure_storm),
 }
 
 
@@ -60,6 +64,8 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
         if (count := results.get(key, {}).get(word))
     ]
     wrong += [text for key in ("drain", "flow") for text in results.get(key, {}).get("violations", [])]
+    arms = results.get("storm", {}).get("arms", {})
+    wrong += [f"storm, {name}: {text}" for name, arm in arms.items() for text in arm["violations"]]
     recovery = results.get("recovery_s", {})
     for name, one in (("default lease", recovery), *((name, recovery.get(name)) for name in ("tuned", "supervised"))):
         if one and (one["overlaps"] or one["extra_executions"]):

@@ -54,5 +54,6 @@ class Window:
         return self.seconds + self.slice_seconds
 
     def _counted(self) -> list[Slice]:
-        first = math.floor(self.at / self.slice_seconds) - SLICES
-        return [one for one in self.slices if one.number >= first]
+        now = math.floor(self.at / self.slice_seconds)
+        # A slice of the future is a leftover of a clock that stepped back.
+        return [one for one in self.slices if now - SLICES <= one.number <= now]

@@ -79,11 +79,26 @@ def read_pack(folder: Path, *, imports: bool = True) -> Pack:
         document = read_document(path)
         _Builder(app, folder.resolve(), defaults if isinstance(defaults, dict) else {}, imports).add(document)
         pack.problems += document.problems
+    if not pack.errors:
+        pack.problems += _load_flows(app, folder / "flows")
     if not app.actions and not pack.problems:
         head.complain("The pack has no actions.", advice="Put them into actions/*.yaml.", is_warning=True)
         pack.problems += head.problems
     pack.app = app
     return pack
+
+
+def _load_flows(app: App, folder: Path) -> list[Problem]:
+    """Add the flows beside the actions; what is wrong with one is a mistake of the pack."""
+    found = []
+    for path in sorted(folder.glob("*.y*ml")):
+        try:
+            app.load_flows(path)
+        except HoldfastError as error:
+            line = error.fields.get("line", 1)
+            text = error.detail.removeprefix(f"{path}:{line}: ")
+            found.append(Problem(file=str(path), line=line, text=text, advice=error.advice))
+    return found
 
 
 def _app(head: Document, about: Mapping[str, Any], usual_name: str) -> App | None:
@@ -144,6 +159,9 @@ class _Builder:
         match value.get("runtime", "python"):
             case "shell":
                 return with_parameters(_as_function(self._command(value, parameters)), parameters)
+            case "http" if importlib.util.find_spec("httpx") is None:
+                document.complain("The http runtime needs httpx.", "runtime", advice="pip install 'holdfast[http]'.")
+                return None
             case "http":
                 return with_parameters(_as_coroutine(self._request(value, parameters)), parameters)
             case _:
