@@ -245,6 +245,7 @@ async def test_what_somebody_else_re_drove_does_not_keep_it_waiting(dispatcher):
     assert await state(dispatcher, campaign_id) == "completed"
 
 
+@pytest.mark.breaks_invariants
 async def test_a_dry_run_names_counts_versions_limits_and_effects(dispatcher):
     fingerprint = await a_group(dispatcher, 4, queue="mail")
     await dispatcher.limit("mail", max_running=2)
