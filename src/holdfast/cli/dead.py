@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import fingerprints, task_ids
+from holdfast.cli.effect import effect_line
 from holdfast.cli.shell import Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
@@ -186,6 +187,8 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool
         return
     if task_id is not None:
         click.echo(f"{task_id}\tqueued")
+        for effect in body["unknown_effects"]:
+            shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
         shell.talk(f"Queued as attempt {body['attempt']}. Follow it: holdfast task watch {task_id}")
         return
     click.echo(f"{fingerprint}\t{body['letters']}")
@@ -195,6 +198,7 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool
 async def _redrive(shell: Shell, fingerprint: str | None, task_id: str | None, reason: str) -> dict[str, Any]:
     from holdfast.client.client import task_number
     from holdfast.dispatcher import recover
+    from holdfast.dispatcher.effects import unknown_effects
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     async with shell.client() as client:
@@ -204,9 +208,16 @@ async def _redrive(shell: Shell, fingerprint: str | None, task_id: str | None, r
             )
             return {"fingerprint": fingerprint, "letters": asked.letters, "state": "retry_requested"}
         number = task_number(str(task_id))
+        unknown = await unknown_effects(client.engine.database, DEFAULT_TENANT_ID, [number])
         done = await recover.redrive(client.engine, DEFAULT_TENANT_ID, number, actor=actor(), reason=reason)
         letter = None if done.dead_letter_id is None else str(done.dead_letter_id)
-        return {"task_id": str(number), "dead_letter_id": letter, "state": "queued", "attempt": done.attempt}
+        return {
+            "task_id": str(number),
+            "dead_letter_id": letter,
+            "state": "queued",
+            "attempt": done.attempt,
+            "unknown_effects": unknown,
+        }
 
 
 @dead.command()
