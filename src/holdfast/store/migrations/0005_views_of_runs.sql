@@ -140,8 +140,8 @@ create function holdfast.ready_since(run bigint, node int) returns timestamptz
   where r.run_id = run
 $$;
 
--- Nodes whose end is remembered in no other table: what a list of skipped tasks begins with.
-create index node_over on holdfast.node (run_id, node_no) where state in ('c', 'f', 'x', 'k', 'u');
+-- Nodes whose end, or what stands in for their task, is remembered in no other table: what lists of tasks begin with.
+create index node_bare on holdfast.node (run_id, node_no) where state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w');
 
 create view holdfast.runs with (security_invoker = true) as
 select r.run_id::text as run_id, n.name as tenant, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes,
