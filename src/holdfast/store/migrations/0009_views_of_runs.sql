@@ -140,11 +140,13 @@ create function holdfast.ready_since(run bigint, node int) returns timestamptz
   where r.run_id = run
 $$;
 
--- Nodes whose end is remembered in no other table: what a list of skipped tasks begins with.
-create index node_over on holdfast.node (run_id, node_no) where state in ('c', 'f', 'x', 'k', 'u');
+-- Nodes whose end, or what stands in for their task, is remembered in no other table: what lists of tasks begin with.
+create index node_bare on holdfast.node (run_id, node_no) where state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w');
 
 create view holdfast.runs with (security_invoker = true) as
-select r.run_id::text as run_id, n.name as tenant, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes,
+select r.run_id::text as run_id, n.name as tenant, f.name as flow, f.version,
+  case r.state when 'c' then 'completed' when 'f' then 'failed' when 'x' then 'canceled' else holdfast.run_state(r) end as state,
+  r.nodes,
   r.pending, r.active, r.failed, r.created_at, r.ended_at, r.key, r.tags, r.generation, r.max_active, r.priority,
   r.paused_at, r.paused_by, r.paused_reason, r.canceled_at, r.canceled_by, r.cancel_reason,
   r.original_run_id::text as original_run, r.parent_run_id::text as parent_run, r.parent_node, r.input

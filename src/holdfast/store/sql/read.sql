@@ -77,14 +77,16 @@ with page as materialized (
     (
       select n.run_id + 1 + n.node_no,
         case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
-          when 'f' then 'failed' else 'canceled' end,
+          when 'f' then 'failed' when 'x' then 'canceled' else 'running' end,
         n.attempt, n.run_id, n.node_no
       from holdfast.node n
-      where ($2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled'])
-        and n.state in ('c', 'f', 'x', 'k', 'u') and n.tenant_id = $1 and n.run_id < $5 and n.run_id + 1 + n.node_no < $5
+      where ($2::text[] is null
+          or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
+        and n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.tenant_id = $1 and n.run_id < $5
+        and n.run_id + 1 + n.node_no < $5
         and ($2::text[] is null
           or case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
-            when 'f' then 'failed' else 'canceled' end = any($2))
+            when 'f' then 'failed' when 'x' then 'canceled' else 'running' end = any($2))
         and (($3::int[] is null and $4::text is null) or exists (
           select
           from holdfast.run r
@@ -100,10 +102,11 @@ with page as materialized (
       select n.task_id, n.state, n.attempt, r.run_id, n.node_no
       from holdfast.run r
       cross join lateral holdfast.nodes_of(r.run_id) n
-      where ($2::text[] is null or $2 && array['blocked', 'running', 'canceled'])
+      where ($2::text[] is null or $2 && array['blocked', 'canceled'])
         and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5 and n.task_id < $5
-        and n.is_bare and (n.letter is null or n.letter not in ('c', 'f', 'x', 'k', 'u'))
-        and ($2::text[] is null or n.state = any($2))
+        and ($2::text[] is null or case when r.canceled_at is null then 'blocked' else 'canceled' end = any($2))
+        and (r.canceled_at is not null or r.pending > r.active)
+        and n.is_bare and (n.letter is null or n.letter in ('b', 'h', 'r'))
         and ($3::int[] is null or n.lane_id = any($3))
         and ($4::text is null or $4 = any(r.tags))
       order by r.run_id desc, n.node_no desc
@@ -116,7 +119,7 @@ with page as materialized (
       cross join lateral holdfast.nodes_of(r.run_id) n
       where ($2::text[] is null or 'canceled' = any($2))
         and r.state in ('f', 'x') and r.state = 'x' and r.tenant_id = $1 and r.run_id < $5 and n.task_id < $5
-        and n.is_bare and (n.letter is null or n.letter not in ('c', 'f', 'x', 'k', 'u'))
+        and n.is_bare and (n.letter is null or n.letter in ('b', 'h', 'r'))
         and ($3::int[] is null or n.lane_id = any($3))
         and ($4::text is null or $4 = any(r.tags))
       order by r.run_id desc, n.node_no desc
@@ -324,8 +327,8 @@ join holdfast.lane l on l.lane_id = e.lane_id
 group by l.queue_id;
 
 -- name: completed_counts
--- Completed tasks per queue among the newest kept ones: history is looked at to a bound, never as a whole. Nodes are
--- counted by the number they have in their snapshot, so that a snapshot is read once.
+-- Completed tasks per queue among the newest kept ones: history is looked at to a bound, never as a whole. Nodes and items
+-- are laid beside the spans of their runs in one pass over both, in order, and a snapshot is read once.
 with newest as materialized (
   select task_id
   from holdfast.attempt
@@ -338,13 +341,37 @@ known as materialized (
   from newest
   left join holdfast.body b on b.task_id = newest.task_id and b.task_id >= (select min(task_id) from newest)
 ),
+spans as materialized (
+  select r.run_id as first_id, r.run_id + r.nodes as last_id, r.snapshot_id, null::int as node_no
+  from holdfast.run r
+  where r.tenant_id = $1 and r.run_id >= (
+    select coalesce(max(x.run_id), 0)
+    from holdfast.run x
+    where x.run_id < (select min(task_id) from known where lane_id is null)
+  )
+  union all
+  select n.items_first, n.items_first + n.items - 1, r.snapshot_id, n.node_no
+  from holdfast.node n
+  join holdfast.run r on r.run_id = n.run_id
+  where n.tenant_id = $1 and n.items_first + n.items > (select min(task_id) from known where lane_id is null)
+),
+beside as (
+  select x.task_id, max(x.first_id) over (order by x.id, x.task_id nulls first) as first_id
+  from (
+    select known.task_id as id, known.task_id, null::bigint as first_id
+    from known
+    where known.lane_id is null
+    union all
+    select spans.first_id, null, spans.first_id
+    from spans
+  ) x
+),
 placed as materialized (
-  select r.snapshot_id, w.node_no, count(*) as count
-  from known
-  cross join lateral holdfast.place(known.task_id) w
-  join holdfast.run r on r.run_id = w.run_id
-  where known.lane_id is null
-  group by r.snapshot_id, w.node_no
+  select spans.snapshot_id, coalesce(spans.node_no, (beside.task_id - spans.first_id - 1)::int) as node_no,
+    count(*) as count
+  from beside
+  join spans on spans.first_id = beside.first_id and beside.task_id <= spans.last_id
+  group by 1, 2
 ),
 counted as (
   select lane_id, count(*) as count
@@ -352,14 +379,10 @@ counted as (
   where lane_id is not null
   group by lane_id
   union all
-  select s.lane_id, placed.count
-  from placed
-  join (
-    select s.snapshot_id, g.lane_id, (g.number - 1)::int as node_no
-    from holdfast.snapshot s
-    cross join lateral unnest(s.lane_ids) with ordinality as g (lane_id, number)
-    where s.snapshot_id in (select snapshot_id from placed)
-  ) s on s.snapshot_id = placed.snapshot_id and s.node_no = placed.node_no
+  select g.lane_id, placed.count
+  from holdfast.snapshot s
+  cross join lateral unnest(s.lane_ids) with ordinality as g (lane_id, number)
+  join placed on placed.snapshot_id = s.snapshot_id and placed.node_no = g.number - 1
 )
 select l.queue_id, sum(counted.count)::bigint as completed, (select count(*) from newest) >= $2 as is_partial
 from counted
@@ -367,19 +390,17 @@ join holdfast.lane l on l.lane_id = counted.lane_id
 group by l.queue_id;
 
 -- name: blocked_counts
--- Blocked nodes per queue among the newest open runs that have any, looked at to a bound.
-with looked as materialized (
-  select n.state, n.lane_id
+-- Blocked nodes per queue, of as many of the newest open runs that have any as fit into a bound on nodes.
+with open as materialized (
+  select r.run_id, sum(r.nodes) over (order by r.run_id desc) as looked
   from holdfast.run r
-  cross join lateral holdfast.nodes_of(r.run_id) n
   where r.state = 'o' and r.tenant_id = $1 and r.pending > r.active
-  order by r.run_id desc
-  limit $2
 )
-select l.queue_id, count(*) as blocked, (select count(*) from looked) >= $2 as is_partial
-from looked
-join holdfast.lane l on l.lane_id = looked.lane_id
-where looked.state = 'blocked'
+select l.queue_id, count(*) as blocked, (select max(looked) from open) > $2 as is_partial
+from open
+cross join lateral holdfast.nodes_of(open.run_id) n
+join holdfast.lane l on l.lane_id = n.lane_id
+where open.looked <= $2 and n.state = 'blocked'
 group by l.queue_id;
 
 -- name: list_actions

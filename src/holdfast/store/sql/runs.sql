@@ -533,7 +533,11 @@ with page as materialized (
       from holdfast.run r
       where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
         and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5
-        and ($2::text[] is null or holdfast.run_state(r) = any($2))
+        and ($2::text[] is null or (
+          ($2 && array['queued', 'running'] or r.failed > 0 and 'blocked' = any($2)
+            or r.paused_at is not null and 'paused' = any($2))
+          and holdfast.run_state(r) = any($2)
+        ))
         and ($3::int[] is null or r.snapshot_id = any($3))
         and ($4::text is null or $4 = any(r.tags))
       order by r.run_id desc
