@@ -46,7 +46,7 @@ BELOW = {
     "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
     "cron": {"core", "errors"},
     "schedule": {"action", "core", "cron", "errors", "wire"},
-    "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "place", "store", "wake", "worker"},
+    "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
     "bench": LEAVES | {"action", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
     "cli": LEAVES
     | {

@@ -11,17 +11,19 @@ from tests.core.flows import a_flow, a_node
 import holdfast as hf
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
-from holdfast.core.outcome import Failed
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import authority, queues
 from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher import queues
 from holdfast.dispatcher.audit import Change, audit, list_audit, verify_audit
+from holdfast.dispatcher.compensate import compensate
 from holdfast.dispatcher.drain import drain_worker
+from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
-from holdfast.testing.factories import a_failed_task, a_failure, a_retrying_task, a_running_task, a_task
+from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_retrying_task, a_running_task, a_task
 
 AN_APPROVAL = FlowDefinition(
     name="shop.wait", nodes=(a_node("paid", action="payment", kind=NodeKind.WAIT, config={"approval": True}),)
@@ -100,6 +102,28 @@ class Subject:
         run = self.client.run(await self.dispatcher.runs.start(AN_APPROVAL))
         return lambda: run.reject("paid", comment=WHO["reason"], actor="anna"), ("run.reject", "run", run.run_id)
 
+    async def effect_deny(self):
+        verb = lambda: authority.rule(self.engine.database, 1, "card.charge", is_allowed=False, **WHO)  # noqa: E731
+        return verb, ("effect.deny", "effect", "card.charge")
+
+    async def effect_allow(self):
+        await authority.rule(self.engine.database, 1, "card.charge", is_allowed=False, **WHO)
+        verb = lambda: authority.rule(self.engine.database, 1, "card.charge", is_allowed=True, **WHO)  # noqa: E731
+        return verb, ("effect.allow", "effect", "card.charge")
+
+    async def effect_compensate(self):
+        lease, engine = await a_running_task(self.dispatcher), self.engine
+        policy = engine.catalog.policy(lease.claimed.policy_id)
+        await engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", policy, "")
+        wanted = OpenEffect(
+            name="card.charge", user_key="k", ordinal=0, digest=b"", compensation=ACTION, arguments=b"[]"
+        )
+        sender = Sender(claimed=lease.claimed, tenant="default")
+        key = (await open_effect(engine.database, engine.catalog, sender, wanted)).key
+        await self.dispatcher.settle(lease, Completed(b"1"))
+        verb = lambda: compensate(engine.database, engine.catalog, DEFAULT_TENANT_ID, key, **WHO)  # noqa: E731
+        return verb, ("effect.compensate", "effect", key)
+
 
 VERBS = [name for name in vars(Subject) if not name.startswith("_")]
 
@@ -123,7 +147,20 @@ async def rows(engine, **filters):
 
 async def picture(engine) -> list[str]:
     """Everything a privileged change could change."""
-    tables = ("queue", "live", "ended", "worker", "run", "node", "signal", "event", "audit", "audit_head")
+    tables = (
+        "queue",
+        "live",
+        "ended",
+        "worker",
+        "run",
+        "node",
+        "signal",
+        "event",
+        "effect",
+        "authority",
+        "audit",
+        "audit_head",
+    )
     return [
         await engine.database.fetchval(
             f"select coalesce(string_agg(t::text, ';' order by t::text), '') from holdfast.{t} t"

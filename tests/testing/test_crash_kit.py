@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests.core.flows import a_node, an_edge
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
 from holdfast.errors import Invalid
 from holdfast.testing.crash_kit import crash_test, crash_test_flow
 
@@ -178,8 +176,10 @@ async def test_a_flow_is_crashed_at_every_node(app):
     async def publish(ctx: hf.Context, rows: list) -> dict:
         return await ctx.effect("web.publish", send, rows[0])
 
-    nodes = (a_node("extract", "shop.extract"), a_node("publish", "shop.publish"))
-    flow = FlowDefinition(name="shop.nightly", nodes=nodes, edges=(an_edge("extract>publish", ">rows"),))
-    report = await crash_test_flow(app, flow)
+    @app.flow
+    def nightly():
+        publish(rows=extract())
+
+    report = await crash_test_flow(app, nightly)
     assert [point.state for point in report.points] == ["completed"] * 8
     assert report.is_safe and report.resent == ("web.publish (#1)",)

@@ -1,4 +1,4 @@
-"""Authority: which action may do which effect. An effect nobody ruled on is open to all."""
+"""Authority: which action may do which effect. What nobody ruled on is open to all; rulings are in the audit log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.core import limits
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
@@ -41,8 +42,19 @@ async def rule(
     limits.valid_effect(effect)
     if action != EVERY_ACTION:
         limits.valid_action(action)
-    asked = (tenant_id, effect, action, is_allowed, actor, reason[: limits.REASON_CHARACTERS_MAX])
-    return bool(await database.fetch(_RULE_AUTHORITY, *asked))
+    async with database.transaction() as session:
+        row = await session.fetchrow(_RULE_AUTHORITY, tenant_id, effect, action, is_allowed, actor, reason)
+        if row is None:
+            return False
+        change = Change(
+            verb="effect.allow" if is_allowed else "effect.deny",
+            subject_kind="effect",
+            subject_id=effect,
+            before=None if row["is_first"] else {"action": action, "is_allowed": not is_allowed},
+            after={"action": action, "is_allowed": is_allowed},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return True
 
 
 async def rules(database: Database, tenant_id: int, *, effect: str | None = None) -> list[AuthorityRule]:

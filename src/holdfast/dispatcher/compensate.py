@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
@@ -44,6 +45,9 @@ async def compensate(
         accepted = await enqueue(database, catalog, order, [_input(found, key)], keys=keys, session=session)
         [number] = accepted.task_ids
         await session.fetch(_KEEP_COMPENSATION, tenant_id, key, number, actor, reason)
+        undone = {"task_id": str(number), "action": found["compensation"]}
+        change = Change(verb="effect.compensate", subject_kind="effect", subject_id=key, after=undone)
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
     return _answer(number, found["compensation"], accepted.lane_id, is_new=True)
 
 

@@ -22,6 +22,7 @@ from holdfast.app import App
 from holdfast.client.client import Client
 from holdfast.core.graph import FlowDefinition
 from holdfast.errors import Invalid
+from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.testing.crash_report import CrashReport, Traces, judged
 from holdfast.testing.crash_rounds import Round
 from holdfast.testing.databases import Databases, a_server
@@ -56,7 +57,7 @@ async def crash_test(
 
 async def crash_test_flow(
     app: App,
-    flow: FlowDefinition,
+    flow: Flow[...] | BoundFlow[...] | FlowDefinition | str,
     input: Mapping[str, Any] | None = None,
     *,
     watch: Sequence[Watched] = (),
@@ -67,7 +68,8 @@ async def crash_test_flow(
     async def begin(client: Client) -> str:
         return (await client.start(flow, **(input or {}))).run_id
 
-    return await _sweep(app, flow.name, begin, watch, prepare)
+    name = flow if isinstance(flow, str) else flow.flow.name if isinstance(flow, BoundFlow) else flow.name
+    return await _sweep(app, name, begin, watch, prepare)
 
 
 async def _sweep(app: App, name: str, begin: Begin, watch: Sequence[Watched], prepare: Prepare | None) -> CrashReport:
@@ -101,7 +103,7 @@ async def _round(
         if inspect.isawaitable(prepared):
             await prepared
         traces = Traces()
-        async with Client(app.settings, app.actions, url=url) as client:
+        async with Client(app.settings, app.actions, app.flows, url=url) as client:
             with _watched(watch, traces.calls):
                 asked = await begin(client)
                 round_ = Round(client.engine, app.actions, app.datasets, traces, crash_at=crash_at)

@@ -125,7 +125,7 @@ values ($1, $2, $3, $4, $5, $6)
 on conflict (tenant_id, effect, action) do update
 set is_allowed = excluded.is_allowed, actor = excluded.actor, reason = excluded.reason, decided_at = holdfast.instant()
 where a.is_allowed <> excluded.is_allowed
-returning a.is_allowed;
+returning xmax = 0 as is_first;
 
 -- name: list_authority
 -- Every rule about effects of a tenant.
