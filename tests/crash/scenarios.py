@@ -323,6 +323,7 @@ SCENARIOS = [
     Scenario(name="cancel", arrange=arrange_cancel, judge=judge_canceled, is_repeatable=False),
     Scenario(name="retry", arrange=arrange_failed, judge=judge_retried, is_repeatable=False, statements_min=3),
     Scenario(name="start_run", arrange=nothing, judge=runs.judge_started, is_repeatable=False, statements_min=9),
+    Scenario(name="start_run_keyed", arrange=nothing, judge=runs.judge_keyed_run, statements_min=11),
     Scenario(name="exchange_join", arrange=runs.arrange_join, judge=runs.judge_run, statements_min=6),
     Scenario(name="exchange_failed_node", arrange=runs.arrange_failure_in_run, judge=runs.judge_run, statements_min=6),
     Scenario(name="exchange_items", arrange=runs.arrange_items, judge=runs.judge_run, statements_min=6),
