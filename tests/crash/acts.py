@@ -39,6 +39,7 @@ from holdfast.dispatcher.retry import retry as retry_verb
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.steps import Step, keep_step
+from holdfast.dispatcher.start import RunOptions, start_keyed
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
@@ -305,6 +306,14 @@ async def start_run(stage: Stage) -> None:
     async with opened(stage) as engine:
         runs = Dispatcher(engine).runs
         stage.say([int(one) for one in await runs.start_many(a_crash_flow(stage.given["round"]), [{}, {}])])
+
+
+async def start_run_keyed(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        snapshot = await Dispatcher(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
+        options = RunOptions(key=f"run-{stage.given['round']}")
+        run_id, _ = await start_keyed(engine.database, engine.catalog, snapshot, b"{}", options)
+        stage.say(run_id)
 
 
 async def redrive(stage: Stage) -> None:

@@ -137,6 +137,15 @@ async def judge_started(case: Any) -> None:
         assert [row["run_id"] for row in rows] == case.said[-1]
 
 
+async def judge_keyed_run(case: Any) -> None:
+    """Repeated under its key until it was acknowledged: one run, whatever happened to the first try."""
+    rows = await case.engine.database.fetch(
+        "select r.run_id, r.state::text from holdfast.run r where r.key = $1", f"run-{case.given['round']}"
+    )
+    assert [row["state"] for row in rows] == ["c"]
+    assert case.said and {row["run_id"] for row in rows} == set(case.said)
+
+
 async def judge_run(case: Any) -> None:
     """The run ended as its nodes did, and each of them once; what the victim was told stands."""
     runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])

@@ -544,6 +544,7 @@ SCENARIOS = [
     Scenario(name="do_effect", arrange=arrange_effect, judge=judge_effect, is_repeatable=False, statements_min=4),
     Scenario(name="compensate", arrange=arrange_compensation, judge=judge_compensated, statements_min=6),
     Scenario(name="start_run", arrange=nothing, judge=runs.judge_started, is_repeatable=False, statements_min=9),
+    Scenario(name="start_run_keyed", arrange=nothing, judge=runs.judge_keyed_run, statements_min=11),
     Scenario(name="exchange_join", arrange=runs.arrange_join, judge=runs.judge_run, statements_min=6),
     Scenario(name="exchange_failed_node", arrange=runs.arrange_failure_in_run, judge=runs.judge_run, statements_min=6),
     Scenario(name="exchange_items", arrange=runs.arrange_items, judge=runs.judge_run, statements_min=6),
