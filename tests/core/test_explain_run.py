@@ -107,7 +107,9 @@ NODES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("facts", "code", "state", "headline"), NODES, ids=[f"{n}-{c[1]}" for n, c in enumerate(NODES)])
+@pytest.mark.parametrize(
+    ("facts", "code", "state", "headline"), NODES, ids=[f"{n}-{c[1]}" for n, c in enumerate(NODES)]
+)
 def test_a_node_is_explained(facts, code, state, headline):
     found = explain_node(facts)
     assert (found.headline, found.code, found.state) == (headline, code, state)

@@ -38,8 +38,8 @@ from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.retry import retry as retry_verb
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.dispatcher.start import RunOptions, start_keyed
+from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database

@@ -53,7 +53,9 @@ def test_the_guide_names_every_field_of_an_action():
 
     page = (DOCS / "packs.md").read_text()
     fields = {*ACTION_FIELDS, *(name for fields in RUNTIME_FIELDS.values() for name in fields)}
-    missing = [name for name in fields - {"description", "memory_bytes_max"} if not re.search(rf"`[^`]*\b{name}\b", page)]
+    missing = [
+        name for name in fields - {"description", "memory_bytes_max"} if not re.search(rf"`[^`]*\b{name}\b", page)
+    ]
     assert not missing
 
 

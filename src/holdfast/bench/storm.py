@@ -13,8 +13,8 @@ from holdfast.action import Action
 from holdfast.bench.app import QUEUE, fail, fail_guarded
 from holdfast.bench.trial import Trial
 from holdfast.core.quota import Quota
-from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.queues import pause, resume
+from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.verify import verify
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
