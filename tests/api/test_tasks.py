@@ -170,7 +170,7 @@ async def test_without_a_cursor_only_what_comes_is_told(call, history, dispatche
     assert json.loads(event["data"])["task_id"] == task.task_id
 
 
-@pytest.mark.parametrize("cursor", ["x", "1", "1:2:3", "1:x", "99999999999999999999999:1"])
+@pytest.mark.parametrize("cursor", ["x", "1", "1:2:3:4", "1:x", "99999999999999999999999:1"])
 async def test_a_bad_cursor_is_refused(call, cursor):
     answer = await call.get("/api/v1/events", last_event_id=cursor)
     assert (answer.status, answer.json["code"]) == (400, "invalid_cursor")
