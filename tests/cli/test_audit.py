@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.factories import a_failed_task, a_task
+from holdfast.core.outcome import Failed
+from holdfast.testing.factories import a_failure, a_running_task, a_task
 
 
 async def plain_changes(dispatcher):
     await dispatcher.enqueue(a_task(queue="mail"))
     await dispatcher.pause("mail", actor="anna", reason="smtp is down")
-    await dispatcher.retry(await a_failed_task(dispatcher), actor="bob", reason="fixed")
+    lease = await a_running_task(dispatcher)
+    await dispatcher.settle(lease, Failed(a_failure("validation: no such customer")))
+    await dispatcher.retry(lease.task_id, actor="bob", reason="fixed")
 
 
 async def forge(dispatcher):

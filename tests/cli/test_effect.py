@@ -13,7 +13,7 @@ def an_effect(*, state: str | None, ending, compensation: str | None = None):
     """Prepare a task that is over and did one effect; answers its id and the key."""
 
     async def prepare(dispatcher):
-        engine, lease = dispatcher.engine, await a.a_running_task(dispatcher, max_retries=0)
+        engine, lease = dispatcher.engine, await a.a_running_task(dispatcher, max_retries=1)
         policy = engine.catalog.policy(lease.claimed.policy_id)
         await engine.catalog.declare(1, a.ACTION, "default", policy, "")
         arguments = None if compensation is None else b"[[7],{}]"
@@ -40,7 +40,7 @@ def an_effect(*, state: str | None, ending, compensation: str | None = None):
 @pytest.fixture
 def unknown(seed):
     """A failed task with an effect that nobody knows the answer of."""
-    return seed(an_effect(state=None, ending=Failed(a.a_failure())))
+    return seed(an_effect(state=None, ending=Failed(a.a_failure("validation: no such customer"))))
 
 
 def test_list_shows_effects_and_filters_them(holdfast, unknown):
