@@ -126,7 +126,7 @@ async def test_an_attempt_is_chosen_by_number_else_the_last_that_failed(app, cli
     task = await client.enqueue("shop.charge", amount=7)
     await run_until_idle(app, engine)
     LUCK["is_good"] = True
-    await client.retry(task.task_id)
+    await client.dead.redrive(task.task_id, reason="fixed")
     await run_until_idle(app, engine)
     assert (await client.replay(task.task_id)).recorded.attempt == 1
     second = await client.replay(task.task_id, attempt=2)
