@@ -14,7 +14,7 @@ from tests.flow.test_views import act, stories
 
 from holdfast.client.run_events import run_events
 from holdfast.core.outcome import Completed
-from holdfast.core.replay import Replay
+from holdfast.core.run_replay import Replay
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import START, cursor_of, run_events_after
 from holdfast.errors import Invalid, NotFound
