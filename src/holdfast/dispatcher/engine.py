@@ -6,7 +6,7 @@ from types import TracebackType
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.settings import Settings
-from holdfast.store.catalog import Catalog
+from holdfast.store.catalog import DEFAULT_TENANT_ID, Catalog
 from holdfast.store.database import Database, Tap
 from holdfast.store.migrate import migrate, require_current
 from holdfast.wake.bell import Bell
@@ -25,6 +25,7 @@ class Engine:
         tap: Tap | None = None,
     ) -> None:
         self.settings = settings
+        self.tenant_id = DEFAULT_TENANT_ID
         self.database = Database(url, sessions_max=sessions_max, tap=tap)
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)
