@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
     errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
@@ -56,6 +56,7 @@ BELOW = {
         "bench",
         "client",
         "core",
+        "desk",
         "dispatcher",
         "flow",
         "load",
@@ -66,7 +67,8 @@ BELOW = {
         "worker",
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
-    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
+    "desk": LEAVES | {"action", "client", "core", "dispatcher", "store", "wake"},
+    "api": LEAVES | {"client", "core", "desk", "dispatcher", "store", "wake"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -6,6 +6,7 @@
     ├── Conflict       somebody else won: stale lease, reused key, wrong state
     ├── Unauthorized   say who you are
     ├── Forbidden      you may not do this
+    ├── TooMany        slow down: more requests than one caller may send
     ├── Unavailable    try again later: database away, no worker, timed out waiting
     ├── EffectDenied   ask whoever governs it: the action may not do this effect
     ├── EffectRefused  the other side of an effect said no
@@ -92,11 +93,24 @@ class Forbidden(HoldfastError):
     default_code = "forbidden"
 
 
+class TooMany(HoldfastError):
+    """More than one caller may ask for in this time; `retry_after_seconds` says when there is room again."""
+
+    category = "limit"
+    default_code = "too_many_requests"
+
+
 class Unavailable(HoldfastError):
     """Something needed is away for now; the same request may succeed later."""
 
     category = "unavailable"
     default_code = "unavailable"
+
+
+class StoreUnreadable(Unavailable):
+    """What a request is about cannot be read for now."""
+
+    default_code = "store_unreadable"
 
 
 class WaitTimeout(Unavailable):

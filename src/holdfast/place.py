@@ -22,8 +22,19 @@ class Place:
     close: Callable[[], None]
 
 
+def is_server(url: str | None) -> bool:
+    """Whether a URL leads to a Holdfast server, not to a database."""
+    return url is not None and url.lower().startswith(("http://", "https://"))
+
+
 def find_place(settings: Settings, url: str | None = None) -> Place:
     """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
+    if is_server(url or settings.url):
+        raise InvalidSettings(
+            "This needs the database itself, and the URL is that of a server.",
+            code="database_url_needed",
+            advice="Give --url postgresql://…, or set HOLDFAST_URL to one.",
+        )
     if chosen := url or settings.url:
         return Place(url=chosen, is_embedded=False, close=lambda: None)
     if settings.home is None and settings.env != "local":

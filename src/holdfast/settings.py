@@ -122,6 +122,18 @@ class WakeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """How many requests the server takes from one address, one caller and one tenant; workers are not counted."""
+
+    peer_requests_per_second: float = setting(500.0, "Requests from one address, on average.", lowest=0.1, highest=1e6)
+    peer_requests_burst: int = setting(1000, "Requests from one address at once.", lowest=1, highest=1_000_000)
+    caller_requests_per_second: float = setting(200.0, "Requests of one caller, on average.", lowest=0.1, highest=1e6)
+    caller_requests_burst: int = setting(400, "Requests of one caller at once.", lowest=1, highest=1_000_000)
+    tenant_requests_per_second: float = setting(500.0, "Requests of one tenant, on average.", lowest=0.1, highest=1e6)
+    tenant_requests_burst: int = setting(1000, "Requests of one tenant at once.", lowest=1, highest=1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
     """Who may sign in."""
 
@@ -136,7 +148,10 @@ class AuthSettings:
 class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
-    url: str | None = setting(None, "PostgreSQL to use.", kind=str, is_secret=True)
+    url: str | None = setting(
+        None, "PostgreSQL to use; for the command line also a server, as http(s)://….", kind=str, is_secret=True
+    )
+    token: str | None = setting(None, "Token that the command line shows to a server.", kind=str, is_secret=True)
     home: Path | None = setting(  # noqa: RUF009 - declares a field, like dataclasses.field
         None, "Directory of the embedded database; setting it asks for one.", kind=Path
     )
@@ -152,6 +167,7 @@ class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     wake: WakeSettings = field(default_factory=WakeSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)
 
     def __post_init__(self) -> None:
@@ -196,6 +212,7 @@ _SECTIONS: Mapping[str, type] = {
     "retry": RetrySettings,
     "limits": LimitSettings,
     "wake": WakeSettings,
+    "http": HttpSettings,
     "auth": AuthSettings,
 }
 

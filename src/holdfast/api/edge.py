@@ -17,9 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.api.identity import Access, Caller, authenticate, authorize
+from holdfast.api.pace import Pace
+from holdfast.client.client import Client
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.remote import RemoteWorkers
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, Unauthorized
 
 T = TypeVar("T")
 
@@ -33,7 +35,9 @@ class House:
     """What handlers work with. One per server."""
 
     engine: Engine
+    client: Client
     workers: RemoteWorkers
+    pace: Pace
     closing: asyncio.Event
 
 
@@ -65,6 +69,8 @@ class Endpoint:
     path: str
     access: Access
     handler: Handler
+    unauthorized: str = ""
+    """Another code for callers nobody knows, where a contract names one."""
 
 
 def route(endpoint: Endpoint, house: House) -> Route:
@@ -72,8 +78,17 @@ def route(endpoint: Endpoint, house: House) -> Route:
 
     async def answer(request: Request) -> Response:
         caller = NOBODY
+        is_counted = endpoint.access is not Access.WORKER
+        if is_counted:
+            house.pace.admit_peer(request.client.host if request.client is not None else "")
         if endpoint.access is not Access.PUBLIC:
-            caller = authorize(authenticate(request, house.engine.settings), endpoint.access)
+            try:
+                caller = authorize(authenticate(request, house.engine.settings), endpoint.access)
+            except Unauthorized as error:
+                error.code = endpoint.unauthorized or error.code
+                raise
+            if is_counted:
+                house.pace.admit_caller(caller.tenant_id, caller.actor)
         return await endpoint.handler(Asked(request, caller, house))
 
     return Route(endpoint.path, answer, methods=[endpoint.method])

@@ -24,6 +24,7 @@ from holdfast.errors import (
     Invalid,
     NotFound,
     TaskFailed,
+    TooMany,
     Unauthorized,
     Unavailable,
 )
@@ -43,12 +44,19 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (EffectDenied, 403),
     (EffectRefused, 409),
     (Invalid, 400),
+    (TooMany, 429),
     (Unavailable, 503),
     (HoldfastError, 500),
 )
 """The first that fits decides."""
 
-CODE_STATUSES = {"body_too_large": 413, "payload_too_large": 413, "body_not_json": 415, "body_too_slow": 408}
+CODE_STATUSES = {
+    "store_unreadable": 502,
+    "body_too_large": 413,
+    "payload_too_large": 413,
+    "body_not_json": 415,
+    "body_too_slow": 408,
+}
 """Codes whose status is not that of their branch."""
 
 _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
@@ -75,8 +83,8 @@ def problem(error: HoldfastError) -> Response:
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    if status == 503:
-        headers["retry-after"] = "1"
+    if status in (429, 503):
+        headers["retry-after"] = str(error.fields.get("retry_after_seconds", 1))
     return Response(msgspec.json.encode(body, enc_hook=str), status_code=status, media_type=MEDIA_TYPE, headers=headers)
 
 

@@ -13,16 +13,26 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from holdfast.api import health, stream, tasks, workers
+from holdfast.api import desk, executions, health, reference, stream, workers
 from holdfast.api.edge import Endpoint, House, route
+from holdfast.api.headers import SafeHeaders
 from holdfast.api.identity import require_safe_address
+from holdfast.api.pace import Pace
 from holdfast.api.problems import HANDLERS
+from holdfast.client.client import Client
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Unavailable
 from holdfast.settings import Settings
 
-ENDPOINTS: tuple[Endpoint, ...] = (*health.ENDPOINTS, *workers.ENDPOINTS, *tasks.ENDPOINTS, *stream.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *health.ENDPOINTS,
+    *workers.ENDPOINTS,
+    *executions.ENDPOINTS,
+    *stream.ENDPOINTS,
+    *reference.ENDPOINTS,
+    *desk.ENDPOINTS,
+)
 
 CONNECTIONS_MAX = 4_096
 KEEP_ALIVE_SECONDS = 30
@@ -47,11 +57,18 @@ async def serving(engine: Engine) -> AsyncIterator[str]:
     """Offer the API at the settings' address while the block runs; gives its URL."""
     settings = engine.settings
     require_safe_address(settings)
-    house = House(engine=engine, workers=RemoteWorkers(engine), closing=asyncio.Event())
+    client = Client.over(engine)
+    house = House(
+        engine=engine,
+        client=client,
+        workers=RemoteWorkers(engine),
+        pace=Pace.of(settings.http),
+        closing=asyncio.Event(),
+    )
     bound = _bind(settings)
     server = _Server(
         uvicorn.Config(
-            application(house),
+            SafeHeaders(application(house)),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -69,6 +86,7 @@ async def serving(engine: Engine) -> AsyncIterator[str]:
         house.closing.set()
         server.should_exit = True
         await asyncio.gather(running, return_exceptions=True)
+        await client.__aexit__(None, None, None)
         bound.close()
 
 

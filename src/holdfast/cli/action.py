@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.complete import action_names
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, moment
 from holdfast.core.duration import human
-from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.breakers import BreakerView
@@ -27,16 +26,11 @@ def action() -> None:
 @action.command("list")
 def list_() -> None:
     """List the actions that workers declared."""
+    from holdfast.desk.workers import ListActions, list_actions
+
     shell = the_shell()
-    emit_rows(shell, shell.run(_list(shell)), _columns(), empty="No worker declared an action yet: holdfast work APP")
-
-
-async def _list(shell: Shell) -> list[ActionView]:
-    from holdfast.dispatcher.look import list_actions
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await list_actions(client.engine.database, DEFAULT_TENANT_ID)
+    rows = shell.ask_all(list_actions, ListActions(), lambda page: page.actions)
+    emit_rows(shell, rows, _columns(), empty="No worker declared an action yet: holdfast work APP")
 
 
 def _columns() -> list[Column[ActionView]]:
@@ -66,8 +60,10 @@ def _columns() -> list[Column[ActionView]]:
 @click.argument("name", shell_complete=action_names)
 def show(name: str) -> None:
     """Show one action and its whole retry policy."""
+    from holdfast.desk.workers import OfAction, show_action
+
     shell = the_shell()
-    view = shell.run(_show(shell, name))
+    view = shell.ask(show_action, OfAction(name=name))
     if shell.is_json:
         emit_json(view)
         return
@@ -91,26 +87,17 @@ def show(name: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def breaker(name: str, to: str | None, reason: str) -> None:
     """Show the circuit breaker of an action, or open, close or reset it by hand."""
+    from holdfast.desk.workers import OfAction, SteerBreaker, show_action_breaker, steer_breaker
+
     shell = the_shell()
-    if to == "open" and not reason.strip():
-        raise Invalid("Opening a breaker needs a reason.", code="reason_needed", advice="Give --reason TEXT.")
-    view = shell.run(_breaker(shell, name, to, reason))
+    if to is None:
+        view = shell.ask(show_action_breaker, OfAction(name=name))
+    else:
+        view = shell.ask(steer_breaker, SteerBreaker(name=name, to=to, reason=reason))  # type: ignore[arg-type]
     if shell.is_json:
         emit_json(view)
         return
     emit_pairs(shell, _breaker_pairs(shell, view), hues={"state": "" if view.state == "closed" else "yellow"})
-
-
-async def _breaker(shell: Shell, name: str, to: str | None, reason: str) -> BreakerView:
-    from holdfast.core.circuit import CircuitState
-    from holdfast.dispatcher.breakers import show_breaker, steer
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        await show_breaker(client.engine.database, DEFAULT_TENANT_ID, name)
-        if to is None:
-            return await show_breaker(client.engine.database, DEFAULT_TENANT_ID, name)
-        return await steer(client.engine, DEFAULT_TENANT_ID, name, CircuitState(to), actor=actor(), reason=reason)
 
 
 def _breaker_pairs(shell: Shell, view: BreakerView) -> list[tuple[str, object]]:
@@ -130,18 +117,3 @@ def _breaker_pairs(shell: Shell, view: BreakerView) -> list[tuple[str, object]]:
     if view.state == "half_open":
         pairs.append(("trials", f"{view.running} running, {view.passed} passed of {view.trials}"))
     return pairs
-
-
-async def _show(shell: Shell, name: str) -> ActionView:
-    import difflib
-
-    rows = await _list(shell)
-    for row in rows:
-        if row.name == name:
-            return row
-    near = difflib.get_close_matches(name, [row.name for row in rows], n=1)
-    raise NotFound(
-        f"No worker declared the action {name!r}.",
-        code="action_not_found",
-        advice=f"Did you mean {near[0]}?" if near else "See `holdfast action list`.",
-    )

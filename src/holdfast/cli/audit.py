@@ -31,23 +31,17 @@ def audit() -> None:
 )
 def list_(subject: str | None, since: str | None, limit: int, **filters: Any) -> None:
     """List privileged changes, newest first."""
+    from holdfast.core.duration import seconds_of
+    from holdfast.desk.care import ListAudit, list_audit
+
     shell = the_shell()
     kind, _, number = (subject or "").partition(":")
     filters |= {"subject_kind": kind or None, "subject_id": number or None, "limit": limit}
-    rows = shell.run(_list(shell, since, filters))
+    seconds = None if since is None else seconds_of(since)
+    rows = shell.ask(list_audit, ListAudit(since_seconds=seconds, **filters)).rows
     emit_rows(shell, rows, _columns(), empty="No privileged changes are recorded.")
     if shell.is_table and len(rows) == limit:
         shell.talk(f"More: --before {rows[-1].seq}")
-
-
-async def _list(shell: Shell, since: str | None, filters: dict[str, Any]) -> list[AuditRow]:
-    from holdfast.core.duration import seconds_of
-    from holdfast.dispatcher.audit import list_audit
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    seconds = None if since is None else seconds_of(since)
-    async with shell.client() as client:
-        return await list_audit(client.engine.database, DEFAULT_TENANT_ID, since_seconds=seconds, **filters)
 
 
 def _columns() -> list[Column[AuditRow]]:
@@ -80,22 +74,16 @@ def verify(anchors: tuple[str, ...]) -> None:
     The anchor it prints names the last row. Noted somewhere else and given later with --anchor, it shows even a chain
     that somebody wrote anew from the beginning.
     """
+    from holdfast.desk.care import VerifyAudit, verify_audit
+
     shell = the_shell()
     with shell.busy("Recomputing the chain"):
-        found = shell.run(_verify(shell, anchors))
+        found = shell.ask(verify_audit, VerifyAudit(anchor=list(anchors)))
     if shell.is_json:
         emit_json({"checked": found.checked, "anchor": found.anchor, "broken": found.broken})
     else:
         _print(shell, found)
     raise SystemExit(OK if found.is_sound else FAILED)
-
-
-async def _verify(shell: Shell, anchors: tuple[str, ...]) -> AuditVerified:
-    from holdfast.dispatcher.audit import verify_audit
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await verify_audit(client.engine.database, DEFAULT_TENANT_ID, anchors=anchors)
 
 
 def _print(shell: Shell, found: AuditVerified) -> None:

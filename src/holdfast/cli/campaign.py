@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import fingerprints
-from holdfast.cli.shell import FAILED, OK, Shell, actor, the_shell
+from holdfast.cli.shell import FAILED, OK, Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, hue, moment, state_text
 from holdfast.core.campaign import AT_ONCE, CANARY
-from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.client.client import Client
+    from holdfast.desk.desk import Desk
     from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView
 
 BAR_CHARACTERS = 40
@@ -53,12 +52,11 @@ def start(fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, 
 async def _start(
     shell: Shell, fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, options: dict[str, Any]
 ) -> int:
-    from holdfast.dispatcher.campaigns import plan_campaign, start_campaign
+    from holdfast.desk.campaigns import PlanCampaign, StartCampaign, plan_campaign, start_campaign
     from holdfast.dispatcher.recover import required_reason
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
 
-    async with shell.client() as client:
-        plan = await plan_campaign(client.engine, DEFAULT_TENANT_ID, fingerprint)
+    async with shell.desk() as desk:
+        plan = await desk.ask(plan_campaign, PlanCampaign(fingerprint=fingerprint))
         if dry_run:
             _tell_plan(shell, plan)
             return OK
@@ -66,20 +64,9 @@ async def _start(
         if not yes and not shell.is_json:
             _talk_plan(shell, plan)
         shell.confirm(f"Run {plan.tasks} tasks of group {fingerprint} again?", yes=yes)
-        view = await start_campaign(
-            client.engine,
-            DEFAULT_TENANT_ID,
-            fingerprint,
-            actor=actor(),
-            reason=reason,
-            name=options["name"],
-            canary=options["canary"],
-            at_once=max(options["at_once"], options["canary"]),
-            needs_approval=options["approval"],
-            needs_newer_version=options["newer"],
-        )
+        view = await desk.ask(start_campaign, StartCampaign(fingerprint=fingerprint, reason=reason, **options))
         if watch:
-            return await _follow(shell, client, int(view.campaign_id))
+            return await _follow(shell, desk, view.campaign_id)
     _tell(shell, view)
     shell.talk(f"Follow it: holdfast campaign show {view.campaign_id} --watch")
     return OK
@@ -125,16 +112,11 @@ def _words(versions: list[str]) -> str:
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
 def list_(limit: int) -> None:
     """List campaigns, newest first."""
+    from holdfast.desk.campaigns import ListCampaigns, list_campaigns
+
     shell = the_shell()
-    emit_rows(shell, shell.run(_list(shell, limit)), _columns(), empty="No campaigns yet.")
-
-
-async def _list(shell: Shell, limit: int) -> list[CampaignView]:
-    from holdfast.dispatcher.campaigns import list_campaigns
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await list_campaigns(client.engine, DEFAULT_TENANT_ID, limit=limit)
+    rows = shell.ask(list_campaigns, ListCampaigns(limit=limit)).campaigns
+    emit_rows(shell, rows, _columns(), empty="No campaigns yet.")
 
 
 def _columns() -> list[Column[CampaignView]]:
@@ -163,17 +145,16 @@ def _columns() -> list[Column[CampaignView]]:
 def show(campaign_id: str, watch: bool) -> None:
     """Show one campaign and how far it is."""
     shell = the_shell()
-    raise SystemExit(shell.run(_show(shell, _number(campaign_id), watch)))
+    raise SystemExit(shell.run(_show(shell, campaign_id, watch)))
 
 
-async def _show(shell: Shell, campaign_id: int, watch: bool) -> int:
-    from holdfast.dispatcher.campaigns import show_campaign
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+async def _show(shell: Shell, campaign_id: str, watch: bool) -> int:
+    from holdfast.desk.campaigns import OfCampaign, show_campaign
 
-    async with shell.client() as client:
+    async with shell.desk() as desk:
         if watch:
-            return await _follow(shell, client, campaign_id)
-        view = await show_campaign(client.engine, DEFAULT_TENANT_ID, campaign_id)
+            return await _follow(shell, desk, campaign_id)
+        view = await desk.ask(show_campaign, OfCampaign(campaign_id=campaign_id))
     if shell.is_json:
         emit_json(view)
         return OK
@@ -219,15 +200,14 @@ def _ended(view: CampaignView) -> int:
     return view.released - view.outstanding
 
 
-async def _follow(shell: Shell, client: Client, campaign_id: int) -> int:
+async def _follow(shell: Shell, desk: Desk, campaign_id: str) -> int:
     """Show every change until the campaign ends or stops."""
-    from holdfast.dispatcher.campaigns import show_campaign
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.desk.campaigns import OfCampaign, show_campaign
 
     is_live = sys.stderr.isatty() and not shell.is_json
     last = ""
     while True:
-        view = await show_campaign(client.engine, DEFAULT_TENANT_ID, campaign_id)
+        view = await desk.ask(show_campaign, OfCampaign(campaign_id=campaign_id))
         line = f"{state_text(view.state)}  {bar(view)}  {view.note}"
         if line != last:
             click.echo(f"\r\x1b[2K{line}" if is_live else line, err=True, nl=not is_live)
@@ -245,8 +225,10 @@ async def _follow(shell: Shell, client: Client, campaign_id: int) -> int:
 @click.argument("campaign_id")
 def approve(campaign_id: str) -> None:
     """Let a campaign begin that somebody else started."""
+    from holdfast.desk.campaigns import OfCampaign, approve_campaign
+
     shell = the_shell()
-    _tell(shell, shell.run(_steer(shell, "approve_campaign", campaign_id, {})))
+    _tell(shell, shell.ask(approve_campaign, OfCampaign(campaign_id=campaign_id)))
 
 
 @campaign.command()
@@ -254,8 +236,10 @@ def approve(campaign_id: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
 def abort(campaign_id: str, reason: str) -> None:
     """Release nothing more of a campaign, ever. What is out goes on."""
+    from holdfast.desk.campaigns import SteerCampaign, abort_campaign
+
     shell = the_shell()
-    _tell(shell, shell.run(_steer(shell, "abort_campaign", campaign_id, {"reason": reason})))
+    _tell(shell, shell.ask(abort_campaign, SteerCampaign(campaign_id=campaign_id, reason=reason)))
 
 
 @campaign.command()
@@ -263,18 +247,10 @@ def abort(campaign_id: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", required=True, help="What changed since it stopped.")
 def resume(campaign_id: str, reason: str) -> None:
     """Go on with a campaign that stopped, beginning with another canary."""
+    from holdfast.desk.campaigns import SteerCampaign, resume_campaign
+
     shell = the_shell()
-    _tell(shell, shell.run(_steer(shell, "resume_campaign", campaign_id, {"reason": reason})))
-
-
-async def _steer(shell: Shell, verb: str, campaign_id: str, given: dict[str, str]) -> CampaignView:
-    from holdfast.dispatcher import campaigns
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        act = getattr(campaigns, verb)
-        view: CampaignView = await act(client.engine, DEFAULT_TENANT_ID, _number(campaign_id), actor=actor(), **given)
-        return view
+    _tell(shell, shell.ask(resume_campaign, SteerCampaign(campaign_id=campaign_id, reason=reason)))
 
 
 def _tell(shell: Shell, view: CampaignView) -> None:
@@ -282,9 +258,3 @@ def _tell(shell: Shell, view: CampaignView) -> None:
         emit_json(view)
         return
     click.echo(f"{view.campaign_id}\t{view.state}")
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise NotFound(f"There is no campaign {text[:80]!r}.", code="campaign_not_found")
-    return int(text)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from holdfast.desk.desk import Desk
 
 COMPLETE_SECONDS_MAX = 2.0
 
@@ -41,68 +44,60 @@ def run_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     return _ask(ctx, _runs, incomplete)
 
 
-async def _runs(database: Any) -> list[str]:
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-    from holdfast.store.statements import sql
-
-    asked = (DEFAULT_TENANT_ID, None, None, None, 2**63 - 1, 50)
-    return [row["run_id"] for row in await database.fetch(sql("list_runs"), *asked)]
-
-
 def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Groups of dead letters."""
     return _ask(ctx, _fingerprints, incomplete)
 
 
-async def _fingerprints(database: Any) -> list[str]:
-    from holdfast.dispatcher.dead_look import dead_groups
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+async def _queues(desk: Desk) -> list[str]:
+    from holdfast.desk.queues import ListQuotas, name_queues
 
-    return [group.fingerprint for group in await dead_groups(database, DEFAULT_TENANT_ID)]
-
-
-async def _queues(database: Any) -> list[str]:
-    from holdfast.dispatcher.queues import queue_names
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    return await queue_names(database, DEFAULT_TENANT_ID)
+    return (await desk.ask(name_queues, ListQuotas())).names
 
 
-async def _actions(database: Any) -> list[str]:
-    from holdfast.dispatcher.look import list_actions
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+async def _actions(desk: Desk) -> list[str]:
+    from holdfast.desk.workers import ListActions, list_actions
 
-    return [action.name for action in await list_actions(database, DEFAULT_TENANT_ID)]
-
-
-async def _flows(database: Any) -> list[str]:
-    from holdfast.dispatcher.flows import list_flows
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    return list(dict.fromkeys(flow.name for flow in await list_flows(database, DEFAULT_TENANT_ID)))
+    return [action.name for action in (await desk.ask(list_actions, ListActions())).actions]
 
 
-async def _schedules(database: Any) -> list[str]:
-    from holdfast.dispatcher.schedules import schedule_names
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+async def _flows(desk: Desk) -> list[str]:
+    from holdfast.desk.flows import ListFlows, list_flows
 
-    return await schedule_names(database, DEFAULT_TENANT_ID)
-
-
-async def _tasks(database: Any) -> list[str]:
-    from holdfast.dispatcher.look import list_tasks
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    return [row.task_id for row in await list_tasks(database, DEFAULT_TENANT_ID, limit=50)]
+    return list(dict.fromkeys(flow.name for flow in (await desk.ask(list_flows, ListFlows())).flows))
 
 
-def _ask(ctx: click.Context, read: Callable[[Any], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
+async def _schedules(desk: Desk) -> list[str]:
+    from holdfast.desk.schedules import ListSchedules, list_schedules
+
+    return [one.name for one in (await desk.ask(list_schedules, ListSchedules())).schedules]
+
+
+async def _tasks(desk: Desk) -> list[str]:
+    from holdfast.desk.tasks import ListTasks, list_tasks
+
+    return [row.task_id for row in (await desk.ask(list_tasks, ListTasks())).tasks]
+
+
+async def _runs(desk: Desk) -> list[str]:
+    from holdfast.desk.runs import ListRuns, list_runs
+
+    return [row.run_id for row in (await desk.ask(list_runs, ListRuns())).runs]
+
+
+async def _fingerprints(desk: Desk) -> list[str]:
+    from holdfast.desk.dead import ListGroups, list_groups
+
+    return [group.fingerprint for group in (await desk.ask(list_groups, ListGroups())).groups]
+
+
+def _ask(ctx: click.Context, read: Callable[[Desk], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
     """Completion is a courtesy: whatever goes wrong, it offers nothing and says nothing."""
     from holdfast.cli.shell import Shell
 
     async def names() -> list[str]:
-        async with ctx.find_root().ensure_object(Shell).client() as client:
-            return await read(client.engine.database)
+        async with ctx.find_root().ensure_object(Shell).desk() as desk:
+            return await read(desk)
 
     async def in_time() -> list[str]:
         return await asyncio.wait_for(names(), COMPLETE_SECONDS_MAX)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, one_line
@@ -25,14 +25,11 @@ def dataset() -> None:
 @dataset.command("list")
 def list_() -> None:
     """List datasets with their versions."""
+    from holdfast.desk.datasets import ListDatasets, list_datasets
+
     shell = the_shell()
-    rows = shell.run(_list(shell, None))
+    rows = shell.ask_all(list_datasets, ListDatasets(), lambda page: page.generations)
     emit_rows(shell, rows, _columns(), empty="No datasets yet: one appears with the first worker that declares it.")
-
-
-async def _list(shell: Shell, name: str | None) -> list[GenerationView]:
-    async with shell.client() as client:
-        return await client.datasets.generations(name)
 
 
 def _columns() -> list[Column[GenerationView]]:
@@ -62,11 +59,14 @@ def _columns() -> list[Column[GenerationView]]:
 @click.option("--commits", metavar="N", type=click.IntRange(0, 1000), default=10, help="How many commits to show.")
 def show(name: str, commits: int) -> None:
     """Show one dataset: its versions, columns and last commits."""
+    from holdfast.desk.datasets import ShowDataset, show_dataset
+
     shell = the_shell()
-    generations, last = shell.run(_show(shell, name, commits))
+    found = shell.ask(show_dataset, ShowDataset(name=name, commits=commits))
     if shell.is_json:
-        emit_json({"name": name, "generations": generations, "commits": last})
+        emit_json(found)
         return
+    generations, last = found.generations, found.commits
     emit_rows(shell, generations, _columns(), empty="")
     newest = generations[0]
     key = ", ".join(newest.key) or "none"
@@ -74,12 +74,6 @@ def show(name: str, commits: int) -> None:
     click.echo(f"columns\t{columns}\nkey\t{key}\ntable\t{newest.table}")
     if last:
         emit_rows(shell, last, _commit_columns(), empty="")
-
-
-async def _show(shell: Shell, name: str, commits: int) -> tuple[list[GenerationView], list[CommitView]]:
-    async with shell.client() as client:
-        generations = await client.datasets.generations(name)
-        return generations, await client.datasets.commits(name, limit=commits)
 
 
 def _commit_columns() -> list[Column[CommitView]]:
@@ -105,9 +99,11 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="Why, for wh
 @_reason
 def cutover(name: str, version: int, force: bool, reason: str) -> None:
     """Let readers see a version, at once and whole; also an earlier one that is still kept."""
+    from holdfast.desk.datasets import CutOver, cut_over
+
     shell = the_shell()
-    is_changed = shell.run(_steer(shell, "cut_over", name, version, force=force, reason=reason))
-    _tell(shell, name, version, "current" if is_changed else "current already")
+    done = shell.ask(cut_over, CutOver(name=name, version=version, force=force, reason=reason))
+    _tell(shell, name, version, "current" if done.is_changed else "current already")
 
 
 @dataset.command()
@@ -121,9 +117,11 @@ def rollback(name: str, version: int, keep: bool, yes: bool, reason: str) -> Non
 
     If it is the current one, readers see the one before from now on.
     """
+    from holdfast.desk.datasets import RollBack, roll_back
+
     shell = the_shell()
     shell.confirm(f"Roll back version {version} of {harmless(name)}?", yes=yes)
-    shown = shell.run(_steer(shell, "roll_back", name, version, keep=keep, reason=reason))
+    shown = shell.ask(roll_back, RollBack(name=name, version=version, keep=keep, reason=reason)).current
     _tell(shell, name, version, "rolled back" if shown is None else f"rolled back, version {shown} is current")
 
 
@@ -134,15 +132,12 @@ def rollback(name: str, version: int, keep: bool, yes: bool, reason: str) -> Non
 @_reason
 def drop(name: str, version: int, yes: bool, reason: str) -> None:
     """Drop the tables of a version that is superseded or was rolled back and kept."""
+    from holdfast.desk.datasets import DropVersion, drop_version
+
     shell = the_shell()
     shell.confirm(f"Drop version {version} of {harmless(name)} with all its rows?", yes=yes)
-    shell.run(_steer(shell, "drop", name, version, reason=reason))
+    shell.ask(drop_version, DropVersion(name=name, version=version, reason=reason))
     _tell(shell, name, version, "dropped")
-
-
-async def _steer(shell: Shell, verb: str, name: str, version: int, **options: Any) -> Any:
-    async with shell.client() as client:
-        return await getattr(client.datasets, verb)(name, version, actor=actor(), **options)
 
 
 def _tell(shell: Shell, name: str, version: int, word: str) -> None:

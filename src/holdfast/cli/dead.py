@@ -8,17 +8,14 @@ import click
 
 from holdfast.cli.complete import fingerprints, task_ids
 from holdfast.cli.effect import effect_line
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.dead_look import GroupView, LetterView
-    from holdfast.dispatcher.recover import Asked
-
-UNRESOLVED = ("open", "retry_requested", "retrying")
 
 
 @click.group(cls=Group)
@@ -33,19 +30,13 @@ def groups() -> None:
     A fault is an exception's type, its message without ids and numbers, and the innermost frame of your own code. A
     task that failed again counts once.
     """
+    from holdfast.desk.dead import ListGroups, list_groups
+
     shell = the_shell()
-    rows = shell.run(_groups(shell))
+    rows = shell.ask(list_groups, ListGroups()).groups
     emit_rows(shell, rows, _group_columns(), empty="No dead letters: nothing failed for good that is not dealt with.")
     if rows and shell.is_table:
         shell.talk(f"Run one again: holdfast dead redrive --group {rows[0].fingerprint} --reason TEXT")
-
-
-async def _groups(shell: Shell) -> list[GroupView]:
-    from holdfast.dispatcher.dead_look import dead_groups
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await dead_groups(client.engine.database, DEFAULT_TENANT_ID)
 
 
 def _group_columns() -> list[Column[GroupView]]:
@@ -74,26 +65,14 @@ def _fault(row: GroupView | LetterView) -> str:
 @click.option("--before", metavar="LETTER_ID", help="The page before this letter: the last id of the previous page.")
 def list_(states: tuple[str, ...], everything: bool, before: str | None, **filters: Any) -> None:
     """List dead letters, newest first."""
+    from holdfast.desk.dead import ListLetters, list_letters
+
     shell = the_shell()
-    wanted = [part for state in states for part in state.split(",") if part]
-    rows = shell.run(_list(shell, wanted or ([] if everything else list(UNRESOLVED)), before, filters))
+    asked = ListLetters(state=list(states), everything=everything, before=before, **filters)
+    rows = shell.ask(list_letters, asked).letters
     emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
     if shell.is_table and len(rows) == filters["limit"]:
         shell.talk(f"More: --before {rows[-1].dead_letter_id}")
-
-
-async def _list(shell: Shell, states: list[str], before: str | None, filters: dict[str, Any]) -> list[LetterView]:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.dead_look import list_letters
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    task_id = filters.pop("task_id")
-    number = None if task_id is None else task_number(task_id)
-    page = None if before is None else _letter_number(before)
-    async with shell.client() as client:
-        return await list_letters(
-            client.engine.database, DEFAULT_TENANT_ID, states=states, task_id=number, before=page, **filters
-        )
 
 
 def _letter_columns() -> list[Column[LetterView]]:
@@ -122,8 +101,10 @@ def _letter_columns() -> list[Column[LetterView]]:
 @click.argument("dead_letter_id", metavar="LETTER_ID")
 def show(dead_letter_id: str) -> None:
     """Show one dead letter with its task's input and traceback."""
+    from holdfast.desk.dead import OfLetter, show_letter
+
     shell = the_shell()
-    view = shell.run(_show(shell, dead_letter_id))
+    view = shell.ask(show_letter, OfLetter(dead_letter_id=dead_letter_id))
     if shell.is_json:
         emit_json(view)
         return
@@ -155,15 +136,6 @@ def show(dead_letter_id: str) -> None:
         click.echo("\n".join(f"    │ {line}" for line in harmless(view.traceback).rstrip().splitlines()))
 
 
-async def _show(shell: Shell, dead_letter_id: str) -> LetterView:
-    from holdfast.dispatcher.dead_look import show_letter
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    number = _letter_number(dead_letter_id)
-    async with shell.client() as client:
-        return await show_letter(client.engine.database, DEFAULT_TENANT_ID, number)
-
-
 @dead.command()
 @click.option(
     "--group", "fingerprint", metavar="FP", help="Every open letter of this group.", shell_complete=fingerprints
@@ -181,43 +153,33 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool
     _one_of(fingerprint, task_id)
     if fingerprint is not None:
         shell.confirm(f"Run every open task of group {fingerprint} again?", yes=yes)
-    body = shell.run(_redrive(shell, fingerprint, task_id, reason))
+        _redrive_group(shell, fingerprint, reason)
+    elif task_id is not None:
+        _redrive_task(shell, task_id, reason)
+
+
+def _redrive_task(shell: Shell, task_id: str, reason: str) -> None:
+    from holdfast.desk.dead import RedriveTask, redrive_task
+
+    done = shell.ask(redrive_task, RedriveTask(task_id=task_id, reason=reason))
     if shell.is_json:
-        emit_json(body)
+        emit_json(done)
         return
-    if task_id is not None:
-        click.echo(f"{task_id}\tqueued")
-        for effect in body["unknown_effects"]:
-            shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
-        shell.talk(f"Queued as attempt {body['attempt']}. Follow it: holdfast task watch {task_id}")
+    click.echo(f"{task_id}\tqueued")
+    for effect in done.unknown_effects:
+        shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
+    shell.talk(f"Queued as attempt {done.attempt}. Follow it: holdfast task watch {task_id}")
+
+
+def _redrive_group(shell: Shell, fingerprint: str, reason: str) -> None:
+    from holdfast.desk.dead import RedriveGroup, redrive_group
+
+    done = shell.ask(redrive_group, RedriveGroup(fingerprint=fingerprint, reason=reason))
+    if shell.is_json:
+        emit_json(done)
         return
-    click.echo(f"{fingerprint}\t{body['letters']}")
-    shell.talk(f"Asked for {body['letters']} letters. See them go: holdfast dead groups")
-
-
-async def _redrive(shell: Shell, fingerprint: str | None, task_id: str | None, reason: str) -> dict[str, Any]:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher import recover
-    from holdfast.dispatcher.effects import unknown_effects
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        if fingerprint is not None:
-            asked = await recover.redrive_group(
-                client.engine, DEFAULT_TENANT_ID, fingerprint, actor=actor(), reason=reason
-            )
-            return {"fingerprint": fingerprint, "letters": asked.letters, "state": "retry_requested"}
-        number = task_number(str(task_id))
-        unknown = await unknown_effects(client.engine.database, DEFAULT_TENANT_ID, [number])
-        done = await recover.redrive(client.engine, DEFAULT_TENANT_ID, number, actor=actor(), reason=reason)
-        letter = None if done.dead_letter_id is None else str(done.dead_letter_id)
-        return {
-            "task_id": str(number),
-            "dead_letter_id": letter,
-            "state": "queued",
-            "attempt": done.attempt,
-            "unknown_effects": unknown,
-        }
+    click.echo(f"{fingerprint}\t{done.letters}")
+    shell.talk(f"Asked for {done.letters} letters. See them go: holdfast dead groups")
 
 
 @dead.command()
@@ -233,29 +195,18 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
     _one_of(fingerprint, task_id)
     if abandon and resolved:
         raise Invalid("--abandon and --resolved exclude each other.", code="invalid_option")
+    from holdfast.desk.dead import IgnoreGroup, IgnoreTask, ignore_group, ignore_task
+
+    how: dict[str, Any] = {"reason": reason, "abandon": abandon, "resolved": resolved}
     if fingerprint is not None:
         shell.confirm(f"Dismiss every unresolved letter of group {fingerprint}?", yes=yes)
-    asked = shell.run(_ignore(shell, fingerprint, task_id, reason, abandon=abandon, resolved=resolved))
-    word = "resolved" if resolved else "abandoned" if abandon else "ignored"
+        done = shell.ask(ignore_group, IgnoreGroup(fingerprint=fingerprint, **how))
+    else:
+        done = shell.ask(ignore_task, IgnoreTask(task_id=str(task_id), **how))
     if shell.is_json:
-        emit_json({"letters": asked.letters, "tasks": asked.tasks, "disposition": word})
+        emit_json(done)
         return
-    click.echo(f"{fingerprint or task_id}\t{word}\t{asked.letters}")
-
-
-async def _ignore(
-    shell: Shell, fingerprint: str | None, task_id: str | None, reason: str, *, abandon: bool, resolved: bool
-) -> Asked:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher import recover
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    number = None if task_id is None else task_number(task_id)
-    async with shell.client() as client:
-        which: dict[str, Any] = {"task_id": number, "fingerprint": fingerprint, "actor": actor(), "reason": reason}
-        if resolved:
-            return await recover.resolve(client.engine, DEFAULT_TENANT_ID, **which)
-        return await recover.ignore(client.engine, DEFAULT_TENANT_ID, **which, abandons=abandon)
+    click.echo(f"{fingerprint or task_id}\t{done.disposition}\t{done.letters}")
 
 
 @dead.command()
@@ -271,27 +222,20 @@ def export(fingerprint: str | None, everything: bool) -> None:
 async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> int:
     import msgspec
 
-    from holdfast.core.dead import LetterState
-    from holdfast.dispatcher.dead_look import export_letters
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.desk.dead import ExportLetters, export_letters
 
-    count = 0
-    states = tuple(LetterState) if everything else UNRESOLVED
-    async with shell.client() as client:
-        async for letter in export_letters(
-            client.engine.database, DEFAULT_TENANT_ID, states=states, fingerprint=fingerprint
-        ):
-            click.echo(msgspec.json.encode(letter).decode())
-            count += 1
-    return count
+    count, before = 0, None
+    async with shell.desk() as desk:
+        while True:
+            asked = ExportLetters(fingerprint=fingerprint, everything=everything, before=before)
+            page = await desk.ask(export_letters, asked)
+            for letter in page.letters:
+                click.echo(msgspec.json.encode(letter).decode())
+            count, before = count + len(page.letters), page.next
+            if before is None:
+                return count
 
 
 def _one_of(fingerprint: str | None, task_id: str | None) -> None:
     if (fingerprint is None) == (task_id is None):
         raise Invalid("Name a group or a task.", code="invalid_option", advice="Give --group FP or --task ID.")
-
-
-def _letter_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound(f"There is no dead letter {text[:80]!r}.", code="dead_letter_not_found")
-    return int(text)

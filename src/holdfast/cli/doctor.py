@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.checkup import Finding
+    from holdfast.settings import Settings
 
 _MARKS = {"ok": ("✓", "cyan"), "warning": ("◔", "yellow"), "failed": ("✕", "red")}
 
@@ -41,7 +42,7 @@ def doctor() -> None:
 
 async def _examine(shell: Shell) -> list[Finding]:
     from holdfast.dispatcher.checkup import Finding, Level, check_up, finding
-    from holdfast.place import find_place
+    from holdfast.place import find_place, is_server
     from holdfast.store.database import Database, without_password
 
     is_new = sys.version_info >= (3, 11)
@@ -49,6 +50,8 @@ async def _examine(shell: Shell) -> list[Finding]:
     try:
         settings = shell.settings()
         found.append(Finding(name="settings", level=Level.OK, detail=f"environment {settings.env}"))
+        if is_server(settings.url):
+            return [*found, *await _examine_server(shell, settings)]
         place = await asyncio.to_thread(find_place, settings)
     except HoldfastError as error:
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
@@ -64,6 +67,18 @@ async def _examine(shell: Shell) -> list[Finding]:
     finally:
         await database.close()
         place.close()
+
+
+async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
+    """What a server says of itself and of its database."""
+    from holdfast.desk.care import Nothing, examine
+    from holdfast.dispatcher.checkup import Finding, Level
+    from holdfast.store.database import without_password
+
+    async with shell.desk() as desk:
+        theirs = (await desk.ask(examine, Nothing())).findings
+    here = Finding(name="server", level=Level.OK, detail=without_password(settings.url or ""))
+    return [here, *theirs]
 
 
 def _print(shell: Shell, findings: list[Finding]) -> None:

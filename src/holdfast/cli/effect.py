@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.complete import action_names, task_ids
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, one_line, state_text
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.authority import AuthorityRule
-    from holdfast.dispatcher.compensate import Compensation
     from holdfast.dispatcher.effects import EffectView
 
 EVERY_ACTION_SHOWN = "every action"
@@ -35,19 +34,11 @@ def list_(task_id: str | None, state: str | None, limit: int) -> None:
     unknown means begun, with neither receipt nor refusal: it may have happened. Whoever does it again does so under the
     same idempotency key.
     """
+    from holdfast.desk.effects import ListEffects, list_effects
+
     shell = the_shell()
-    rows = shell.run(_list(shell, task_id, state, limit))
+    rows = shell.ask(list_effects, ListEffects(task_id=task_id, state=state, limit=limit)).effects
     emit_rows(shell, rows, _columns(), empty="No effects match." if task_id or state else "No effects yet.")
-
-
-async def _list(shell: Shell, task_id: str | None, state: str | None, limit: int) -> list[EffectView]:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.effects import list_effects
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    asked = None if task_id is None else [task_number(task_id)]
-    async with shell.client() as client:
-        return await list_effects(client.engine.database, DEFAULT_TENANT_ID, task_ids=asked, state=state, limit=limit)
 
 
 def _columns() -> list[Column[EffectView]]:
@@ -108,27 +99,23 @@ def deny(name: str, action: str | None, reason: str) -> None:
 
 
 def _rule(name: str, action: str | None, reason: str, *, is_allowed: bool) -> None:
+    from holdfast.desk.effects import RuleEffect, allow_effect, deny_effect
+
     shell = the_shell()
-    is_changed = shell.run(_decide(shell, name, action or "", reason, is_allowed))
+    operation = allow_effect if is_allowed else deny_effect
+    done = shell.ask(operation, RuleEffect(name=name, action=action or "", reason=reason))
     word = "allowed" if is_allowed else "denied"
     if shell.is_json:
-        emit_json({"effect": name, "action": action or "", "is_allowed": is_allowed, "is_changed": is_changed})
+        emit_json(done)
         return
-    click.echo(f"{name}\t{action or EVERY_ACTION_SHOWN}\t{word}{'' if is_changed else ' already'}")
-
-
-async def _decide(shell: Shell, name: str, action: str, reason: str, is_allowed: bool) -> bool:
-    from holdfast.dispatcher.authority import rule
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    options: dict[str, Any] = {"is_allowed": is_allowed, "actor": actor(), "reason": reason}
-    async with shell.client() as client:
-        return await rule(client.engine.database, DEFAULT_TENANT_ID, name, action, **options)
+    click.echo(f"{name}\t{action or EVERY_ACTION_SHOWN}\t{word}{'' if done.is_changed else ' already'}")
 
 
 @effect.command()
 def rules() -> None:
     """List who may do which effect. What is not listed is open to every action."""
+    from holdfast.desk.effects import ListRules, list_rules
+
     shell = the_shell()
     columns: list[Column[AuthorityRule]] = [
         Column(title="EFFECT", text=lambda row: row.effect),
@@ -138,19 +125,12 @@ def rules() -> None:
         Column(title="WHEN", text=lambda row: age(row.decided_at), plain=lambda row: row.decided_at.isoformat()),
         Column(title="REASON", text=lambda row: row.reason, stretch=True),
     ]
-    emit_rows(shell, shell.run(_rules(shell)), columns, empty="No effect is governed: every action may do each.")
+    found = shell.ask_all(list_rules, ListRules(), lambda page: page.rules)
+    emit_rows(shell, found, columns, empty="No effect is governed: every action may do each.")
 
 
 def _word(row: AuthorityRule) -> str:
     return "allowed" if row.is_allowed else "denied"
-
-
-async def _rules(shell: Shell) -> list[AuthorityRule]:
-    from holdfast.dispatcher.authority import rules
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await rules(client.engine.database, DEFAULT_TENANT_ID)
 
 
 @effect.command()
@@ -162,17 +142,14 @@ def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
 
     Its task must be over. Asked again, it answers with the same task.
     """
+    from holdfast.desk.effects import Compensate, compensate_effect
+
     shell = the_shell()
     shell.confirm(f"Undo the effect under {idempotency_key}?", yes=yes)
-    done = shell.run(_compensate(shell, idempotency_key, reason))
+    done = shell.ask(compensate_effect, Compensate(idempotency_key=idempotency_key, reason=reason))
     if shell.is_json:
-        emit_json({"task_id": done.task_id, "action": done.action, "is_new": done.is_new})
+        emit_json(done)
         return
     click.echo(done.task_id)
     talk = f"Follow it: holdfast task watch {done.task_id}" if done.is_new else "It had been asked for before."
     shell.talk(f"{done.action} undoes it. {talk}")
-
-
-async def _compensate(shell: Shell, key: str, reason: str) -> Compensation:
-    async with shell.client() as client:
-        return await client.compensate(key, reason=reason, actor=actor())

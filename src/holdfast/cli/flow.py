@@ -60,16 +60,10 @@ def list_(app_ref: str | None) -> None:
         own = [one.definition for one in load_app(app_ref).flows.values()]
         emit_rows(shell, [_summary(one) for one in own], _summary_columns(), empty=f"{app_ref} has no flows.")
         return
-    rows = shell.run(_list(shell))
+    from holdfast.desk.flows import ListFlows, list_flows
+
+    rows = shell.ask_all(list_flows, ListFlows(), lambda page: page.flows)
     emit_rows(shell, rows, _columns(), empty="No flows yet: a worker declares those of its app when it starts.")
-
-
-async def _list(shell: Shell) -> list[FlowView]:
-    from holdfast.dispatcher.flows import list_flows
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await list_flows(client.engine.database, DEFAULT_TENANT_ID)
 
 
 def _columns() -> list[Column[FlowView]]:
@@ -209,7 +203,7 @@ def _definition(shell: Shell, name: str, version: int | None, app_ref: str | Non
 
         return read_flow(name)
     if app_ref is None:
-        return shell.run(_stored(shell, name, version))
+        return _stored(shell, name, version)
     from holdfast.load import load_app
 
     app = load_app(app_ref)
@@ -223,11 +217,11 @@ def _definition(shell: Shell, name: str, version: int | None, app_ref: str | Non
     return found.definition
 
 
-async def _stored(shell: Shell, name: str, version: int | None) -> FlowDefinition:
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+def _stored(shell: Shell, name: str, version: int | None) -> FlowDefinition:
+    from holdfast.core.graph import FlowDefinition
+    from holdfast.desk.flows import OfFlow, show_flow
 
-    async with shell.client() as client:
-        return await client.engine.catalog.flows.read(DEFAULT_TENANT_ID, name, version)
+    return FlowDefinition.from_json(shell.ask(show_flow, OfFlow(name=name, version=version)).definition)
 
 
 def _near(name: str, names: Sequence[str], otherwise: str) -> str:

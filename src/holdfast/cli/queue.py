@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import queue_names
-from holdfast.cli.retries import ALL_QUEUES, emit_quotas, limit_all_retries, limit_retries
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.retries import ALL_QUEUES, emit_quotas, said
+from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import compact, hue
@@ -32,18 +32,11 @@ def list_() -> None:
     completed, failed and canceled at the newest part of kept history. A plus (in JSON: `partial` names the count) says
     that there may be more.
     """
+    from holdfast.desk.queues import ListQueues, list_queues
+
     shell = the_shell()
-    emit_rows(
-        shell, shell.run(_list(shell)), columns(), empty="No queues yet: one appears with its first worker or task."
-    )
-
-
-async def _list(shell: Shell) -> list[QueueView]:
-    from holdfast.dispatcher.queues import list_queues
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await list_queues(client.engine.database, DEFAULT_TENANT_ID)
+    rows = shell.ask_all(list_queues, ListQueues(), lambda page: page.queues)
+    emit_rows(shell, rows, columns(), empty="No queues yet: one appears with its first worker or task.")
 
 
 def columns() -> list[Column[QueueView]]:
@@ -94,11 +87,11 @@ def _pause(row: QueueView) -> str:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def pause(name: str, reason: str) -> None:
     """Stop a queue from handing out work; what runs goes on."""
-    from holdfast.dispatcher import queues
+    from holdfast.desk.queues import SteerQueue, pause_queue
 
     shell = the_shell()
-    is_changed = shell.run(_steer(shell, queues.pause, name, reason))
-    _tell(shell, name, "paused" if is_changed else "paused already", paused=True)
+    done = shell.ask(pause_queue, SteerQueue(name=name, reason=reason))
+    _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
 
 
 @queue.command()
@@ -106,11 +99,11 @@ def pause(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def resume(name: str, reason: str) -> None:
     """Let a queue hand out work again."""
-    from holdfast.dispatcher import queues
+    from holdfast.desk.queues import SteerQueue, resume_queue
 
     shell = the_shell()
-    is_changed = shell.run(_steer(shell, queues.resume, name, reason))
-    _tell(shell, name, "resumed" if is_changed else "was not paused", paused=False)
+    done = shell.ask(resume_queue, SteerQueue(name=name, reason=reason))
+    _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
 
 
 @queue.command()
@@ -139,56 +132,25 @@ def limit(
             code="invalid_limit",
             advice="Give --running, --per-second, --retries or --retry-share.",
         )
-    asked = (_number(running, int, "--running"), _number(per_second, float, "--per-second"))
+    from holdfast.desk.queues import LimitQueue, LimitRetries, limit_queue, limit_retries
+
+    limits = {"running": _number(running, int, "--running"), "per_second": _number(per_second, float, "--per-second")}
+    quotas = {"retries": said(retries), "retry_share": said(retry_share)}
     if name == ALL_QUEUES:
         if running is not None or per_second is not None:
             raise Invalid("All queues together can only have a retry quota.", code="invalid_limit")
-        views = shell.run(limit_all_retries(shell, retries, retry_share, reason))
-        emit_quotas(shell, views)
+        emit_quotas(shell, shell.ask(limit_retries, LimitRetries(reason=reason, **quotas)).quotas)
         return
-    view = shell.run(_limit(shell, name, (running, per_second, retries, retry_share), asked, reason))
+    view = shell.ask(limit_queue, LimitQueue(name=name, reason=reason, **limits, **quotas))
     if shell.is_json:
         emit_json(view)
         return
     click.echo(f"{name}\t{_limits(view)}")
 
 
-async def _steer(shell: Shell, verb: Any, name: str, reason: str) -> bool:
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return bool(await verb(client.engine, DEFAULT_TENANT_ID, name, actor=actor(), reason=reason))
-
-
-async def _limit(
-    shell: Shell, name: str, given: tuple[str | None, ...], asked: tuple[Any, Any], reason: str
-) -> QueueView:
-    from holdfast.dispatcher import queues
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        engine = client.engine
-        await queues.require_queue(engine.database, DEFAULT_TENANT_ID, name)
-        if given[2] is not None or given[3] is not None:
-            await limit_retries(engine, name, given[2], given[3], reason)
-        if given[0] is not None or given[1] is not None:
-            (now,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID, name=name, with_history=False)
-            await queues.limit(
-                engine,
-                DEFAULT_TENANT_ID,
-                name,
-                max_running=now.max_running if given[0] is None else asked[0],
-                starts_per_second=now.starts_per_second if given[1] is None else asked[1],
-                actor=actor(),
-                reason=reason,
-            )
-        (now,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID, name=name, with_history=False)
-        return now
-
-
 def _number(text: str | None, kind: type, option: str) -> Any:
     if text is None or text == "none":
-        return None
+        return said(text)
     try:
         return kind(text)
     except ValueError:

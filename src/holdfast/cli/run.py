@@ -10,7 +10,7 @@ from holdfast.cli.complete import flow_names, run_ids
 from holdfast.cli.given import object_of, pairs_of
 from holdfast.cli.run_graph import graph
 from holdfast.cli.run_watch import end_of_run, watch
-from holdfast.cli.shell import OK, Shell, actor, the_shell
+from holdfast.cli.shell import OK, Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
@@ -18,9 +18,7 @@ from holdfast.cli.words import age, hue, lasted, moment, state_text
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.client.client import Client
-    from holdfast.client.runs import Run
-    from holdfast.core.explain import Explanation
+    from holdfast.desk.runs import StartRun
     from holdfast.dispatcher.show_runs import NodeView, RunLine, RunView
 
 
@@ -62,40 +60,26 @@ def start(
             code="invalid_start",
             advice="Write `holdfast run start NAME key=value` or `holdfast run start --clone RUN_ID`.",
         )
-    raise SystemExit(shell.run(_start(shell, name, body, waits, timeout, options)))
+    from holdfast.desk.runs import StartRun
+
+    tags = list(options.pop("tags"))
+    raise SystemExit(shell.run(_start(shell, StartRun(flow=name, input=body, tags=tags, **options), waits, timeout)))
 
 
-async def _start(
-    shell: Shell, name: str | None, body: dict[str, Any], waits: bool, timeout: str | None, options: dict[str, Any]
-) -> int:
-    async with shell.client() as client:
-        run = await _started(client, name, body, options)
+async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None) -> int:
+    from holdfast.desk.runs import start_run
+
+    async with shell.desk() as desk:
+        run = await desk.ask(start_run, asked)
         if waits:
             shell.talk(f"Started run {run.run_id}; waiting for its end.")
-            return await end_of_run(shell, run, timeout)
+            return await end_of_run(shell, desk, run.run_id, timeout)
     if shell.is_json:
-        emit_json({"run_id": run.run_id, "state": "queued"})
+        emit_json(run)
         return OK
     click.echo(run.run_id)
     shell.talk(f"Started. Follow it: holdfast run watch {run.run_id}")
     return OK
-
-
-async def _started(client: Client, name: str | None, body: dict[str, Any], options: dict[str, Any]) -> Run:
-    from holdfast.client.client import task_number
-    from holdfast.client.runs import copy_run
-    from holdfast.core import limits
-    from holdfast.dispatcher.start import RunOptions
-
-    if name is None:
-        return await copy_run(client, task_number(options["clone"]), body, key=options["key"])
-    chosen = RunOptions(
-        max_active=options["max_active"],
-        priority=options["priority"],
-        tags=limits.valid_tags(options["tags"]),
-        key=options["key"],
-    )
-    return await client.start_by_name(name, body, version=options["version"], options=chosen)
 
 
 @run.command("list")
@@ -106,27 +90,16 @@ async def _started(client: Client, name: str | None, body: dict[str, Any], optio
 @click.option("--before", metavar="RUN_ID", help="The page before this run: the last id of the previous page.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List runs, newest first."""
+    from holdfast.desk.runs import ListRuns, list_runs
+
     shell = the_shell()
     wanted = [part for state in states for part in state.split(",") if part]
-    rows = shell.run(_list(shell, wanted, before, filters))
+    rows = shell.ask(list_runs, ListRuns(state=wanted, before=before, **filters)).runs
     named = {"state": ", ".join(wanted), "flow": filters["flow"], "tag": filters["tag"]}
     asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
     emit_rows(shell, rows, _columns(), empty=f"No runs match {asked}." if asked else "No runs yet.")
     if shell.is_table and len(rows) == filters["limit"]:
         shell.talk(f"More: --before {rows[-1].run_id}")
-
-
-async def _list(shell: Shell, states: list[str], before: str | None, filters: dict[str, Any]) -> list[RunLine]:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.show_runs import list_runs
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    number = None if before is None else task_number(before)
-    async with shell.client() as client:
-        engine = client.engine
-        return await list_runs(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, states=states, before=number, **filters
-        )
 
 
 def _columns() -> list[Column[RunLine]]:
@@ -154,17 +127,14 @@ def _columns() -> list[Column[RunLine]]:
 @click.argument("run_id", shell_complete=run_ids)
 def show(run_id: str) -> None:
     """Show one run with its input, output and nodes."""
+    from holdfast.desk.runs import OfRun, show_run
+
     shell = the_shell()
-    view = shell.run(_show(shell, run_id))
+    view = shell.ask(show_run, OfRun(run_id=run_id))
     if shell.is_json:
         emit_json(view)
         return
     _print_run(shell, view)
-
-
-async def _show(shell: Shell, run_id: str) -> RunView:
-    async with shell.client() as client:
-        return await client.run(run_id).show()
 
 
 def _print_run(shell: Shell, view: RunView) -> None:
@@ -225,14 +195,10 @@ def _note(row: NodeView) -> str:
 @click.option("--node", metavar="NAME", help="Explain one of its nodes.")
 def why(run_id: str, node: str | None) -> None:
     """Explain why a run, or a node of it, is where it is, and what would move it."""
+    from holdfast.desk.runs import ExplainRun, why_run
+
     shell = the_shell()
-    explanation = shell.run(_why(shell, run_id, node))
-    emit_why(shell, {"run_id": run_id, **({"node": node} if node else {})}, explanation)
-
-
-async def _why(shell: Shell, run_id: str, node: str | None) -> Explanation:
-    async with shell.client() as client:
-        return await client.run(run_id).why(node)
+    emit_why(shell, shell.ask(why_run, ExplainRun(run_id=run_id, node=node or None)))
 
 
 @run.command()
@@ -241,19 +207,17 @@ async def _why(shell: Shell, run_id: str, node: str | None) -> Explanation:
 @click.option("--node", metavar="NAME", help="Only this node and what is downstream of it.")
 def retry(run_id: str, reason: str, node: str | None) -> None:
     """Run again what failed, with everything downstream of it, as a new generation."""
+    from holdfast.desk.runs import RetryRun, retry_run
+
     shell = the_shell()
-    reset = shell.run(_retry(shell, run_id, reason, node))
+    done = shell.ask(retry_run, RetryRun(run_id=run_id, reason=reason, node=node))
     if shell.is_json:
-        emit_json({"run_id": run_id, "reset": reset})
+        emit_json(done)
         return
+    reset = done.reset
     click.echo(f"{run_id}\t{len(reset)}")
     shown = ", ".join(reset[:10]) + (f" and {len(reset) - 10} more" if len(reset) > 10 else "")
     shell.talk(f"Running again: {shown}. Follow it: holdfast run watch {run_id}")
-
-
-async def _retry(shell: Shell, run_id: str, reason: str, node: str | None) -> list[str]:
-    async with shell.client() as client:
-        return await client.run(run_id).retry(reason, only=node, actor=actor())
 
 
 @run.command()
@@ -296,10 +260,10 @@ def _steer_all(shell: Shell, run_ids: tuple[str, ...], verb: str, reason: str) -
 
 
 async def _steer(shell: Shell, run_ids: tuple[str, ...], verb: str, reason: str) -> list[tuple[str, str]]:
-    states = []
-    async with shell.client() as client:
-        for run_id in run_ids:
-            run = client.run(run_id)
-            await getattr(run, verb)(reason, actor=actor())
-            states.append((run_id, (await run.show()).state))
-    return states
+    from holdfast.desk.runs import SteerRun, cancel_run, pause_run, resume_run
+
+    operation = {"cancel": cancel_run, "pause": pause_run, "resume": resume_run}[verb]
+    async with shell.desk() as desk:
+        return [
+            (run_id, (await desk.ask(operation, SteerRun(run_id=run_id, reason=reason))).state) for run_id in run_ids
+        ]

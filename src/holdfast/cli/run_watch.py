@@ -24,7 +24,7 @@ from holdfast.errors import WaitTimeout
 
 if TYPE_CHECKING:
     from holdfast.client.run_events import RunEvent
-    from holdfast.client.runs import Run
+    from holdfast.desk.desk import Desk
     from holdfast.dispatcher.show_runs import NodeView, RunView
 
 LOOK_SECONDS = 0.5
@@ -51,40 +51,53 @@ async def _watch(shell: Shell, run_id: str, after: str, timeout: str | None) -> 
     from holdfast.core.duration import seconds_of
 
     seconds = None if timeout is None else seconds_of(timeout)
-    async with shell.client() as client:
-        run = client.run(run_id)
-        view = await run.show()
-        teller = _Screen(shell, run, view) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
+    async with shell.desk() as desk:
+        view = await _show(desk, run_id)
+        teller = _Screen(shell, desk, view) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
         try:
             async with asyncio.timeout(seconds), teller:
-                view = await _follow(run, teller, after)
+                view = await _follow(desk, run_id, teller, after)
         except TimeoutError:
             raise WaitTimeout(
                 f"Run {run_id} has not ended after {seconds:g} s.", advice=f"See `holdfast run why {run_id}`."
             ) from None
-        await _tell_verdict(shell, run, view)
+        await _tell_verdict(shell, desk, view)
     return OK if view.state == RunState.COMPLETED else FAILED
 
 
-async def _follow(run: Run, teller: _Lines | _Screen, after: str) -> RunView:
+async def _show(desk: Desk, run_id: str) -> RunView:
+    from holdfast.desk.runs import OfRun, show_run
+
+    return await desk.ask(show_run, OfRun(run_id=run_id))
+
+
+async def _headline(desk: Desk, run_id: str) -> str:
+    from holdfast.desk.runs import ExplainRun, why_run
+
+    return harmless((await desk.ask(why_run, ExplainRun(run_id=run_id))).headline)
+
+
+async def _follow(desk: Desk, run_id: str, teller: _Lines | _Screen, after: str) -> RunView:
     """Tell events until the run is over; one that was run again meanwhile goes on."""
+    from holdfast.desk.follow import events_of_run
+
     while True:
-        async with contextlib.aclosing(run.events(after)) as events:  # type: ignore[type-var]
+        async with contextlib.aclosing(events_of_run(desk, run_id, after)) as events:  # type: ignore[type-var]
             async for event in events:
                 teller.tell(event)
                 after = event.cursor
-        view = await run.show()
+        view = await _show(desk, run_id)
         if view.state in RUN_TERMINAL:
             return view
 
 
-async def _tell_verdict(shell: Shell, run: Run, view: RunView) -> None:
+async def _tell_verdict(shell: Shell, desk: Desk, view: RunView) -> None:
     if shell.is_json:
         import json
 
         click.echo(json.dumps({"run_id": view.run_id, "state": view.state}))
         return
-    headline = harmless((await run.why()).headline)
+    headline = await _headline(desk, view.run_id)
     if shell.is_table:
         word = click.style(state_text(view.state), fg=hue(view.state) or None, bold=True)
         click.echo(f"{word}  {headline}", color=shell.has_colour())
@@ -93,18 +106,19 @@ async def _tell_verdict(shell: Shell, run: Run, view: RunView) -> None:
     shell.talk(headline)
 
 
-async def end_of_run(shell: Shell, run: Run, timeout: str | None) -> int:
+async def end_of_run(shell: Shell, desk: Desk, run_id: str, timeout: str | None) -> int:
     """Wait for one run, print how it ended and its output, and give the exit code."""
-    state = await run.wait(timeout)
+    from holdfast.desk import follow
+
+    state = await follow.end_of_run(desk, run_id, timeout)
     if shell.is_json:
-        view = await run.show()
-        emit_json({"run_id": run.run_id, "state": state, "output": view.output})
+        emit_json({"run_id": run_id, "state": state, "output": (await _show(desk, run_id)).output})
     elif state == RunState.COMPLETED:
-        click.echo(bytes((await run.show()).output or b"null").decode())
+        click.echo(bytes((await _show(desk, run_id)).output or b"null").decode())
         shell.talk(state_text(state))
     else:
         click.echo(state)
-        shell.talk(f"{state_text(state)}  {harmless((await run.why()).headline)}")
+        shell.talk(f"{state_text(state)}  {await _headline(desk, run_id)}")
     return OK if state == RunState.COMPLETED else FAILED
 
 
@@ -133,11 +147,11 @@ class _Lines:
 class _Screen:
     """A screen on a terminal, drawn anew while the run goes on."""
 
-    def __init__(self, shell: Shell, run: Run, view: RunView) -> None:
+    def __init__(self, shell: Shell, desk: Desk, view: RunView) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._run = run
+        self._desk = desk
         self._view = view
         self._recent: deque[RunEvent] = deque(maxlen=EVENTS_SHOWN_MAX)
         console = Console(no_color=not shell.has_colour(), highlight=False)
@@ -160,7 +174,7 @@ class _Screen:
 
     async def _draw(self) -> None:
         while True:
-            self._view = await self._run.show()
+            self._view = await _show(self._desk, self._view.run_id)
             self._live.update(self._drawn(), refresh=True)
             await asyncio.sleep(LOOK_SECONDS)
 

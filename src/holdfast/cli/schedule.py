@@ -9,14 +9,13 @@ import click
 
 from holdfast.cli.complete import action_names, schedule_names
 from holdfast.cli.given import object_of
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, moment, state_text
-from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
+    from holdfast.dispatcher.schedules import ScheduleView, SlotView
 
 SLOTS_SHOWN = 10
 
@@ -56,104 +55,25 @@ def schedule() -> None:
 @click.option("--priority", type=int, metavar="0-9", help="Lower goes first.")
 def create(name: str, **options: Any) -> None:
     """Make a schedule for an action or a flow that workers know."""
+    from holdfast.desk.schedules import CreateSchedule, create_schedule
+
     shell = the_shell()
-    view = shell.run(_create(shell, _draft(name, **options)))
+    given = object_of(options.pop("given"))
+    view = shell.ask(create_schedule, CreateSchedule(name=name, input=given, **options))
     if shell.is_json:
         emit_json(view)
         return
     click.echo(f"{name}\t{_next(view)}")
 
 
-def _draft(
-    name: str,
-    *,
-    action: str | None,
-    flow: str | None,
-    cron: str | None,
-    every: str | None,
-    timezone: str,
-    overlap: str,
-    missed: str,
-    max_waiting: int,
-    given: str,
-    pass_time: bool,
-    queue: str | None,
-    priority: int | None,
-) -> ScheduleDraft:
-    from holdfast import wire
-    from holdfast.core import limits
-    from holdfast.core.schedule import Missed, Overlap
-    from holdfast.cron import valid_interval
-    from holdfast.dispatcher.schedules import ScheduleDraft, valid_draft
-
-    if (action is None) == (flow is None):
-        raise Invalid(
-            "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give --action or --flow."
-        )
-    if flow is not None and queue is not None:
-        raise Invalid(
-            "The nodes of a flow have their own queues.", code="invalid_schedule", advice="Leave out --queue."
-        )
-    draft = ScheduleDraft(
-        name=name,
-        origin=actor(),
-        target=action or flow or "",
-        is_flow=flow is not None,
-        cron=cron,
-        every_seconds=None if every is None else valid_interval(every),
-        timezone=timezone,
-        overlap=Overlap(overlap),
-        missed=Missed(missed),
-        max_waiting=max_waiting,
-        queue=queue,
-        priority=priority,
-        input=wire.encode(object_of(given), bytes_max=limits.INPUT_BYTES_MAX, what="input"),
-        wants_time=pass_time,
-    )
-    return valid_draft(draft)
-
-
-async def _create(shell: Shell, draft: ScheduleDraft) -> ScheduleView:
-    from holdfast.client.declared import declared_action
-    from holdfast.core.bindings import accept_run_input
-    from holdfast.dispatcher.schedules import create_schedule
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-    from holdfast.wire import decode
-
-    async with shell.client() as client:
-        engine = client.engine
-        if draft.is_flow:
-            snapshot = await engine.catalog.flows.newest(DEFAULT_TENANT_ID, draft.target)
-            time = {"scheduled_for": ""} if draft.wants_time else {}
-            accept_run_input(snapshot.plan.definition.inputs, decode(draft.input) | time)
-        else:
-            await declared_action(engine, draft.target)
-        await create_schedule(engine.database, DEFAULT_TENANT_ID, draft)
-        return await _read(engine.database, draft.name)
-
-
-async def _read(database: Any, name: str) -> ScheduleView:
-    from holdfast.dispatcher.schedules import find_schedule, list_schedules
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    await find_schedule(database, DEFAULT_TENANT_ID, name)
-    (view,) = await list_schedules(database, DEFAULT_TENANT_ID, name=name)
-    return view
-
-
 @schedule.command("list")
 def list_() -> None:
     """List schedules: when they fire next, in their own zone and here, and how they stand."""
+    from holdfast.desk.schedules import ListSchedules, list_schedules
+
     shell = the_shell()
-    emit_rows(shell, shell.run(_list(shell)), _columns(shell), empty="No schedules yet: holdfast schedule create")
-
-
-async def _list(shell: Shell) -> list[ScheduleView]:
-    from holdfast.dispatcher.schedules import list_schedules
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await list_schedules(client.engine.database, DEFAULT_TENANT_ID)
+    rows = shell.ask_all(list_schedules, ListSchedules(), lambda page: page.schedules)
+    emit_rows(shell, rows, _columns(shell), empty="No schedules yet: holdfast schedule create")
 
 
 def _columns(shell: Shell) -> list[Column[ScheduleView]]:
@@ -194,8 +114,11 @@ def _here(shell: Shell, row: ScheduleView) -> str:
 @click.option("--slots", type=click.IntRange(1, 1000), default=SLOTS_SHOWN, show_default=True, help="How many slots.")
 def show(name: str, slots: int) -> None:
     """Show one schedule: how it stands, its next fire times, and what became of its newest slots."""
+    from holdfast.desk.schedules import ShowSchedule, show_schedule
+
     shell = the_shell()
-    view, found = shell.run(_show(shell, name, slots))
+    shown = shell.ask(show_schedule, ShowSchedule(name=name, slots=slots))
+    view, found = shown.schedule, shown.slots
     if shell.is_json:
         import msgspec
 
@@ -205,15 +128,6 @@ def show(name: str, slots: int) -> None:
     if shell.is_table and found:
         click.echo()
         emit_rows(shell, found, _slot_columns(shell), empty="")
-
-
-async def _show(shell: Shell, name: str, slots: int) -> tuple[ScheduleView, list[SlotView]]:
-    from holdfast.dispatcher.schedules import list_slots
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        database = client.engine.database
-        return await _read(database, name), await list_slots(database, DEFAULT_TENANT_ID, name, limit=slots)
 
 
 def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
@@ -252,11 +166,11 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def pause(name: str, reason: str) -> None:
     """Fire nothing of a schedule until it is resumed; what it fired goes on."""
-    from holdfast.dispatcher import schedules
+    from holdfast.desk.schedules import SteerSchedule, pause_schedule
 
     shell = the_shell()
-    is_changed = shell.run(_steer(shell, schedules.pause, name, reason))
-    _tell(shell, name, "paused" if is_changed else "paused already", paused=True)
+    done = shell.ask(pause_schedule, SteerSchedule(name=name, reason=reason))
+    _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
 
 
 @schedule.command()
@@ -264,11 +178,11 @@ def pause(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def resume(name: str, reason: str) -> None:
     """Let a schedule fire again. Slots that came during the pause are not caught up with."""
-    from holdfast.dispatcher import schedules
+    from holdfast.desk.schedules import SteerSchedule, resume_schedule
 
     shell = the_shell()
-    is_changed = shell.run(_steer(shell, schedules.resume, name, reason))
-    _tell(shell, name, "resumed" if is_changed else "was not paused", paused=False)
+    done = shell.ask(resume_schedule, SteerSchedule(name=name, reason=reason))
+    _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
 
 
 @schedule.command()
@@ -276,10 +190,10 @@ def resume(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def fire(name: str, reason: str) -> None:
     """Fire a schedule now, also a paused one. Its overlap policy holds."""
-    from holdfast.dispatcher import schedules
+    from holdfast.desk.schedules import SteerSchedule, fire_schedule
 
     shell = the_shell()
-    fired: Fired = shell.run(_steer(shell, schedules.fire, name, reason))
+    fired = shell.ask(fire_schedule, SteerSchedule(name=name, reason=reason))
     if shell.is_json:
         emit_json(fired)
         return
@@ -294,22 +208,15 @@ def fire(name: str, reason: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, reason: str, yes: bool) -> None:
     """Forget a schedule and its slots; what it fired stays. An app that still declares it brings it back."""
-    from holdfast.dispatcher import schedules
+    from holdfast.desk.schedules import SteerSchedule, delete_schedule
 
     shell = the_shell()
     shell.confirm(f"Delete the schedule {name}?", yes=yes)
-    shell.run(_steer(shell, schedules.delete_schedule, name, reason))
+    done = shell.ask(delete_schedule, SteerSchedule(name=name, reason=reason))
     if shell.is_json:
-        emit_json({"name": name, "deleted": True})
+        emit_json(done)
         return
     click.echo(f"{name}\tdeleted")
-
-
-async def _steer(shell: Shell, verb: Any, name: str, reason: str) -> Any:
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await verb(client.engine, DEFAULT_TENANT_ID, name, actor=actor(), reason=reason)
 
 
 def _tell(shell: Shell, name: str, word: str, *, paused: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,10 +18,12 @@ import click
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, WaitTimeout
 
 if TYPE_CHECKING:
-    from holdfast.client.client import Client
+    from holdfast.desk.desk import Desk
+    from holdfast.desk.operation import Operation
     from holdfast.settings import Settings
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 OK, FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT, TIMEOUT = range(7)
 """The exit codes."""
@@ -60,11 +62,38 @@ class Shell:
 
         return Settings.load(os.environ, url=self.url, **overrides)
 
-    def client(self) -> Client:
-        """A client of the chosen database, knowing no actions of its own."""
-        from holdfast.client.client import Client
+    def desk(self) -> Desk:
+        """Where to ask: a server if the URL is that of one, else the database itself."""
+        from holdfast.place import is_server
 
-        return Client(self.settings(), {})
+        settings = self.settings()
+        if settings.url is not None and is_server(settings.url):
+            from holdfast.desk.remote import RemoteDesk
+
+            dev_user = user_name() if settings.is_local else None
+            return RemoteDesk(settings.url, token=settings.token, dev_user=dev_user)
+        from holdfast.client.client import Client
+        from holdfast.desk.desk import LocalDesk
+
+        return LocalDesk(Client(settings, {}), actor())
+
+    def ask(self, operation: Operation[Any, A], asked: Any) -> A:
+        """Ask for one operation."""
+
+        async def once() -> A:
+            async with self.desk() as desk:
+                return await desk.ask(operation, asked)
+
+        return self.run(once())
+
+    def ask_all(self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]) -> list[T]:
+        """Ask for a list of names, page after page."""
+
+        async def pages() -> list[T]:
+            async with self.desk() as desk:
+                return await all_of(desk, operation, asked, rows)
+
+        return self.run(pages())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         import asyncio
@@ -133,11 +162,29 @@ def the_shell() -> Shell:
     return shell
 
 
+async def all_of(desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]) -> list[T]:
+    """Every row of a list that is read in pages, each `after` the one before."""
+    import msgspec
+
+    found: list[T] = []
+    while True:
+        page = await desk.ask(operation, asked)
+        found += rows(page)
+        if page.next is None:
+            return found
+        asked = msgspec.structs.replace(asked, after=page.next)
+
+
 def actor() -> str:
     """Who types, as others will read it."""
+    return f"cli:{user_name()}"
+
+
+def user_name() -> str:
+    """The name of whoever types."""
     import getpass
 
     try:
-        return f"cli:{getpass.getuser()}"
+        return getpass.getuser()
     except (KeyError, OSError):
-        return f"cli:uid-{os.getuid()}"
+        return f"uid-{os.getuid()}"

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.complete import action_names, queue_names, task_ids
 from holdfast.cli.effect import effect_line
 from holdfast.cli.given import object_of
-from holdfast.cli.shell import OK, Shell, actor, the_shell
+from holdfast.cli.shell import OK, Shell, actor, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
@@ -18,9 +18,9 @@ from holdfast.cli.why import emit_why
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
 
 if TYPE_CHECKING:
-    from holdfast.action import Action
-    from holdfast.client.client import Client, Task
-    from holdfast.core.explain import Explanation
+    from holdfast.desk.desk import Desk
+    from holdfast.desk.effects import EffectPage
+    from holdfast.desk.tasks import SubmitTask, Submitted
     from holdfast.dispatcher.effects import EffectView
     from holdfast.dispatcher.look import TaskRow, TaskView
 
@@ -52,57 +52,58 @@ def submit(action: str, given: str, app_ref: str | None, waits: bool, timeout: s
 
     Queue and retry policy are those some worker declared for ACTION, or those of --app.
     """
+    from holdfast.desk.tasks import SubmitTask
+
     shell = the_shell()
-    body = object_of(given)
-    raise SystemExit(shell.run(_submit(shell, action, body, app_ref, waits, timeout, options)))
+    tags = list(options.pop("tags"))
+    asked = SubmitTask(action=action, input=object_of(given), tags=tags, **options)
+    raise SystemExit(shell.run(_submit(shell, asked, app_ref, waits, timeout)))
 
 
-async def _submit(
-    shell: Shell,
-    action: str,
-    body: dict[str, Any],
-    app_ref: str | None,
-    waits: bool,
-    timeout: str | None,
-    options: dict[str, Any],
-) -> int:
-    async with _client_for(shell, app_ref) as client:
-        found = await _find_action(client, action, app_ref)
-        task = await client.submit(_with_options(found, options), body)
+async def _submit(shell: Shell, asked: SubmitTask, app_ref: str | None, waits: bool, timeout: str | None) -> int:
+    from holdfast.desk.tasks import submit_task
+
+    async with _desk_for(shell, app_ref) as desk:
+        if app_ref is None:
+            done = await desk.ask(submit_task, asked)
+        else:
+            done = await _submit_own(desk, asked)
         if not waits:
-            _tell_submitted(shell, task, found.name, options["queue"] or found.queue)
+            _tell_submitted(shell, done)
             return OK
-        shell.talk(f"Submitted {found.name} as {task.task_id}; waiting for its end.")
-        return await end_of(shell, client, task.task_id, timeout)
+        shell.talk(f"Submitted {done.action} as {done.task_id}; waiting for its end.")
+        return await end_of(shell, desk, done.task_id, timeout)
 
 
-def _client_for(shell: Shell, app_ref: str | None) -> Client:
+def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
+    """The desk; for an app's own code one that knows its actions, which needs the database itself."""
     if app_ref is None:
-        return shell.client()
+        return shell.desk()
+    from holdfast.desk.desk import LocalDesk
     from holdfast.load import load_app
 
     app = load_app(app_ref)
     app.configure(shell.settings())
-    return app.client()
+    return LocalDesk(app.client(), actor())
 
 
-async def _find_action(client: Client, name: str, app_ref: str | None) -> Action[..., Any]:
-    from holdfast.client.declared import declared_action
+async def _submit_own(desk: Any, asked: SubmitTask) -> Submitted:
+    from holdfast.desk.tasks import Submitted
 
-    return client.action(name) if app_ref is not None else await declared_action(client.engine, name)
+    found = desk.client.action(asked.action)
+    given: dict[str, Any] = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
+    options = {name: value for name, value in given.items() if value is not None}
+    options |= {"tags": tuple(asked.tags)} if asked.tags else {}
+    task = await desk.client.submit(found.options(**options), asked.input)
+    return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
 
 
-def _with_options(action: Any, options: dict[str, Any]) -> Any:
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    return action.options(**given)
-
-
-def _tell_submitted(shell: Shell, task: Task, action: str, queue: str) -> None:
+def _tell_submitted(shell: Shell, done: Submitted) -> None:
     if shell.is_json:
-        emit_json({"task_id": task.task_id, "action": action, "queue": queue, "state": "queued"})
+        emit_json(done)
         return
-    click.echo(task.task_id)
-    shell.talk(f"Submitted {action} to queue {queue}. Follow it: holdfast task watch {task.task_id}")
+    click.echo(done.task_id)
+    shell.talk(f"Submitted {done.action} to queue {done.queue}. Follow it: holdfast task watch {done.task_id}")
 
 
 @task.command("list")
@@ -119,24 +120,16 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
 
     `--state failed` means failed for good; `retrying` is failed with a retry to come.
     """
+    from holdfast.desk.tasks import ListTasks, list_tasks
+
     shell = the_shell()
     wanted = [part for state in states for part in state.split(",") if part]
-    rows = shell.run(_list(shell, wanted, before, filters))
+    rows = shell.ask(list_tasks, ListTasks(state=wanted, before=before, **filters)).tasks
     named = {"state": ", ".join(wanted), **{name: filters[name] for name in ("queue", "action", "tag")}}
     asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
     emit_rows(shell, rows, _columns(), empty=f"No tasks match {asked}." if asked else "No tasks yet.")
     if shell.is_table and len(rows) == filters["limit"]:
         shell.talk(f"More: --before {rows[-1].task_id}")
-
-
-async def _list(shell: Shell, states: list[str], before: str | None, filters: dict[str, Any]) -> list[TaskRow]:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.look import list_tasks
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    number = None if before is None else task_number(before)
-    async with shell.client() as client:
-        return await list_tasks(client.engine.database, DEFAULT_TENANT_ID, states=states, before=number, **filters)
 
 
 def _columns() -> list[Column[TaskRow]]:
@@ -180,21 +173,14 @@ def _note(row: TaskRow) -> str:
 @click.argument("task_id", shell_complete=task_ids)
 def show(task_id: str) -> None:
     """Show one task with its input, output and attempts."""
+    from holdfast.desk.tasks import OfTask, show_task
+
     shell = the_shell()
-    view = shell.run(_show(shell, task_id))
+    view = shell.ask(show_task, OfTask(task_id=task_id))
     if shell.is_json:
         emit_json(view)
         return
     _print_task(shell, view)
-
-
-async def _show(shell: Shell, task_id: str) -> TaskView:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.look import show_task
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-
-    async with shell.client() as client:
-        return await show_task(client.engine.database, client.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
 
 
 def _print_task(shell: Shell, view: TaskView) -> None:
@@ -238,13 +224,10 @@ def _print_task(shell: Shell, view: TaskView) -> None:
 @click.argument("task_id", shell_complete=task_ids)
 def why(task_id: str) -> None:
     """Explain why a task is where it is, and what would move it."""
+    from holdfast.desk.tasks import OfTask, why_task
+
     shell = the_shell()
-    emit_why(shell, {"task_id": task_id}, shell.run(_why(shell, task_id)))
-
-
-async def _why(shell: Shell, task_id: str) -> Explanation:
-    async with shell.client() as client:
-        return await client.why(task_id)
+    emit_why(shell, shell.ask(why_task, OfTask(task_id=task_id)))
 
 
 @task.command()
@@ -267,14 +250,16 @@ def retry(task_id: str, reason: str) -> None:
 
 async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:
     """What the task may have done already is told with it: whoever runs it again should know."""
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.effects import unknown_effects
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.desk.effects import ListEffects, list_effects
+    from holdfast.desk.tasks import SteerTask, retry_task
 
-    async with shell.client() as client:
-        number = task_number(task_id)
-        unknown = await unknown_effects(client.engine.database, DEFAULT_TENANT_ID, [number])
-        return await client.retry(task_id, reason=reason, actor=actor()), unknown
+    async with shell.desk() as desk:
+        unknown = await all_of(desk, list_effects, ListEffects(task_id=task_id, state="unknown"), _effects)
+        return (await desk.ask(retry_task, SteerTask(task_id=task_id, reason=reason))).attempt, unknown
+
+
+def _effects(page: EffectPage) -> list[EffectView]:
+    return page.effects
 
 
 @task.command()
@@ -295,8 +280,13 @@ def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
 
 
 async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> list[tuple[str, str]]:
-    async with shell.client() as client:
-        return [(task_id, await client.cancel(task_id, reason=reason, actor=actor())) for task_id in task_ids]
+    from holdfast.desk.tasks import SteerTask, cancel_task
+
+    async with shell.desk() as desk:
+        return [
+            (task_id, (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state)
+            for task_id in task_ids
+        ]
 
 
 def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = True) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +16,9 @@ from holdfast.cli.words import harmless, hue, state_text
 from holdfast.errors import WaitTimeout
 
 if TYPE_CHECKING:
-    from holdfast.client.client import Client
-    from holdfast.client.results import Ending
+    from holdfast.desk.desk import Desk
+    from holdfast.desk.tasks import TaskEnding
+    from holdfast.desk.why import Why
     from holdfast.dispatcher.look import Note
 
 LOOK_SECONDS = 0.5
@@ -33,20 +34,26 @@ def watch(task_id: str, timeout: str | None) -> None:
 
 
 async def _watch(shell: Shell, task_id: str, timeout: str | None) -> int:
-    async with shell.client() as client:
-        await client.why(task_id)
-        teller = asyncio.create_task(_tell_changes(shell, client, task_id))
+    async with shell.desk() as desk:
+        await _why(desk, task_id)
+        teller = asyncio.create_task(_tell_changes(shell, desk, task_id))
         try:
-            return await end_of(shell, client, task_id, timeout)
+            return await end_of(shell, desk, task_id, timeout)
         finally:
             teller.cancel()
             await asyncio.gather(teller, return_exceptions=True)
 
 
-async def _tell_changes(shell: Shell, client: Client, task_id: str) -> None:
+async def _why(desk: Desk, task_id: str) -> Why:
+    from holdfast.desk.tasks import OfTask, why_task
+
+    return await desk.ask(why_task, OfTask(task_id=task_id))
+
+
+async def _tell_changes(shell: Shell, desk: Desk, task_id: str) -> None:
     told: tuple[str, str] | None = None
     while True:
-        explanation = await client.why(task_id)
+        explanation = await _why(desk, task_id)
         attempt = explanation.headline if explanation.code in ("backoff", "queue_paused", "no_worker") else ""
         now = (explanation.code, attempt)
         if now != told and explanation.state not in ("completed", "failed", "canceled"):
@@ -68,53 +75,46 @@ def wait(task_ids: tuple[str, ...], timeout: str | None) -> None:
 
 
 async def _wait_one(shell: Shell, task_id: str, timeout: str | None) -> int:
-    async with shell.client() as client:
-        return await end_of(shell, client, task_id, timeout)
+    async with shell.desk() as desk:
+        return await end_of(shell, desk, task_id, timeout)
 
 
 async def _wait_all(shell: Shell, task_ids: tuple[str, ...], timeout: str | None) -> int:
-    async with shell.client() as client:
-        waits = [client.ending(task_id, timeout=timeout) for task_id in task_ids]
+    from holdfast.desk.follow import ending_of
+    from holdfast.desk.tasks import WAITING, TaskEnding
+
+    async with shell.desk() as desk:
+        waits = [ending_of(desk, task_id, timeout) for task_id in task_ids]
         endings = await asyncio.gather(*waits, return_exceptions=True)
-    known: list[tuple[str, Ending | None]] = []
+    known: list[TaskEnding] = []
     for task_id, found in zip(task_ids, endings, strict=True):
         if isinstance(found, BaseException) and not isinstance(found, WaitTimeout):
             raise found
-        known.append((task_id, None if isinstance(found, BaseException) else found))
+        known.append(TaskEnding(task_id=task_id, state=WAITING) if isinstance(found, BaseException) else found)
     if shell.is_json:
-        emit_json([_ending_json(task_id, ending) for task_id, ending in known])
+        emit_json(known)
     else:
-        for task_id, ending in known:
-            click.echo(f"{task_id}\t{'waiting' if ending is None else ending.state}")
-    if any(ending is None for _, ending in known):
+        for ending in known:
+            click.echo(f"{ending.task_id}\t{ending.state}")
+    if any(ending.state == WAITING for ending in known):
         return TIMEOUT
-    return OK if all(ending is not None and ending.state == "completed" for _, ending in known) else FAILED
+    return OK if all(ending.state == "completed" for ending in known) else FAILED
 
 
-async def end_of(shell: Shell, client: Client, task_id: str, timeout: str | None) -> int:
+async def end_of(shell: Shell, desk: Desk, task_id: str, timeout: str | None) -> int:
     """Wait for one task, print how it ended and its output, and give the exit code."""
-    ending = await client.ending(task_id, timeout=timeout)
+    from holdfast.desk.follow import ending_of
+
+    ending: TaskEnding = await ending_of(desk, task_id, timeout)
     if shell.is_json:
-        emit_json(_ending_json(task_id, ending))
+        emit_json(ending)
     elif ending.state == "completed":
-        click.echo((ending.output or b"null").decode())
+        click.echo(bytes(ending.output or b"null").decode())
         shell.talk(state_text("completed"))
     else:
         click.echo(ending.state)
-        shell.talk(f"{state_text(ending.state)}  {harmless((await client.why(task_id)).headline)}")
+        shell.talk(f"{state_text(ending.state)}  {harmless((await _why(desk, task_id)).headline)}")
     return OK if ending.state == "completed" else FAILED
-
-
-def _ending_json(task_id: str, ending: Ending | None) -> dict[str, Any]:
-    import msgspec
-
-    if ending is None:
-        return {"task_id": task_id, "state": "waiting", "output": None, "error": None}
-    output = None if ending.output is None else msgspec.Raw(ending.output)
-    error = None
-    if ending.code is not None:
-        error = {"code": ending.code, "type": ending.type, "message": ending.message, "sentence": ending.sentence}
-    return {"task_id": task_id, "state": ending.state, "output": output, "error": error}
 
 
 @click.command(cls=Command)
@@ -128,24 +128,23 @@ def logs(task_id: str, attempt: int | None, follow: bool) -> None:
 
 
 async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -> None:
-    from holdfast.client.client import task_number
-    from holdfast.dispatcher.look import read_notes
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
+    from holdfast.desk.tasks import ReadLogs, read_logs
 
-    number, printed = task_number(task_id), 0
-    async with shell.client() as client:
+    notes: list[Note] = []
+    after = None
+    async with shell.desk() as desk:
         while True:
-            is_over = (await client.why(task_id)).state in ("completed", "failed", "canceled")
-            notes = await read_notes(client.engine.database, DEFAULT_TENANT_ID, number)
-            notes = [note for note in notes if attempt is None or note.attempt == attempt]
-            if shell.is_json and (is_over or not follow):
-                emit_json(notes)
-            elif not shell.is_json:
-                _print_notes(shell, notes[printed:])
-                printed = len(notes)
-            if is_over or not follow:
+            page = await desk.ask(read_logs, ReadLogs(task_id=task_id, attempt=attempt, after=after))
+            notes, after = notes + page.notes, page.next
+            if not shell.is_json:
+                _print_notes(shell, page.notes)
+            if not page.is_all:
+                continue
+            if page.state in ("completed", "failed", "canceled") or not follow:
                 break
             await asyncio.sleep(LOOK_SECONDS)
+    if shell.is_json:
+        emit_json(notes)
     if not notes:
         shell.talk(f"Task {task_id} logged nothing.")
 

@@ -37,8 +37,7 @@ def replay(task_id: str, app_ref: str, attempt: int | None, effects: tuple[str, 
     shell = the_shell()
     answers = dict(_answer(text) for text in effects)
     app = load_app(app_ref)
-    app.configure(shell.settings())
-    prepared = shell.run(_prepare(app, task_id, attempt, answers))
+    prepared = _prepare(shell, app, task_id, attempt, answers)
     if not shell.is_json:
         shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
     done = prepared.run_here(debug=debug)
@@ -51,9 +50,15 @@ def replay(task_id: str, app_ref: str, attempt: int | None, effects: tuple[str, 
     raise SystemExit(OK if done.failure is None else FAILED)
 
 
-async def _prepare(app: App, task_id: str, attempt: int | None, effects: dict[str, Any]) -> Replay:
-    async with app.client() as client:
-        return await client.prepare_replay(task_id, attempt=attempt, effects=effects)
+def _prepare(shell: Shell, app: App, task_id: str, attempt: int | None, effects: dict[str, Any]) -> Replay:
+    from holdfast.client.client import Client
+    from holdfast.client.replay import Replay
+    from holdfast.desk.tasks import ReadSnapshot, captured_of, snapshot_task
+
+    captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
+    settings = shell.settings()
+    action = Client(settings, app.actions).action(captured.lane.action)
+    return Replay(action, captured, effects=effects, output_bytes_max=settings.limits.output_bytes_max)
 
 
 def _print(shell: Shell, done: Replayed) -> None:

@@ -12,15 +12,15 @@ import click
 
 from holdfast.cli import queue as queue_commands
 from holdfast.cli import worker as worker_commands
-from holdfast.cli.shell import Shell, the_shell
+from holdfast.cli.shell import Shell, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows, table_of
 from holdfast.cli.tree import Command
 from holdfast.cli.words import compact
 
 if TYPE_CHECKING:
+    from holdfast.desk.desk import Desk
     from holdfast.dispatcher.look import WorkerView
     from holdfast.dispatcher.queues import QueueView
-    from holdfast.store.database import Database
 
 WORKERS_SHOWN_MAX = 15
 
@@ -56,22 +56,22 @@ def top(every: float, once: bool) -> None:
 
 
 async def _look_once(shell: Shell) -> Look:
-    async with shell.client() as client:
-        return await _look(client.engine.database)
+    async with shell.desk() as desk:
+        return await _look(desk)
 
 
-async def _look(database: Database) -> Look:
-    from holdfast.dispatcher.look import list_workers
-    from holdfast.dispatcher.queues import list_queues
-    from holdfast.store.catalog import DEFAULT_TENANT_ID
-    from holdfast.store.statements import sql
+async def _look(desk: Desk) -> Look:
+    from holdfast.desk.care import Nothing, take_pulse
+    from holdfast.desk.queues import ListQueues, list_queues
+    from holdfast.desk.workers import ListWorkers, list_workers
 
-    pulse = await database.fetchrow(sql("pulse"))
+    pulse = await desk.ask(take_pulse, Nothing())
+    workers = (await desk.ask(list_workers, ListWorkers())).workers
     return Look(
-        queues=await list_queues(database, DEFAULT_TENANT_ID, with_history=False),
-        workers=[one for one in await list_workers(database) if one.state != "gone"],
-        enqueued=pulse["enqueued"],
-        finished=pulse["finished"],
+        queues=await all_of(desk, list_queues, ListQueues(history=False), lambda page: page.queues),
+        workers=[one for one in workers if one.state != "gone"],
+        enqueued=pulse.enqueued,
+        finished=pulse.finished,
         taken_at=time.monotonic(),
     )
 
@@ -81,12 +81,12 @@ async def _watch(shell: Shell, every: float) -> None:
     from rich.live import Live
 
     console = Console(no_color=not shell.has_colour(), highlight=False)
-    async with shell.client() as client:
-        before = await _look(client.engine.database)
+    async with shell.desk() as desk:
+        before = await _look(desk)
         with Live(_screen(before, before), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 await asyncio.sleep(every)
-                now = await _look(client.engine.database)
+                now = await _look(desk)
                 live.update(_screen(before, now), refresh=True)
                 before = now
 

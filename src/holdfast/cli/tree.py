@@ -84,7 +84,7 @@ def common_options() -> list[click.Parameter]:
         click.Option(
             ["--url"],
             metavar="URL",
-            help="PostgreSQL to use instead of HOLDFAST_URL.",
+            help="PostgreSQL, or a server as http(s)://…, to use instead of HOLDFAST_URL.",
             expose_value=False,
             callback=_tell("url"),
         ),

@@ -12,15 +12,17 @@ from holdfast.cli.tree import Command
 from holdfast.cli.words import harmless
 
 if TYPE_CHECKING:
-    from holdfast.dispatcher.verify import Verified, Violation
+    from holdfast.dispatcher.verify import Violation
 
 
 @click.command(cls=Command)
 def verify() -> None:
     """Check the invariants on the live database; exit 1 if one does not hold."""
+    from holdfast.desk.care import Nothing, verify_invariants
+
     shell = the_shell()
     with shell.busy("Checking the invariants"):
-        found = shell.run(_verify(shell))
+        found = shell.ask(verify_invariants, Nothing())
     if shell.is_json:
         emit_json({"checked": found.checked, "violations": found.violations, "warnings": found.warnings})
     else:
@@ -30,13 +32,6 @@ def verify() -> None:
         word = "all hold" if found.is_sound else f"{len(found.violations)} broken"
         shell.talk(f"{found.checked} invariants checked, {word}.")
     raise SystemExit(OK if found.is_sound else FAILED)
-
-
-async def _verify(shell: Shell) -> Verified:
-    from holdfast.dispatcher.verify import verify
-
-    async with shell.client() as client:
-        return await verify(client.engine.database)
 
 
 def _print(shell: Shell, mark: str, violation: Violation) -> None:

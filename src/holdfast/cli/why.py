@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,28 +11,20 @@ from holdfast.cli.words import harmless, hue, state_text
 
 if TYPE_CHECKING:
     from holdfast.cli.shell import Shell
-    from holdfast.core.explain import Explanation
+    from holdfast.desk.why import Why
 
 
-def emit_why(shell: Shell, subject: dict[str, Any], explanation: Explanation) -> None:
-    """Print an explanation; `subject` says in JSON what it is about."""
+def emit_why(shell: Shell, explanation: Why) -> None:
+    """Print an explanation."""
     if shell.is_json:
-        emit_json(subject | _as_json(explanation))
+        emit_json(explanation)
     elif not shell.is_table:
         click.echo(harmless(explanation.headline))
     else:
         _print_why(shell, explanation)
 
 
-def _as_json(explanation: Explanation) -> dict[str, Any]:
-    import msgspec
-
-    plain = msgspec.to_builtins(explanation)
-    assert isinstance(plain, dict)
-    return plain
-
-
-def _print_why(shell: Shell, explanation: Explanation) -> None:
+def _print_why(shell: Shell, explanation: Why) -> None:
     head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None, bold=True)
     lines = [f"{head}  {harmless(explanation.headline)}"]
     for check in explanation.checks:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, moment, state_text
 from holdfast.core.duration import human
-from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.look import HeldTask, WorkerView
@@ -27,17 +26,12 @@ def worker() -> None:
 @click.option("--all", "with_all", is_flag=True, help="Also those that left in good order.")
 def list_(limit: int, with_all: bool) -> None:
     """List workers, present ones first; lost ones stay visible."""
+    from holdfast.desk.workers import ListWorkers, list_workers
+
     shell = the_shell()
-    rows = shell.run(_list(shell, limit))
+    rows = shell.ask(list_workers, ListWorkers(limit=limit)).workers
     rows = [row for row in rows if with_all or row.state != "gone"]
     emit_rows(shell, rows, columns(), empty="No worker is here. Start one: holdfast work APP")
-
-
-async def _list(shell: Shell, limit: int) -> list[WorkerView]:
-    from holdfast.dispatcher.look import list_workers
-
-    async with shell.client() as client:
-        return await list_workers(client.engine.database, limit=limit)
 
 
 def columns() -> list[Column[WorkerView]]:
@@ -65,8 +59,10 @@ def columns() -> list[Column[WorkerView]]:
 @click.argument("worker_id")
 def show(worker_id: str) -> None:
     """Show one worker and what it holds."""
+    from holdfast.desk.workers import OfWorker, show_worker
+
     shell = the_shell()
-    view = shell.run(_show(shell, worker_id))
+    view = shell.ask(show_worker, OfWorker(worker_id=worker_id))
     if shell.is_json:
         emit_json(view)
         return
@@ -98,41 +94,17 @@ def _held_columns() -> list[Column[HeldTask]]:
     ]
 
 
-async def _show(shell: Shell, worker_id: str) -> WorkerView:
-    from holdfast.dispatcher.look import show_worker
-
-    number = _number(worker_id)
-    async with shell.client() as client:
-        return await show_worker(client.engine.database, number)
-
-
 @worker.command()
 @click.argument("worker_id")
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
 def drain(worker_id: str, reason: str) -> None:
     """Ask a worker to finish what it holds and take no more."""
+    from holdfast.desk import workers
+
     shell = the_shell()
-    view = shell.run(_drain(shell, worker_id, reason))
+    view = shell.ask(workers.drain, workers.SteerWorker(worker_id=worker_id, reason=reason))
     if shell.is_json:
         emit_json(view)
         return
     click.echo(f"{view.worker_id}\t{view.state}")
     shell.talk(f"{view.name} takes no more work; it still holds {view.running}.")
-
-
-async def _drain(shell: Shell, worker_id: str, reason: str) -> WorkerView:
-    from holdfast.dispatcher.drain import drain_worker
-
-    number = _number(worker_id)
-    async with shell.client() as client:
-        return await drain_worker(client.engine.database, number, actor=actor(), reason=reason)
-
-
-def _number(worker_id: str) -> int:
-    if not (worker_id.isascii() and worker_id.isdigit() and len(worker_id) <= 9):
-        raise NotFound(
-            f"There is no worker {worker_id[:80]!r}.",
-            code="worker_not_found",
-            advice="Workers go by number, see `holdfast worker list`.",
-        )
-    return int(worker_id)

@@ -111,7 +111,17 @@ class Client:
         self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
 
+    @classmethod
+    def over(cls, engine: Engine) -> Client:
+        """A client of an engine that somebody else opened and will close; it knows no actions of its own."""
+        client = cls(engine.settings, {})
+        client._opened = engine
+        client._waits = Results(engine.database)
+        return client
+
     async def __aenter__(self) -> Client:
+        if self._opened is not None:
+            return self
         self._place = await asyncio.to_thread(find_place, self._settings, self._url)
         self._opened = await Engine(self._place.url, self._settings, migrates=self._place.is_embedded).__aenter__()
         self._waits = Results(self._opened.database)
@@ -122,9 +132,9 @@ class Client:
     ) -> None:
         if self._waits is not None:
             await self._waits.close()
-        if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
         if self._place is not None:
+            if self._opened is not None:
+                await self._opened.__aexit__(kind, error, trace)
             self._place.close()
 
     @property

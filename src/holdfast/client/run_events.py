@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,14 @@ async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIt
         pause = LOOK_SECONDS_FIRST if page.events else min(pause * 1.5, LOOK_SECONDS_MAX)
         if page.is_all:
             await asyncio.sleep(pause)
+
+
+async def named_events(engine: Engine, run_id: int, events: Sequence[NodeEvent]) -> list[RunEvent]:
+    """Events of a run with the names of its nodes."""
+    if not events:
+        return []
+    names = await _node_names(engine, run_id)
+    return [_named(event, names) for event in events]
 
 
 async def _node_names(engine: Engine, run_id: int) -> list[str]:

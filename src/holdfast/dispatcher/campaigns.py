@@ -12,6 +12,7 @@ from holdfast.core.limits import valid_reason
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.campaign import PRESENT_SECONDS
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.recover import required_reason
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.store.database import Session
@@ -129,10 +130,12 @@ async def start_campaign(
     at_once: int = AT_ONCE,
     needs_approval: bool = False,
     needs_newer_version: bool = False,
+    once: Once | None = None,
 ) -> CampaignView:
     """Begin a campaign over the open letters of a group.
 
-    `needs_newer_version` waits for a worker newer than the newest that ran into the fault.
+    `needs_newer_version` waits for a worker newer than the newest that ran into the fault. Asked `once`, the campaign
+    as it began answers a repetition.
     """
     why = required_reason(reason)
     if not 1 <= canary <= at_once <= AT_ONCE_MAX:
@@ -148,12 +151,16 @@ async def start_campaign(
         than = newest(versions["failed_on"])
     asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
     async with engine.database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
         row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
-        if row is not None:
-            await _audit(session, tenant_id, "start", row["campaign_id"], actor=actor, reason=why)
-    if row is None:
-        raise await _not_started(engine, tenant_id, fingerprint)
-    return await show_campaign(engine, tenant_id, row["campaign_id"])
+        if row is None:
+            raise await _not_started(engine, tenant_id, fingerprint)
+        view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
+        if once is not None:
+            await once.keep(session, view)
+        await _audit(session, tenant_id, "start", row["campaign_id"], actor=actor, reason=why)
+    return view
 
 
 async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
@@ -187,7 +194,7 @@ async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, a
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
     """One campaign, or `NotFound`."""
-    row = await engine.database.fetchrow(_LIST, tenant_id, campaign_id, 1)
+    row = await engine.database.fetchrow(_LIST, tenant_id, campaign_id, 1, None)
     if row is None:
         raise NotFound(
             f"There is no campaign {campaign_id}.", code="campaign_not_found", advice="See `holdfast campaign list`."
@@ -195,9 +202,11 @@ async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> Cam
     return _view(row)
 
 
-async def list_campaigns(engine: Engine, tenant_id: int, *, limit: int = 50) -> list[CampaignView]:
-    """Campaigns, newest first."""
-    return [_view(row) for row in await engine.database.fetch(_LIST, tenant_id, None, limit)]
+async def list_campaigns(
+    engine: Engine, tenant_id: int, *, before: int | None = None, limit: int = 50
+) -> list[CampaignView]:
+    """A page of campaigns, newest first; the next one begins `before` the last id of this one."""
+    return [_view(row) for row in await engine.database.fetch(_LIST, tenant_id, None, limit, before)]
 
 
 async def _steer(

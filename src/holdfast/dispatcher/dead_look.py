@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,6 @@ _DEAD_GROUPS = sql("dead_groups")
 _LIST_LETTERS = sql("list_letters")
 
 LIMIT_MAX = 10_000
-EXPORT_PAGE = 500
 _ID_MAX = 2**63 - 1
 
 
@@ -92,6 +91,7 @@ async def list_letters(
     task_id: int | None = None,
     before: int | None = None,
     limit: int = 50,
+    with_input: bool = False,
 ) -> list[LetterView]:
     """A page of letters, newest first; the next page begins `before` the last id of this one."""
     for state in states:
@@ -101,7 +101,7 @@ async def list_letters(
     if not 1 <= limit <= LIMIT_MAX:
         raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
     asked = (list(states) or None, fingerprint, task_id, _ID_MAX if before is None else before)
-    rows = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, False)
+    rows = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input)
     return [_view(row) for row in rows]
 
 
@@ -115,21 +115,6 @@ async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -
             advice="See `holdfast dead list`.",
         )
     return _view(rows[0])
-
-
-async def export_letters(
-    database: Database, tenant_id: int, *, states: Sequence[str], fingerprint: str | None = None
-) -> AsyncIterator[LetterView]:
-    """Every letter of a group (or all) with its input, newest first, page by page."""
-    before = _ID_MAX
-    while True:
-        asked = (list(states), fingerprint, None, before, EXPORT_PAGE, None, True)
-        rows = await database.fetch(_LIST_LETTERS, tenant_id, *asked)
-        for row in rows:
-            yield _view(row)
-        if len(rows) < EXPORT_PAGE:
-            return
-        before = rows[-1]["dead_letter_id"]
 
 
 def _view(row: Any) -> LetterView:

@@ -184,9 +184,10 @@ async def list_effects(
     *,
     task_ids: Sequence[int] | None = None,
     state: str | None = None,
+    after: str | None = None,
     limit: int = 100,
 ) -> list[EffectView]:
-    """Effects of some tasks, in one state, or the newest of all."""
+    """Effects of some tasks, in one state, or the newest of all; the next page comes `after` the last one's key."""
     if state is not None and state not in STATES:
         raise Invalid(
             f"{state!r} is no state of an effect.", code="invalid_state", advice=f"One of {', '.join(STATES)}."
@@ -194,7 +195,7 @@ async def list_effects(
     if not 1 <= limit <= LIST_MAX:
         raise Invalid(f"The limit must be from 1 to {LIST_MAX}, not {limit}.", code="invalid_limit")
     asked = None if task_ids is None else list(task_ids)
-    return [_view(row) for row in await database.fetch(_LIST_EFFECTS, tenant_id, asked, state, limit)]
+    return [_view(row) for row in await database.fetch(_LIST_EFFECTS, tenant_id, asked, state, limit, after)]
 
 
 async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:

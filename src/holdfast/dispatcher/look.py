@@ -122,9 +122,10 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What an attempt said while it ran: a log line or its progress."""
+    """What an attempt said while it ran: a log line or its progress. `seq` orders the notes of an attempt."""
 
     attempt: int
+    seq: int
     at: datetime
     kind: str
     detail: dict[str, Any]
@@ -261,15 +262,29 @@ async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[Node
         return node, msgspec.json.encode(given)
 
 
-async def read_notes(database: Database, tenant_id: int, task_id: int, *, limit: int = LIMIT_MAX) -> list[Note]:
-    """What the attempts of a task said, oldest first."""
-    rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit)
-    return [Note(attempt=r["attempt"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"])) for r in rows]
+async def read_notes(
+    database: Database,
+    tenant_id: int,
+    task_id: int,
+    *,
+    attempt: int | None = None,
+    after: tuple[int, int] = (0, 0),
+    limit: int = LIMIT_MAX,
+) -> list[Note]:
+    """A page of what the attempts of a task said, oldest first; the next one begins `after` the last place."""
+    rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit, attempt, *after)
+    return [
+        Note(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))
+        for r in rows
+    ]
 
 
-async def list_workers(database: Database, *, limit: int = 100) -> list[WorkerView]:
-    """Workers, present ones first."""
-    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit)]
+async def list_workers(
+    database: Database, *, limit: int = 100, before: tuple[bool, int] | None = None
+) -> list[WorkerView]:
+    """A page of workers, present ones first; the next one begins `before` whether the last was present, and its id."""
+    is_present, number = before or (None, None)
+    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, number, is_present)]
 
 
 async def show_worker(database: Database, worker_id: int) -> WorkerView:

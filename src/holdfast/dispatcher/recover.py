@@ -6,7 +6,8 @@ dispatched by the sweep, so that a hundred thousand letters are not one transact
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
+from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.retry import not_retryable, requeued
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.errors import Conflict, Invalid, NotFound
@@ -36,29 +38,57 @@ class Asked(msgspec.Struct, frozen=True):
     tasks: int
 
 
-async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, reason: str) -> Requeued:
-    """Run one dead task again, whatever its generation spent; its run goes with it."""
+async def redrive(
+    engine: Engine,
+    tenant_id: int,
+    task_id: int,
+    *,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+    answer: Callable[[Requeued], Any] = lambda done: done,
+) -> Requeued:
+    """Run one dead task again, whatever its generation spent; its run goes with it.
+
+    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    """
     by = By(actor, required_reason(reason))
     async with engine.database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
         done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
         if done is None:
             raise await not_retryable(session, tenant_id, task_id)
         await audit(
             session, tenant_id, [requeued("dead.redrive", done, before="failed")], actor=actor, reason=by.reason
         )
+        if once is not None:
+            await once.keep(session, answer(done))
     await follow_up(engine, done.news)
     return done
 
 
-async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Asked:
+async def redrive_group(
+    engine: Engine,
+    tenant_id: int,
+    fingerprint: str,
+    *,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+    answer: Callable[[Asked], Any] = lambda asked: asked,
+) -> Asked:
     """Ask for every open letter of a group to be retried; the sweep dispatches them.
 
-    Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all.
+    Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
+    `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
     """
     by = By(actor, required_reason(reason))
     after = asked = 0
     while True:
         async with engine.database.transaction() as session:
+            if once is not None and not after:
+                await once.begin(session)
             page = await session.fetch(_GROUP_LETTERS, tenant_id, fingerprint, after, REQUEST_BATCH)
             if not page:
                 break
@@ -69,7 +99,11 @@ async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, act
         after = page[-1]["dead_letter_id"]
     if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1):
         raise _no_group(fingerprint)
-    return Asked(asked, asked)
+    done = Asked(asked, asked)
+    if once is not None:
+        async with engine.database.transaction() as session:
+            await once.keep(session, answer(done))
+    return done
 
 
 async def ignore(

@@ -22,11 +22,13 @@ _FORGET_WORKERS = sql("forget_workers")
 _FORGET_LETTERS = sql("forget_letters")
 _FORGET_SLOTS = sql("forget_slots")
 _FORGET_SIGNALS = sql("forget_signals")
+_FORGET_REQUEST_KEYS = sql("forget_request_keys")
 _VACUUM_LIVE = sql("vacuum_live")
 _LIVE_IS_DIRTY = sql("live_is_dirty")
 
 EVENTS_BATCH = 10_000
 LETTERS_BATCH = 10_000
+REQUEST_KEYS_BATCH = 10_000
 SLOTS_MAX = 1_000
 SLOTS_MIN = 10
 
@@ -39,6 +41,7 @@ async def retain_once(database: Database, *, days: float) -> int:
     await database.fetch(_FORGET_LETTERS, days, LETTERS_BATCH)
     await database.fetch(_FORGET_SLOTS, days, SLOTS_MAX, SLOTS_MIN)
     await database.fetch(_FORGET_SIGNALS, days)
+    await database.fetch(_FORGET_REQUEST_KEYS, REQUEST_KEYS_BATCH)
     return await drop_old(database, days=days)
 
 

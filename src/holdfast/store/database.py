@@ -55,6 +55,9 @@ AWAY: tuple[type[Exception], ...] = (
 REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """A value or a row the database does not accept; repeating cannot help."""
 
+UNFIT = asyncpg.DataError
+"""A value that its column or parameter cannot hold, such as a number that is too large."""
+
 KEY_TAKEN = asyncpg.UniqueViolationError
 """A row is there already under a key that comes once."""
 

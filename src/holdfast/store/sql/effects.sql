@@ -135,13 +135,16 @@ where a.tenant_id = $1 and ($2::text is null or a.effect = $2)
 order by a.effect, a.action;
 
 -- name: list_effects
--- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound.
+-- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key.
 select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key, shown.state, e.attempt,
   e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt, e.code, e.message, e.compensation,
   e.compensated_by::text as compensated_by, e.compensated_at
 from holdfast.effect e
 cross join lateral (select holdfast.effect_state(e) as state) shown
+left join holdfast.effect last on last.tenant_id = $1 and last.key = $5::text
 where e.tenant_id = $1 and ($2::bigint[] is null or e.task_id = any($2)) and ($3::text is null or shown.state = $3)
+  and ($5::text is null or e.task_id < last.task_id
+    or (e.task_id = last.task_id and (e.opened_at, e.key) > (last.opened_at, last.key)))
 order by e.task_id desc, e.opened_at, e.key
 limit $4;
 

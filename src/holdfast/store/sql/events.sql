@@ -69,9 +69,9 @@ order by g.n;
 
 -- name: read_notes
 -- What the attempts of a task said, in order.
-select attempt, at, kind, detail::text as detail
+select attempt, seq, at, kind, detail::text as detail
 from holdfast.note
-where task_id = $1 and tenant_id = $2
+where task_id = $1 and tenant_id = $2 and ($4::int is null or attempt = $4) and (attempt, seq) > ($5::int, $6::bigint)
 order by attempt, seq
 limit $3;
 

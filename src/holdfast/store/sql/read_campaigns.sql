@@ -12,7 +12,7 @@ select c.campaign_id, c.name, c.fingerprint, c.state, c.reason, c.started_by, c.
     order by 1
   ) as queues
 from holdfast.campaign c
-where c.tenant_id = $1 and ($2::int is null or c.campaign_id = $2)
+where c.tenant_id = $1 and ($2::int is null or c.campaign_id = $2) and ($4::int is null or c.campaign_id < $4)
 order by c.campaign_id desc
 limit $3;
 

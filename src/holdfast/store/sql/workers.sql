@@ -47,6 +47,7 @@ select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
   (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
 from holdfast.worker w
+where $2::int is null or (w.state in ('active', 'draining'), w.worker_id) < ($3::boolean, $2)
 order by (w.state in ('active', 'draining')) desc, w.worker_id desc
 limit $1;
 

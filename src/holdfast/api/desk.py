@@ -1,0 +1,78 @@
+"""Operations as routes: the request is decoded from path, query and body, carried out, and its answer encoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.identity import Access
+from holdfast.desk.all import OPERATIONS
+from holdfast.desk.clerk import Clerk, perform
+from holdfast.desk.keys import with_key
+from holdfast.desk.operation import Operation, Request
+from holdfast.errors import Invalid
+
+KEY_HEADER = "idempotency-key"
+
+
+def endpoint(operation: Operation[Any, Any]) -> Endpoint:
+    """The route of an operation."""
+
+    async def answer(asked: Asked) -> Response:
+        request = await decode(operation, asked)
+        key = asked.request.headers.get(KEY_HEADER)
+        client = asked.house.client
+        request, once = with_key(operation, request, key, client.engine.tenant_id)
+        found = await perform(operation, Clerk(client, asked.caller.actor, once), request)
+        return reply(found, operation.status)
+
+    return Endpoint(method=operation.method, path=operation.path, access=Access(operation.role.value), handler=answer)
+
+
+async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:
+    """What was asked, as the operation takes it; `Invalid` for anything else."""
+    given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
+    if taken := sorted(set(given) & set(operation.path_fields)):
+        raise Invalid(f"The path says {', '.join(taken)} already.", code=_code(operation))
+    try:
+        found = msgspec.convert(given | asked.request.path_params, operation.request, strict=operation.has_body)
+    except msgspec.ValidationError as error:
+        fields = ", ".join(operation.other_fields) or "nothing"
+        raise Invalid(
+            f"The request cannot be used: {error}.", code=_code(operation), advice=f"It takes {fields}."
+        ) from error
+    assert isinstance(found, Request)
+    return found
+
+
+def _code(operation: Operation[Any, Any]) -> str:
+    return "invalid_body" if operation.has_body else "invalid_query"
+
+
+async def _body(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
+    """The fields of the body; none without one."""
+    headers = asked.request.headers
+    if asked.request.query_params:
+        raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Leave out the query.")
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return {}
+    bytes_max = min(operation.body_bytes_max, asked.engine.settings.limits.input_bytes_max + 64 * 1024)
+    return await asked.body(dict[str, Any], bytes_max=bytes_max)
+
+
+def _query(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
+    """The fields of the query; only lists may be given several times."""
+    query, lists = asked.request.query_params, operation.list_fields()
+    given: dict[str, Any] = {}
+    for name in query:
+        values = query.getlist(name)
+        if name not in lists and len(values) > 1:
+            raise Invalid(f"{name[:80]} is given {len(values)} times.", code="invalid_query")
+        given[name] = values if name in lists else values[0]
+    return given
+
+
+ENDPOINTS = tuple(endpoint(operation) for operation in OPERATIONS)

@@ -1,0 +1,49 @@
+"""An operator's retry of an execution, at the two addresses that dashboards know.
+
+The answers come in a fixed order: 401, 403, 404, 409 for its state, 409 for its budget, then 202. There is one way to
+run a task again; this is another door to it. A store that cannot be read is 502 here: whoever asks talks to the
+dashboard, and what is away is behind it.
+"""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from holdfast.api.desk import decode
+from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.identity import Access
+from holdfast.desk.clerk import Clerk, perform
+from holdfast.desk.tasks import SteerTask, retry_task
+from holdfast.errors import NotFound, StoreUnreadable
+from holdfast.store.database import AWAY
+
+
+async def retry(asked: Asked) -> Response:
+    """Run a failed execution again."""
+    request = await decode(retry_task, asked)
+    assert isinstance(request, SteerTask)
+    try:
+        found = await perform(retry_task, Clerk(asked.house.client, asked.caller.actor), request)
+    except NotFound as error:
+        raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
+    except AWAY as error:
+        raise StoreUnreadable("The store of executions cannot be read.", advice="Try again.") from error
+    return reply(found, retry_task.status)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/dashboard/executions/{task_id}/retry",
+        access=Access.OPERATOR,
+        handler=retry,
+        unauthorized="dashboard_unauthorized",
+    ),
+    Endpoint(
+        method="POST",
+        path="/api/v1/executions/{task_id}/retry",
+        access=Access.OPERATOR,
+        handler=retry,
+        unauthorized="dashboard_unauthorized",
+    ),
+)

@@ -1,0 +1,22 @@
+"""Every operation there is. HTTP, its reference and the tests of the command line read this list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.desk import campaigns, care, datasets, dead, effects, flows, queues, runs, schedules, tasks, workers
+from holdfast.desk.operation import Operation
+
+OPERATIONS: tuple[Operation[Any, Any], ...] = (
+    *tasks.OPERATIONS,
+    *runs.OPERATIONS,
+    *flows.OPERATIONS,
+    *queues.OPERATIONS,
+    *workers.OPERATIONS,
+    *schedules.OPERATIONS,
+    *datasets.OPERATIONS,
+    *dead.OPERATIONS,
+    *campaigns.OPERATIONS,
+    *effects.OPERATIONS,
+    *care.OPERATIONS,
+)

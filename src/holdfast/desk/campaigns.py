@@ -1,0 +1,129 @@
+"""Campaigns: re-drive a group of dead letters as one operation."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.campaign import AT_ONCE, CANARY
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
+from holdfast.dispatcher import campaigns
+from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView
+from holdfast.errors import NotFound
+
+
+class PlanCampaign(Request, frozen=True, kw_only=True):
+    fingerprint: str
+
+
+class StartCampaign(Request, frozen=True, kw_only=True):
+    """A group, why it will work now, and how carefully to go."""
+
+    fingerprint: str
+    reason: str
+    name: str = ""
+    canary: int = CANARY
+    at_once: int = AT_ONCE
+    approval: bool = False
+    newer: bool = False
+
+
+class ListCampaigns(Request, frozen=True, kw_only=True):
+    """`before` is the `next` of the page before."""
+
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class CampaignPage(msgspec.Struct, frozen=True, kw_only=True):
+    campaigns: list[CampaignView]
+    next: str | None
+
+
+class OfCampaign(Request, frozen=True, kw_only=True):
+    campaign_id: str
+
+
+class SteerCampaign(Request, frozen=True, kw_only=True):
+    campaign_id: str
+    reason: str = ""
+
+
+@operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Role.VIEWER, commands=("campaign start",))
+async def plan_campaign(clerk: Clerk, asked: PlanCampaign) -> CampaignPlan:
+    """Says what a campaign over a group would do, and changes nothing."""
+    return await campaigns.plan_campaign(clerk.engine, clerk.tenant_id, asked.fingerprint)
+
+
+@operation("campaign.start", "POST /api/v1/campaigns", Role.OPERATOR, status=201, once=Once.STORED)
+async def start_campaign(clerk: Clerk, asked: StartCampaign) -> CampaignView:
+    """Begins a campaign: a canary, then more and more while it succeeds."""
+    return await campaigns.start_campaign(
+        clerk.engine,
+        clerk.tenant_id,
+        asked.fingerprint,
+        actor=clerk.actor,
+        reason=asked.reason,
+        name=asked.name,
+        canary=asked.canary,
+        at_once=max(asked.at_once, asked.canary),
+        needs_approval=asked.approval,
+        needs_newer_version=asked.newer,
+        once=clerk.once,
+    )
+
+
+@operation("campaign.list", "GET /api/v1/campaigns", Role.VIEWER)
+async def list_campaigns(clerk: Clerk, asked: ListCampaigns) -> CampaignPage:
+    """Lists campaigns, newest first."""
+    before = None if asked.before is None else _number(asked.before)
+    limit = valid_limit(asked.limit)
+    rows = await campaigns.list_campaigns(clerk.engine, clerk.tenant_id, before=before, limit=limit)
+    return CampaignPage(campaigns=rows, next=next_of(rows, limit, lambda row: row.campaign_id))
+
+
+@operation("campaign.show", "GET /api/v1/campaigns/{campaign_id}", Role.VIEWER)
+async def show_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
+    """Shows one campaign and how far it is."""
+    return await campaigns.show_campaign(clerk.engine, clerk.tenant_id, _number(asked.campaign_id))
+
+
+@operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Role.OPERATOR)
+async def approve_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
+    """Lets a campaign begin that somebody else started."""
+    number = _number(asked.campaign_id)
+    return await campaigns.approve_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor)
+
+
+@operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Role.OPERATOR)
+async def abort_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
+    """Releases nothing more of a campaign, ever; what is out goes on."""
+    number = _number(asked.campaign_id)
+    return await campaigns.abort_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
+
+
+@operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Role.OPERATOR)
+async def resume_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
+    """Goes on with a campaign that stopped, beginning with another canary."""
+    number = _number(asked.campaign_id)
+    return await campaigns.resume_campaign(
+        clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise NotFound(f"There is no campaign {text[:80]!r}.", code="campaign_not_found")
+    return int(text)
+
+
+OPERATIONS = (
+    plan_campaign,
+    start_campaign,
+    list_campaigns,
+    show_campaign,
+    approve_campaign,
+    abort_campaign,
+    resume_campaign,
+)

@@ -1,0 +1,267 @@
+"""Dead letters: by fault, in pages, one in full; run them again, dismiss them, take them elsewhere."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.dead import LetterState
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.paging import PAGE, Limit, next_of, words
+from holdfast.dispatcher import dead_look, recover
+from holdfast.dispatcher.dead_look import GroupView, LetterView
+from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.letters import Requeued
+from holdfast.dispatcher.recover import Asked
+from holdfast.errors import Invalid, NotFound
+
+UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
+EXPORT_PAGE = 500
+
+
+class ListGroups(Request, frozen=True, kw_only=True):
+    """Nothing to say."""
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    """The thousand largest groups."""
+
+    groups: list[GroupView]
+
+
+class ListLetters(Request, frozen=True, kw_only=True):
+    """Filters; without a `state` and `everything` unresolved ones. `before` is the `next` of the page before."""
+
+    state: list[str] = msgspec.field(default_factory=list)
+    everything: bool = False
+    fingerprint: str | None = None
+    task_id: str | None = None
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    letters: list[LetterView]
+    next: str | None
+
+
+class OfLetter(Request, frozen=True, kw_only=True):
+    dead_letter_id: str
+
+
+class RedriveTask(Request, frozen=True, kw_only=True):
+    """Which task, and why it will work now."""
+
+    task_id: str
+    reason: str
+
+
+class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt that will run, and what the task may have done already: it is sent again, under the same keys."""
+
+    task_id: str
+    dead_letter_id: str | None
+    state: str
+    attempt: int
+    unknown_effects: list[EffectView]
+
+
+class RedriveGroup(Request, frozen=True, kw_only=True):
+    """Which group, and why it will work now."""
+
+    fingerprint: str
+    reason: str
+
+
+class GroupRedriven(msgspec.Struct, frozen=True, kw_only=True):
+    fingerprint: str
+    letters: int
+    state: str
+
+
+class IgnoreTask(Request, frozen=True, kw_only=True):
+    """Which task; `abandon` also cancels runs that wait on it, `resolved` says that it was dealt with by hand."""
+
+    task_id: str
+    reason: str
+    abandon: bool = False
+    resolved: bool = False
+
+
+class IgnoreGroup(Request, frozen=True, kw_only=True):
+    """Which group; `abandon` also cancels runs that wait on it, `resolved` says that it was dealt with by hand."""
+
+    fingerprint: str
+    reason: str
+    abandon: bool = False
+    resolved: bool = False
+
+
+class Dismissed(msgspec.Struct, frozen=True, kw_only=True):
+    letters: int
+    tasks: int
+    disposition: str
+
+
+class ExportLetters(Request, frozen=True, kw_only=True):
+    """`before` is the `next` of the page before."""
+
+    fingerprint: str | None = None
+    everything: bool = False
+    before: str | None = None
+
+
+@operation("dead.groups", "GET /api/v1/dead/groups", Role.VIEWER)
+async def list_groups(clerk: Clerk, asked: ListGroups) -> Groups:
+    """Lists unresolved dead letters by fault, the largest group first."""
+    return Groups(groups=await dead_look.dead_groups(clerk.database, clerk.tenant_id))
+
+
+@operation("dead.list", "GET /api/v1/dead/letters", Role.VIEWER)
+async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
+    """Lists dead letters, newest first, in pages."""
+    rows = await dead_look.list_letters(
+        clerk.database,
+        clerk.tenant_id,
+        states=words(asked.state) or ([] if asked.everything else UNRESOLVED),
+        fingerprint=asked.fingerprint,
+        task_id=None if asked.task_id is None else limits.task_number(asked.task_id),
+        before=None if asked.before is None else _number(asked.before),
+        limit=asked.limit,
+    )
+    return LetterPage(letters=rows, next=next_of(rows, asked.limit, lambda row: row.dead_letter_id))
+
+
+@operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Role.VIEWER)
+async def show_letter(clerk: Clerk, asked: OfLetter) -> LetterView:
+    """Shows one dead letter with its task's input and traceback."""
+    return await dead_look.show_letter(clerk.database, clerk.tenant_id, _number(asked.dead_letter_id))
+
+
+@operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Role.OPERATOR, status=202, once=Once.STORED)
+async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
+    """Runs a dead task again as a new generation, with a fresh budget."""
+    number = limits.task_number(asked.task_id)
+    unknown = await unknown_effects(clerk.database, clerk.tenant_id, [number])
+
+    def answer(done: Requeued) -> TaskRedriven:
+        return TaskRedriven(
+            task_id=str(number),
+            dead_letter_id=None if done.dead_letter_id is None else str(done.dead_letter_id),
+            state="queued",
+            attempt=done.attempt,
+            unknown_effects=unknown,
+        )
+
+    done = await recover.redrive(
+        clerk.engine,
+        clerk.tenant_id,
+        number,
+        actor=clerk.actor,
+        reason=asked.reason,
+        once=clerk.once,
+        answer=answer,
+    )
+    return answer(done)
+
+
+@operation(
+    "dead.redrive_group",
+    "POST /api/v1/dead/groups/{fingerprint}/redrive",
+    Role.OPERATOR,
+    status=202,
+    once=Once.STORED,
+    commands=("dead redrive",),
+)
+async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
+    """Asks for every open letter of a group to be retried; they are dispatched in the background."""
+
+    def answer(done: Asked) -> GroupRedriven:
+        return GroupRedriven(fingerprint=asked.fingerprint, letters=done.letters, state="retry_requested")
+
+    done = await recover.redrive_group(
+        clerk.engine,
+        clerk.tenant_id,
+        asked.fingerprint,
+        actor=clerk.actor,
+        reason=asked.reason,
+        once=clerk.once,
+        answer=answer,
+    )
+    return answer(done)
+
+
+@operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Role.OPERATOR)
+async def ignore_task(clerk: Clerk, asked: IgnoreTask) -> Dismissed:
+    """Dismisses the dead letters of a task: known, and left."""
+    number = limits.task_number(asked.task_id)
+    return await _dismiss(clerk, asked, task_id=number)
+
+
+@operation(
+    "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Role.OPERATOR, commands=("dead ignore",)
+)
+async def ignore_group(clerk: Clerk, asked: IgnoreGroup) -> Dismissed:
+    """Dismisses the dead letters of a group: known, and left."""
+    return await _dismiss(clerk, asked, fingerprint=asked.fingerprint)
+
+
+async def _dismiss(
+    clerk: Clerk, asked: IgnoreTask | IgnoreGroup, *, task_id: int | None = None, fingerprint: str | None = None
+) -> Dismissed:
+    if asked.abandon and asked.resolved:
+        raise Invalid("--abandon and --resolved exclude each other.", code="invalid_option")
+    if asked.resolved:
+        done = await recover.resolve(
+            clerk.engine,
+            clerk.tenant_id,
+            task_id=task_id,
+            fingerprint=fingerprint,
+            actor=clerk.actor,
+            reason=asked.reason,
+        )
+        return Dismissed(letters=done.letters, tasks=done.tasks, disposition="resolved")
+    done = await recover.ignore(
+        clerk.engine,
+        clerk.tenant_id,
+        task_id=task_id,
+        fingerprint=fingerprint,
+        actor=clerk.actor,
+        reason=asked.reason,
+        abandons=asked.abandon,
+    )
+    return Dismissed(letters=done.letters, tasks=done.tasks, disposition="abandoned" if asked.abandon else "ignored")
+
+
+@operation("dead.export", "GET /api/v1/dead/export", Role.OPERATOR)
+async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
+    """Gives dead letters with their inputs, newest first, in pages."""
+    rows = await dead_look.list_letters(
+        clerk.database,
+        clerk.tenant_id,
+        states=[] if asked.everything else UNRESOLVED,
+        fingerprint=asked.fingerprint,
+        before=None if asked.before is None else _number(asked.before),
+        limit=EXPORT_PAGE,
+        with_input=True,
+    )
+    return LetterPage(letters=rows, next=next_of(rows, EXPORT_PAGE, lambda row: row.dead_letter_id))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"There is no dead letter {text[:80]!r}.", code="dead_letter_not_found")
+    return int(text)
+
+
+OPERATIONS = (
+    list_groups,
+    list_letters,
+    show_letter,
+    redrive_task,
+    redrive_group,
+    ignore_task,
+    ignore_group,
+    export_letters,
+)

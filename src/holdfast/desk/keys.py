@@ -1,0 +1,38 @@
+"""Idempotency keys of requests: into what is created, where that carries a key, else beside the answer."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.desk.operation import Once as How
+from holdfast.desk.operation import Operation, Q
+from holdfast.dispatcher.once import Once
+from holdfast.errors import Invalid
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def with_key(operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int) -> tuple[Q, Once | None]:
+    """The request with its key, and what keeps its answer; `Invalid` if the operation creates nothing."""
+    if key is None:
+        return asked, None
+    limits.valid_key(key)
+    match operation.once:
+        case How.OWN:
+            own = getattr(asked, "key", None)
+            if own not in (None, key):
+                raise Invalid("The request has two keys.", code="invalid_key", advice="Give one of them.")
+            return msgspec.structs.replace(asked, key=key), None
+        case How.STORED:
+            digest = hashlib.sha256(operation.name.encode() + b"\0" + _canonical.encode(asked)).digest()
+            return asked, Once(tenant_id=tenant_id, key=key, digest=digest)
+        case None:
+            raise Invalid(
+                f"{operation.name} takes no idempotency key.",
+                code="key_not_taken",
+                advice="It changes nothing, or the same when repeated: leave the key out.",
+            )

@@ -1,0 +1,62 @@
+"""Errors out of RFC 9457 bodies: what a server refused is raised here as it would be beside the database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    EffectDenied,
+    EffectRefused,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    LeaseLost,
+    NotFound,
+    TaskFailed,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+    WaitTimeout,
+)
+
+_BY_CATEGORY: dict[str, type[HoldfastError]] = {
+    kind.category: kind
+    for kind in (Invalid, NotFound, Conflict, LeaseLost, Unavailable, EffectRefused, TaskFailed, TooMany)
+}
+_BY_STATUS: dict[int, type[HoldfastError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    429: TooMany,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+}
+_BY_CODE: dict[str, type[HoldfastError]] = {
+    WaitTimeout.default_code: WaitTimeout,
+    EffectDenied.default_code: EffectDenied,
+}
+_RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
+
+
+def error_of(status: int, body: bytes) -> HoldfastError:
+    """The error that a body tells of; one that is no problem of ours is told by its status."""
+    try:
+        told: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        told = None
+    if not isinstance(told, dict) or not isinstance(told.get("code"), str):
+        return _kind(status, "", "")(f"The server answered with status {status} and no reason.", code="strange_answer")
+    code, category = told["code"], str(told.get("category", ""))
+    fields = {str(name): value for name, value in told.items() if name not in _RESERVED}
+    kind = _kind(status, category, code)
+    return kind(str(told.get("detail", "")), code=code, advice=str(told.get("advice", "")), **fields)
+
+
+def _kind(status: int, category: str, code: str) -> type[HoldfastError]:
+    known = _BY_CODE.get(code) or _BY_CATEGORY.get(category) or _BY_STATUS.get(status)
+    return known or (Invalid if 400 <= status < 500 else HoldfastError)

@@ -1,0 +1,154 @@
+"""The far desk: operations over HTTP, with the same answers and the same errors as at the near one.
+
+A token goes over https, or to this machine; never in the clear across a network. Redirects are not followed and no
+proxy of the environment is asked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from holdfast.desk.operation import Operation, Q
+from holdfast.desk.refusals import error_of
+from holdfast.errors import Invalid, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    import httpx
+
+A = TypeVar("A")
+
+CONNECT_SECONDS = 10.0
+KEY_HEADER = "idempotency-key"
+DEV_HEADER = "x-dev-user"
+
+
+class RemoteDesk:
+    """Asks a server. `dev_user` is believed by a local one only."""
+
+    def __init__(self, url: str, *, token: str | None = None, dev_user: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._headers = _headers(url, token, dev_user)
+        self._http: httpx.AsyncClient | None = None
+
+    async def __aenter__(self) -> RemoteDesk:
+        try:
+            import httpx
+        except ModuleNotFoundError as error:
+            raise Unavailable(
+                "Asking a server needs httpx, which is not installed.",
+                code="extra_missing",
+                advice="pip install 'holdfast[http]', or use the URL of the database.",
+            ) from error
+        self._http = httpx.AsyncClient(headers=self._headers, trust_env=False, follow_redirects=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
+        status, body = await self._send(operation, asked, key)
+        if status >= 400:
+            raise error_of(status, body)
+        try:
+            return msgspec.json.decode(body, type=operation.answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _stranger(self._url, str(error)) from error
+
+    async def _send(self, operation: Operation[Q, A], asked: Q, key: str | None) -> tuple[int, bytes]:
+        import httpx
+
+        assert self._http is not None, "the desk is not open"
+        plain = _plain(asked)
+        path = operation.path.format(**{name: _segment(plain.pop(name)) for name in operation.path_fields})
+        headers = {} if key is None else {KEY_HEADER: key}
+        timeout = httpx.Timeout(operation.seconds_max, connect=CONNECT_SECONDS)
+        url = f"{self._url}{path}"
+        try:
+            if operation.has_body:
+                headers["content-type"] = "application/json"
+                content = msgspec.json.encode(plain)
+                answer = await self._http.request(
+                    operation.method, url, content=content, headers=headers, timeout=timeout
+                )
+            else:
+                answer = await self._http.request(
+                    operation.method, url, params=_query(plain), headers=headers, timeout=timeout
+                )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(
+                f"The server at {self._url} does not answer: {str(error) or type(error).__name__}.",
+                code="server_unavailable",
+                advice="Is `holdfast server` running there?",
+            ) from error
+        if 300 <= answer.status_code < 400:
+            raise _stranger(self._url, f"status {answer.status_code}")
+        return answer.status_code, answer.content
+
+
+def _plain(asked: msgspec.Struct) -> dict[str, Any]:
+    """The request as plain values, without what it leaves unsaid."""
+    left_out = {
+        field.name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(type(asked))
+        if not field.required
+    }
+    return {
+        name: value
+        for name, value in msgspec.to_builtins(asked).items()
+        if name not in left_out or value != left_out[name]
+    }
+
+
+def _segment(value: Any) -> str:
+    text = str(value)
+    if not text or "/" in text or text in (".", ".."):
+        raise NotFound(f"There is nothing called {text[:80]!r}.", code="path_not_found")
+    return quote(text, safe="")
+
+
+def _query(plain: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """One pair for each value; a list gives several."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in plain.items():
+        values = value if isinstance(value, list) else [value]
+        pairs += [(name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values]
+    return tuple(pairs)
+
+
+def _headers(url: str, token: str | None, dev_user: str | None) -> dict[str, str]:
+    headers = {"accept": "application/json"}
+    if token is not None:
+        if not (url.lower().startswith("https://") or _is_here(url)):
+            raise Invalid(
+                "A token goes over https, or to this machine.",
+                code="insecure_server",
+                advice="Use the https:// URL of the server.",
+            )
+        headers["authorization"] = f"Bearer {token}"
+    elif dev_user is not None and _is_here(url):
+        headers[DEV_HEADER] = dev_user
+    return headers
+
+
+def _is_here(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _stranger(url: str, why: str) -> Unavailable:
+    return Unavailable(
+        f"{url} answers, but not as a Holdfast server of this version does: {why}.",
+        code="strange_answer",
+        advice="Check the URL, and the versions of both.",
+    )

@@ -1,0 +1,303 @@
+"""Runs of flows: start, list, show, draw, explain, follow and steer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from holdfast.client.run_events import RunEvent, named_events
+from holdfast.client.runs import copy_run
+from holdfast.core import limits
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.paging import PAGE, Limit, next_of, words
+from holdfast.desk.tasks import SUBMIT_BYTES_MAX, WAITING, bounded_wait
+from holdfast.desk.why import Why, why_of
+from holdfast.dispatcher import show_runs
+from holdfast.dispatcher.observe import START, run_events_after
+from holdfast.dispatcher.show_runs import RunLine, RunView, read_run
+from holdfast.dispatcher.start import RunOptions
+from holdfast.errors import Invalid, WaitTimeout
+
+LOOK_SECONDS = 0.1
+
+
+class OfRun(Request, frozen=True, kw_only=True):
+    run_id: str
+
+
+class SteerRun(Request, frozen=True, kw_only=True):
+    run_id: str
+    reason: str = ""
+
+
+class ListRuns(Request, frozen=True, kw_only=True):
+    """Filters; `state` may be repeated. `before` is the `next` of the page before."""
+
+    state: list[str] = msgspec.field(default_factory=list)
+    flow: str | None = None
+    tag: str | None = None
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    runs: list[RunLine]
+    next: str | None
+
+
+class StartRun(Request, frozen=True, kw_only=True):
+    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for its changed `input`."""
+
+    flow: str | None = None
+    clone: str | None = None
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: int | None = None
+    key: str | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+    priority: int | None = None
+    max_active: int | None = None
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    state: str
+
+
+class ExplainRun(Request, frozen=True, kw_only=True):
+    """Which run, or which node of it."""
+
+    run_id: str
+    node: str | None = None
+
+
+class RetryRun(Request, frozen=True, kw_only=True):
+    """What to run again: everything that failed, or only one node; and why."""
+
+    run_id: str
+    reason: str
+    node: str | None = None
+
+
+class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that run again."""
+
+    run_id: str
+    reset: list[str]
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    state: str
+    attempt: int
+    items: int | None
+    items_pending: int | None
+
+
+class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
+    upstream: str
+    downstream: str
+
+
+class RunGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The flow of a run as it runs, and where its nodes stand."""
+
+    run_id: str
+    flow: str
+    version: int
+    state: str
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    definition: dict[str, Any]
+
+
+class AwaitRun(Request, frozen=True, kw_only=True):
+    """Which run, and how long to wait for its end: at most 20 seconds, then ask again."""
+
+    run_id: str
+    wait_seconds: float = 0.0
+
+
+class ReadRunEvents(Request, frozen=True, kw_only=True):
+    """Events after a cursor: the `next` and `ended_by` of the page before. Without any, waits up to `wait_seconds`."""
+
+    run_id: str
+    after: str = START
+    ended_by: str = ""
+    wait_seconds: float = 0.0
+
+
+class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """Some events; after the page that `is_end`, nothing more of this generation is told."""
+
+    events: list[RunEvent]
+    next: str
+    ended_by: str
+    is_end: bool
+
+
+@operation("run.list", "GET /api/v1/runs", Role.VIEWER)
+async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
+    """Lists runs, newest first, in pages."""
+    rows = await show_runs.list_runs(
+        clerk.database,
+        clerk.engine.catalog,
+        clerk.tenant_id,
+        states=words(asked.state),
+        flow=asked.flow,
+        tag=asked.tag,
+        before=None if asked.before is None else limits.task_number(asked.before),
+        limit=asked.limit,
+    )
+    return RunPage(runs=rows, next=next_of(rows, asked.limit, lambda row: row.run_id))
+
+
+@operation("run.start", "POST /api/v1/runs", Role.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX)
+async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
+    """Starts a run of a flow, or a copy of another run."""
+    client = clerk.client
+    if asked.clone is not None and asked.flow is None:
+        run = await copy_run(client, limits.task_number(asked.clone), asked.input, key=asked.key)
+    elif asked.flow is not None and asked.clone is None:
+        options = RunOptions(
+            max_active=_positive(asked.max_active),
+            priority=None if asked.priority is None else limits.valid_priority(asked.priority),
+            tags=limits.valid_tags(asked.tags),
+            key=asked.key,
+        )
+        run = await client.start_by_name(asked.flow, asked.input, version=asked.version, options=options)
+    else:
+        raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
+    return RunState(run_id=run.run_id, state="queued")
+
+
+def _positive(count: int | None) -> int | None:
+    if count is not None and not 1 <= count < 2**31:
+        raise Invalid(f"max_active must be 1 or more, not {count}.", code="invalid_start")
+    return count
+
+
+@operation("run.show", "GET /api/v1/runs/{run_id}", Role.VIEWER)
+async def show_run(clerk: Clerk, asked: OfRun) -> RunView:
+    """Shows one run with all its nodes."""
+    return await clerk.client.run(asked.run_id).show()
+
+
+@operation("run.why", "GET /api/v1/runs/{run_id}/why", Role.VIEWER)
+async def why_run(clerk: Clerk, asked: ExplainRun) -> Why:
+    """Explains why a run, or a node of it, is where it is."""
+    found = await clerk.client.run(asked.run_id).why(asked.node)
+    return why_of(found, run_id=asked.run_id, node=msgspec.UNSET if asked.node is None else asked.node)
+
+
+@operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Role.VIEWER)
+async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
+    """Gives the flow of a run as a graph, with where each node stands."""
+    number = limits.task_number(asked.run_id)
+    row, snapshot, nodes = await read_run(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    names = [node.name for node in snapshot.plan.nodes]
+    by_place = sorted(nodes, key=lambda node: int(node["node_no"]))
+    return RunGraph(
+        run_id=asked.run_id,
+        flow=row["flow"],
+        version=row["version"],
+        state=row["state"],
+        nodes=[
+            GraphNode(
+                node=names[node["node_no"]],
+                state=node["state"],
+                attempt=node["attempt"],
+                items=node["items"],
+                items_pending=node["items_pending"],
+            )
+            for node in by_place
+        ],
+        edges=[
+            GraphEdge(upstream=names[up], downstream=names[down])
+            for down, ups in enumerate(snapshot.plan.upstream)
+            for up in ups
+        ],
+        definition=snapshot.plan.definition.to_json(),
+    )
+
+
+@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Role.OPERATOR, status=202)
+async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
+    """Runs again what failed, with everything downstream of it."""
+    reset = await clerk.client.run(asked.run_id).retry(asked.reason, only=asked.node, actor=clerk.actor)
+    return RunRetried(run_id=asked.run_id, reset=reset)
+
+
+@operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Role.OPERATOR, status=202)
+async def cancel_run(clerk: Clerk, asked: SteerRun) -> RunState:
+    """Ends a run: nothing more starts, what waits ends, what runs is asked to stop."""
+    run = clerk.client.run(asked.run_id)
+    await run.cancel(asked.reason, actor=clerk.actor)
+    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+
+
+@operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Role.OPERATOR)
+async def pause_run(clerk: Clerk, asked: SteerRun) -> RunState:
+    """Starts no more nodes of a run until it is resumed."""
+    run = clerk.client.run(asked.run_id)
+    await run.pause(asked.reason, actor=clerk.actor)
+    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+
+
+@operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Role.OPERATOR)
+async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
+    """Lets a paused run go on."""
+    run = clerk.client.run(asked.run_id)
+    await run.resume(asked.reason, actor=clerk.actor)
+    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+
+
+@operation("run.ending", "GET /api/v1/runs/{run_id}/ending", Role.VIEWER, commands=("run start",))
+async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
+    """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
+    try:
+        ending = await clerk.client.ending(asked.run_id, timeout=bounded_wait(asked.wait_seconds))
+    except WaitTimeout:
+        return RunState(run_id=asked.run_id, state=WAITING)
+    return RunState(run_id=asked.run_id, state=ending.state)
+
+
+@operation("run.events", "GET /api/v1/runs/{run_id}/events", Role.VIEWER, commands=("run watch",))
+async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
+    """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
+    number = limits.task_number(asked.run_id)
+    until = time.monotonic() + min(max(0.0, asked.wait_seconds), bounded_wait(asked.wait_seconds))
+    after, ended_by = asked.after, _xid(asked.ended_by)
+    while True:
+        page = await run_events_after(clerk.database, clerk.tenant_id, number, after, ended_by=ended_by)
+        after, ended_by = page.cursor, page.tail
+        if page.events or page.is_end or (page.is_all and time.monotonic() >= until):
+            break
+        if page.is_all:
+            await asyncio.sleep(LOOK_SECONDS)
+    events = await named_events(clerk.engine, number, page.events)
+    return RunEvents(events=events, next=after, ended_by=ended_by, is_end=page.is_end)
+
+
+def _xid(text: str) -> str:
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise Invalid(f"{text[:80]!r} is not the `ended_by` of a page.", code="invalid_cursor", advice="Leave it out.")
+    return text
+
+
+OPERATIONS = (
+    list_runs,
+    start_run,
+    show_run,
+    why_run,
+    graph_run,
+    retry_run,
+    cancel_run,
+    pause_run,
+    resume_run,
+    await_run,
+    read_run_events,
+)

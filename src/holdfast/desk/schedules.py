@@ -1,0 +1,189 @@
+"""Schedules: make, see, pause, resume, fire and delete them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast import wire
+from holdfast.client.declared import declared_action
+from holdfast.core import limits
+from holdfast.core.bindings import accept_run_input
+from holdfast.core.schedule import Missed, Overlap
+from holdfast.cron import valid_interval
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.dispatcher import schedules
+from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
+from holdfast.errors import Invalid
+
+SLOTS_SHOWN = 10
+SLOTS_MAX = 1_000
+CREATE_BYTES_MAX = limits.INPUT_BYTES_MAX + 64 * 1024
+
+
+class CreateSchedule(Request, frozen=True, kw_only=True):
+    """A schedule of an action or a flow that workers know, by `cron` or `every`."""
+
+    name: str
+    action: str | None = None
+    flow: str | None = None
+    cron: str | None = None
+    every: str | None = None
+    timezone: str = "UTC"
+    overlap: Literal["skip", "queue", "replace", "allow"] = "skip"
+    missed: Literal["skip", "latest", "all"] = "latest"
+    max_waiting: int = schedules.WAITING_DEFAULT
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    pass_time: bool = False
+    queue: str | None = None
+    priority: int | None = None
+
+
+class ListSchedules(Request, frozen=True, kw_only=True):
+    """`after` is the `next` of the page before."""
+
+    after: str | None = None
+    limit: Limit = NAMES_PAGE
+
+
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    schedules: list[ScheduleView]
+    next: str | None
+
+
+class ShowSchedule(Request, frozen=True, kw_only=True):
+    """Which schedule, and how many of its newest slots."""
+
+    name: str
+    slots: int = SLOTS_SHOWN
+
+
+class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule and its newest slots."""
+
+    schedule: ScheduleView
+    slots: list[SlotView]
+
+
+class SteerSchedule(Request, frozen=True, kw_only=True):
+    name: str
+    reason: str = ""
+
+
+class SchedulePaused(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    paused: bool
+    is_changed: bool
+
+
+class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    deleted: bool
+
+
+@operation("schedule.create", "POST /api/v1/schedules", Role.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
+async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
+    """Makes a schedule for an action or a flow that workers know."""
+    draft = _draft(clerk, asked)
+    engine = clerk.engine
+    if draft.is_flow:
+        snapshot = await engine.catalog.flows.newest(clerk.tenant_id, draft.target)
+        slot = {"scheduled_for": ""} if draft.wants_time else {}
+        accept_run_input(snapshot.plan.definition.inputs, asked.input | slot)
+    else:
+        await declared_action(engine, draft.target)
+    await schedules.create_schedule(clerk.database, clerk.tenant_id, draft)
+    return await _read(clerk, draft.name)
+
+
+def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
+    if (asked.action is None) == (asked.flow is None):
+        raise Invalid(
+            "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give --action or --flow."
+        )
+    if asked.flow is not None and asked.queue is not None:
+        raise Invalid(
+            "The nodes of a flow have their own queues.", code="invalid_schedule", advice="Leave out --queue."
+        )
+    draft = ScheduleDraft(
+        name=asked.name,
+        origin=clerk.actor,
+        target=asked.action or asked.flow or "",
+        is_flow=asked.flow is not None,
+        cron=asked.cron,
+        every_seconds=None if asked.every is None else valid_interval(asked.every),
+        timezone=asked.timezone,
+        overlap=Overlap(asked.overlap),
+        missed=Missed(asked.missed),
+        max_waiting=asked.max_waiting,
+        queue=asked.queue,
+        priority=asked.priority,
+        input=wire.encode(asked.input, bytes_max=limits.INPUT_BYTES_MAX, what="input"),
+        wants_time=asked.pass_time,
+    )
+    return schedules.valid_draft(draft)
+
+
+async def _read(clerk: Clerk, name: str) -> ScheduleView:
+    await schedules.find_schedule(clerk.database, clerk.tenant_id, name)
+    (view,) = await schedules.list_schedules(clerk.database, clerk.tenant_id, name=name)
+    return view
+
+
+@operation("schedule.list", "GET /api/v1/schedules", Role.VIEWER)
+async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
+    """Lists schedules: when they fire next, and how they stand."""
+    rows = await schedules.list_schedules(clerk.database, clerk.tenant_id)
+    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
+    return SchedulePage(schedules=page, next=following)
+
+
+@operation("schedule.show", "GET /api/v1/schedules/{name}", Role.VIEWER)
+async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
+    """Shows one schedule and what became of its newest slots."""
+    if not 1 <= asked.slots <= SLOTS_MAX:
+        raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {asked.slots}.", code="invalid_limit")
+    view = await _read(clerk, asked.name)
+    slots = await schedules.list_slots(clerk.database, clerk.tenant_id, asked.name, limit=asked.slots)
+    return ScheduleShown(schedule=view, slots=slots)
+
+
+@operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Role.OPERATOR)
+async def pause_schedule(clerk: Clerk, asked: SteerSchedule) -> SchedulePaused:
+    """Fires nothing of a schedule until it is resumed."""
+    done = await schedules.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+    return SchedulePaused(name=asked.name, paused=True, is_changed=done)
+
+
+@operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Role.OPERATOR)
+async def resume_schedule(clerk: Clerk, asked: SteerSchedule) -> SchedulePaused:
+    """Lets a schedule fire again."""
+    done = await schedules.resume(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+    return SchedulePaused(name=asked.name, paused=False, is_changed=done)
+
+
+@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Role.OPERATOR, status=202)
+async def fire_schedule(clerk: Clerk, asked: SteerSchedule) -> Fired:
+    """Fires a schedule now, also a paused one."""
+    return await schedules.fire(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+
+
+@operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Role.OPERATOR)
+async def delete_schedule(clerk: Clerk, asked: SteerSchedule) -> ScheduleDeleted:
+    """Forgets a schedule and its slots; what it fired stays."""
+    await schedules.delete_schedule(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+    return ScheduleDeleted(name=asked.name, deleted=True)
+
+
+OPERATIONS = (
+    create_schedule,
+    list_schedules,
+    show_schedule,
+    pause_schedule,
+    resume_schedule,
+    fire_schedule,
+    delete_schedule,
+)

@@ -1,0 +1,316 @@
+"""Tasks: hand in, list, show, explain, wait for, read, retry and cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.client.declared import declared_action
+from holdfast.core import limits
+from holdfast.core.replay import Recorded
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit, words
+from holdfast.desk.why import Why, why_of
+from holdfast.dispatcher import look, replay
+from holdfast.dispatcher.explain_runs import why
+from holdfast.dispatcher.look import Note, TaskRow, TaskView
+from holdfast.dispatcher.replay import Captured
+from holdfast.errors import Invalid, WaitTimeout
+from holdfast.store.catalog import Lane
+
+WAITING = "waiting"
+WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.1, 20.0
+SUBMIT_BYTES_MAX = 257 * 1024 * 1024
+
+
+class OfTask(Request, frozen=True, kw_only=True):
+    """Which task."""
+
+    task_id: str
+
+
+class SteerTask(Request, frozen=True, kw_only=True):
+    """Which task, and why somebody changes it."""
+
+    task_id: str
+    reason: str = ""
+
+
+class ListTasks(Request, frozen=True, kw_only=True):
+    """Filters; `state` may be repeated. `before` is the `next` of the page before."""
+
+    state: list[str] = msgspec.field(default_factory=list)
+    queue: str | None = None
+    action: str | None = None
+    tag: str | None = None
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    tasks: list[TaskRow]
+    next: str | None
+
+
+class SubmitTask(Request, frozen=True, kw_only=True):
+    """One task for an action that some worker declared. `delay` is seconds, or text as `5m`."""
+
+    action: str
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str | None = None
+    key: str | None = None
+    delay: str | float | None = None
+    priority: int | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: str
+    action: str
+    queue: str
+    state: str
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The attempt that will run."""
+
+    task_id: str
+    attempt: int
+    status: str
+
+
+class TaskState(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: str
+    state: str
+
+
+class AwaitTask(Request, frozen=True, kw_only=True):
+    """Which task, and how long to wait for its end: at most 20 seconds, then ask again."""
+
+    task_id: str
+    wait_seconds: float = 0.0
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task failed, and what was decided."""
+
+    code: str
+    type: str | None
+    message: str | None
+    sentence: str | None
+
+
+class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended; `waiting` while it has not."""
+
+    task_id: str
+    state: str
+    output: msgspec.Raw | None = None
+    error: Fault | None = None
+
+
+class ReadLogs(Request, frozen=True, kw_only=True):
+    """Which task, which attempt, and `after` which place: the `next` of the page before."""
+
+    task_id: str
+    attempt: int | None = None
+    after: str | None = None
+    limit: Limit = 1_000
+
+
+class Logs(msgspec.Struct, frozen=True, kw_only=True):
+    """What attempts said; `next` is where to go on, also after the last line so far."""
+
+    state: str
+    notes: list[Note]
+    next: str | None
+    is_all: bool
+
+
+class ReadSnapshot(Request, frozen=True, kw_only=True):
+    task_id: str
+    attempt: int | None = None
+
+
+class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended when it ran."""
+
+    attempt: int
+    state: str
+    code: str
+    type: str
+    message: str
+    traceback: str
+    output: msgspec.Raw | None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task was given, to run it elsewhere, and the attempt to compare that with."""
+
+    task_id: str
+    run_id: str | None
+    action: str
+    queue: str
+    tenant: str
+    tags: list[str]
+    input: msgspec.Raw
+    recorded: RecordedEnd | None
+
+
+@operation("task.list", "GET /api/v1/tasks", Role.VIEWER)
+async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
+    """Lists tasks, newest first, in pages."""
+    rows = await look.list_tasks(
+        clerk.database,
+        clerk.tenant_id,
+        states=words(asked.state),
+        queue=asked.queue,
+        action=asked.action,
+        tag=asked.tag,
+        before=None if asked.before is None else limits.task_number(asked.before),
+        limit=asked.limit,
+    )
+    return TaskPage(tasks=rows, next=next_of(rows, asked.limit, lambda row: row.task_id))
+
+
+@operation(
+    "task.submit", "POST /api/v1/tasks", Role.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+)
+async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
+    """Hands in one task."""
+    found = await declared_action(clerk.engine, asked.action)
+    given = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if asked.tags:
+        options["tags"] = tuple(asked.tags)
+    task = await clerk.client.submit(found.options(**options), asked.input)
+    return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
+
+
+@operation("task.show", "GET /api/v1/tasks/{task_id}", Role.VIEWER)
+async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
+    """Shows one task in full."""
+    number = limits.task_number(asked.task_id)
+    return await look.show_task(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+
+
+@operation("task.why", "GET /api/v1/tasks/{task_id}/why", Role.VIEWER)
+async def why_task(clerk: Clerk, asked: OfTask) -> Why:
+    """Explains why a task is where it is."""
+    number = limits.task_number(asked.task_id)
+    found = await why(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    return why_of(found, task_id=asked.task_id)
+
+
+@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Role.OPERATOR, status=202)
+async def retry_task(clerk: Clerk, asked: SteerTask) -> Retried:
+    """Runs a failed task again: a waiting retry now, one with budget left as a new generation."""
+    attempt = await clerk.client.retry(asked.task_id, reason=asked.reason, actor=clerk.actor)
+    return Retried(task_id=str(limits.task_number(asked.task_id)), attempt=attempt, status="queued")
+
+
+@operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Role.OPERATOR, status=202)
+async def cancel_task(clerk: Clerk, asked: SteerTask) -> TaskState:
+    """Stops a task: at once, or by asking it."""
+    state = await clerk.client.cancel(asked.task_id, reason=asked.reason, actor=clerk.actor)
+    return TaskState(task_id=str(limits.task_number(asked.task_id)), state=state)
+
+
+@operation("task.ending", "GET /api/v1/tasks/{task_id}/ending", Role.VIEWER, commands=("task wait", "task watch"))
+async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
+    """Waits a while for the end of a task, and says how it ended."""
+    try:
+        ending = await clerk.client.ending(asked.task_id, timeout=bounded_wait(asked.wait_seconds))
+    except WaitTimeout:
+        return TaskEnding(task_id=asked.task_id, state=WAITING)
+    error = None
+    if ending.code is not None:
+        error = Fault(code=ending.code, type=ending.type, message=ending.message, sentence=ending.sentence)
+    output = None if ending.output is None else msgspec.Raw(ending.output)
+    return TaskEnding(task_id=asked.task_id, state=ending.state, output=output, error=error)
+
+
+@operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Role.VIEWER)
+async def read_logs(clerk: Clerk, asked: ReadLogs) -> Logs:
+    """Reads what the attempts of a task logged, and how far they said they got."""
+    number = limits.task_number(asked.task_id)
+    state = (await why(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)).state
+    after = (0, 0) if asked.after is None else _place(asked.after)
+    notes = await look.read_notes(
+        clerk.database, clerk.tenant_id, number, attempt=asked.attempt, after=after, limit=valid_limit(asked.limit)
+    )
+    place = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else asked.after
+    return Logs(state=state, notes=notes, next=place, is_all=len(notes) < asked.limit)
+
+
+@operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Role.OPERATOR, commands=("task replay",))
+async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
+    """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
+    number = limits.task_number(asked.task_id)
+    found = await replay.capture(clerk.database, clerk.engine.catalog, clerk.tenant_id, number, attempt=asked.attempt)
+    recorded = None
+    if (end := found.recorded) is not None:
+        recorded = RecordedEnd(
+            attempt=end.attempt,
+            state=end.state,
+            code=end.code,
+            type=end.type,
+            message=end.message,
+            traceback=end.traceback,
+            output=None if end.output is None else msgspec.Raw(end.output),
+        )
+    return Snapshot(
+        task_id=str(found.task_id),
+        run_id=None if found.run_id is None else str(found.run_id),
+        action=found.lane.action,
+        queue=found.lane.queue,
+        tenant=found.lane.tenant,
+        tags=list(found.tags),
+        input=msgspec.Raw(found.input),
+        recorded=recorded,
+    )
+
+
+def captured_of(snapshot: Snapshot) -> Captured:
+    """A snapshot as a replay takes it."""
+    end = snapshot.recorded
+    recorded = None
+    if end is not None:
+        output = None if end.output is None else bytes(end.output)
+        known = {name: getattr(end, name) for name in end.__struct_fields__ if name != "output"}
+        recorded = Recorded(**known, output=output)
+    return Captured(
+        task_id=int(snapshot.task_id),
+        run_id=None if snapshot.run_id is None else int(snapshot.run_id),
+        lane=Lane(0, snapshot.action, snapshot.queue, snapshot.tenant),
+        input=bytes(snapshot.input),
+        tags=tuple(snapshot.tags),
+        recorded=recorded,
+    )
+
+
+def bounded_wait(seconds: float) -> float:
+    """How long one request may wait: long enough to look, and not so long that connections are held for ever."""
+    return min(max(seconds, WAIT_SECONDS_MIN), WAIT_SECONDS_MAX)
+
+
+def _place(text: str) -> tuple[int, int]:
+    attempt, _, seq = text.partition(":")
+    if not (attempt.isascii() and attempt.isdigit() and seq.isascii() and seq.isdigit() and len(text) <= 28):
+        raise Invalid(f"{text[:80]!r} is not a place in a log.", code="invalid_cursor", advice="Begin at the start.")
+    return int(attempt), int(seq)
+
+
+OPERATIONS = (
+    list_tasks,
+    submit_task,
+    show_task,
+    why_task,
+    retry_task,
+    cancel_task,
+    await_task,
+    read_logs,
+    snapshot_task,
+)

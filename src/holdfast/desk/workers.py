@@ -1,0 +1,157 @@
+"""Workers and actions: who works, what they can run, and the breakers before it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.circuit import CircuitState
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.paging import NAMES_PAGE, Limit, next_of, page_of, valid_limit
+from holdfast.dispatcher import look
+from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
+from holdfast.dispatcher.drain import drain_worker
+from holdfast.dispatcher.look import ActionView, WorkerView
+from holdfast.errors import Invalid, NotFound
+
+WORKERS_PAGE = 100
+_PRESENT = ("active", "draining")
+
+
+class ListWorkers(Request, frozen=True, kw_only=True):
+    """`before` is the `next` of the page before."""
+
+    before: str | None = None
+    limit: Limit = WORKERS_PAGE
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
+    workers: list[WorkerView]
+    next: str | None
+
+
+class OfWorker(Request, frozen=True, kw_only=True):
+    worker_id: str
+
+
+class SteerWorker(Request, frozen=True, kw_only=True):
+    worker_id: str
+    reason: str = ""
+
+
+class ListActions(Request, frozen=True, kw_only=True):
+    """`after` is the `next` of the page before."""
+
+    after: str | None = None
+    limit: Limit = NAMES_PAGE
+
+
+class ActionPage(msgspec.Struct, frozen=True, kw_only=True):
+    actions: list[ActionView]
+    next: str | None
+
+
+class OfAction(Request, frozen=True, kw_only=True):
+    name: str
+
+
+class SteerBreaker(Request, frozen=True, kw_only=True):
+    """Open it until somebody closes it, close it, or have it tried now; opening needs a reason."""
+
+    name: str
+    to: Literal["open", "closed", "half_open"]
+    reason: str = ""
+
+
+@operation("worker.list", "GET /api/v1/workers", Role.VIEWER, commands=("worker list", "top"))
+async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
+    """Lists workers, present ones first."""
+    before = None if asked.before is None else _place(asked.before)
+    rows = await look.list_workers(clerk.database, limit=valid_limit(asked.limit), before=before)
+    following = next_of(rows, asked.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
+    return WorkerPage(workers=rows, next=following)
+
+
+def _place(text: str) -> tuple[bool, int]:
+    present, _, number = text.partition(":")
+    if present not in ("0", "1") or not _is_number(number):
+        raise Invalid(f"{text[:80]!r} is no `next` of a page.", code="invalid_cursor", advice="Begin at the start.")
+    return present == "1", int(number)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+@operation("worker.show", "GET /api/v1/workers/{worker_id}", Role.VIEWER)
+async def show_worker(clerk: Clerk, asked: OfWorker) -> WorkerView:
+    """Shows one worker and what it holds."""
+    return await look.show_worker(clerk.database, _number(asked.worker_id))
+
+
+@operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Role.OPERATOR)
+async def drain(clerk: Clerk, asked: SteerWorker) -> WorkerView:
+    """Asks a worker to finish what it holds and take no more."""
+    return await drain_worker(clerk.database, _number(asked.worker_id), actor=clerk.actor, reason=asked.reason)
+
+
+def _number(worker_id: str) -> int:
+    if not _is_number(worker_id):
+        raise NotFound(
+            f"There is no worker {worker_id[:80]!r}.",
+            code="worker_not_found",
+            advice="Workers go by number, see `holdfast worker list`.",
+        )
+    return int(worker_id)
+
+
+@operation("action.list", "GET /api/v1/actions", Role.VIEWER)
+async def list_actions(clerk: Clerk, asked: ListActions) -> ActionPage:
+    """Lists the actions that workers declared."""
+    rows = await look.list_actions(clerk.database, clerk.tenant_id)
+    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
+    return ActionPage(actions=page, next=following)
+
+
+@operation("action.show", "GET /api/v1/actions/{name}", Role.VIEWER)
+async def show_action(clerk: Clerk, asked: OfAction) -> ActionView:
+    """Shows one action and its whole retry policy."""
+    if found := await look.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
+        return found[0]
+    names = [row.name for row in await look.list_actions(clerk.database, clerk.tenant_id)]
+    near = get_close_matches(asked.name, names, n=1)
+    raise NotFound(
+        f"No worker declared the action {asked.name!r}.",
+        code="action_not_found",
+        advice=f"Did you mean {near[0]}?" if near else "See `holdfast action list`.",
+    )
+
+
+@operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Role.VIEWER, commands=("action breaker",))
+async def show_action_breaker(clerk: Clerk, asked: OfAction) -> BreakerView:
+    """Shows the circuit breaker of an action."""
+    return await show_breaker(clerk.database, clerk.tenant_id, asked.name)
+
+
+@operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Role.OPERATOR, commands=("action breaker",))
+async def steer_breaker(clerk: Clerk, asked: SteerBreaker) -> BreakerView:
+    """Opens, closes or resets the circuit breaker of an action."""
+    if asked.to == "open" and not asked.reason.strip():
+        raise Invalid("Opening a breaker needs a reason.", code="reason_needed", advice="Give --reason TEXT.")
+    await show_breaker(clerk.database, clerk.tenant_id, asked.name)
+    to = CircuitState(asked.to)
+    return await steer(clerk.engine, clerk.tenant_id, asked.name, to, actor=clerk.actor, reason=asked.reason)
+
+
+OPERATIONS = (
+    list_workers,
+    show_worker,
+    drain,
+    list_actions,
+    show_action,
+    show_action_breaker,
+    steer_breaker,
+)

@@ -1,0 +1,30 @@
+-- name: take_request_key
+-- Take an idempotency key for one request. Who comes second waits for the first one's transaction and then finds its row.
+insert into holdfast.request_key (tenant_id, key, digest, created_at)
+values ($1, $2, $3, holdfast.instant())
+on conflict do nothing
+returning true;
+
+-- name: read_request_key
+-- What an idempotency key stands for, and what was answered.
+select k.digest, k.answer
+from holdfast.request_key k
+where k.tenant_id = $1 and k.key = $2;
+
+-- name: keep_answer
+-- Keep the answer of a request beside its key. An answer that is there stays.
+update holdfast.request_key
+set answer = $4
+where tenant_id = $1 and key = $2 and digest = $3 and answer is null
+returning true;
+
+-- name: forget_request_keys
+-- Forget keys after a day, some at a time.
+delete from holdfast.request_key k
+where (k.tenant_id, k.key) in (
+  select o.tenant_id, o.key
+  from holdfast.request_key o
+  where o.created_at < holdfast.instant() - interval '1 day'
+  order by o.created_at
+  limit $1
+);
