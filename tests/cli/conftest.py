@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.cli.doors import a_server
 
 import holdfast as package
 from holdfast.cli.main import cli
@@ -69,8 +70,22 @@ def invoke(*arguments: str, stdin: str | None = None, **environ: str | None) -> 
 
 @pytest.fixture
 def holdfast(holdfast_url):
-    """Run one command in this process, on a database of the test's own."""
-    return partial(invoke, HOLDFAST_URL=holdfast_url)
+    """Run one command in this process, on a database of the test's own.
+
+    With HOLDFAST_TEST_DOOR=server it goes through a server instead: the same tests hold for both doors.
+    """
+    if os.environ.get("HOLDFAST_TEST_DOOR") != "server":
+        yield partial(invoke, HOLDFAST_URL=holdfast_url)
+        return
+    with a_server(holdfast_url) as url:
+        yield partial(invoke, HOLDFAST_URL=url, HOLDFAST_ENV="local")
+
+
+@pytest.fixture
+def server_url(holdfast_url):
+    """A server over the test's database."""
+    with a_server(holdfast_url) as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,206 @@
+"""Operations over HTTP: requests taken apart strictly, keys that make them once, pages, pace and headers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from holdfast.api.pace import Buckets
+from holdfast.core.outcome import Failed
+from holdfast.core.retry import RetryPolicy
+from holdfast.desk.all import OPERATIONS
+from holdfast.settings import HttpSettings, Settings
+from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_task
+
+
+@pytest.fixture
+async def declared(engine):
+    """A worker declared `shop.charge`."""
+    await engine.catalog.declare(engine.tenant_id, ACTION, "default", RetryPolicy(), "1")
+
+
+def test_names_and_routes_are_used_once():
+    assert len({operation.name for operation in OPERATIONS}) == len(OPERATIONS)
+    assert len({(operation.method, operation.path) for operation in OPERATIONS}) == len(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_an_operation_is_declared_in_full(operation):
+    assert operation.method in ("GET", "POST", "DELETE")
+    assert operation.summary.endswith(".")
+    assert set(operation.path_fields) <= set(operation.request.__struct_fields__)
+    assert operation.request.__struct_config__.forbid_unknown_fields
+    assert (operation.role == "viewer") <= (operation.method == "GET")
+    msgspec.json.schema(operation.answer)
+
+
+async def test_a_task_is_handed_in_and_carries_the_key_of_its_request(call, declared):
+    asked = {"action": ACTION, "input": {"order": 7}, "tags": ["red"], "priority": 2}
+    first = await call.post("/api/v1/tasks", asked, idempotency_key="o7")
+    assert (first.status, first.json["queue"], first.json["state"]) == (201, "default", "queued")
+    again = await call.post("/api/v1/tasks", asked, idempotency_key="o7")
+    assert (again.status, again.json) == (201, first.json)
+    other = await call.post("/api/v1/tasks", asked | {"input": {"order": 8}}, idempotency_key="o7")
+    assert other.status == 409
+    shown = (await call.get(f"/api/v1/tasks/{first.json['task_id']}")).json
+    assert (shown["key"], shown["input"], shown["tags"], shown["priority"]) == ("o7", {"order": 7}, ["red"], 2)
+
+
+async def test_a_redrive_under_a_key_is_done_once_and_answered_the_same(call, dispatcher):
+    task_id = await a_failed_task(dispatcher)
+    path = f"/api/v1/dead/tasks/{task_id}/redrive"
+    first = await call.post(path, {"reason": "fixed"}, idempotency_key="again-1")
+    assert (first.status, first.json["attempt"]) == (202, 2)
+    assert (await call.post(path, {"reason": "fixed"}, idempotency_key="again-1")).json == first.json
+    other = await call.post(path, {"reason": "really fixed"}, idempotency_key="again-1")
+    assert (other.status, other.json["code"]) == (409, "key_reused")
+    without = await call.post(path, {"reason": "fixed"})
+    assert (without.status, without.json["code"]) == (409, "execution_not_retryable")
+
+
+async def test_two_redrives_under_one_key_at_once_are_one(call, dispatcher):
+    task_id = await a_failed_task(dispatcher)
+    path = f"/api/v1/dead/tasks/{task_id}/redrive"
+    asked = [call.post(path, {"reason": "fixed"}, idempotency_key="both") for _ in range(4)]
+    answers = await asyncio.gather(*asked)
+    assert {answer.status for answer in answers} == {202}
+    assert len({answer.body for answer in answers}) == 1
+    assert (await dispatcher.task(task_id)).state == "queued"
+
+
+async def test_a_refused_request_leaves_its_key_free(call, dispatcher):
+    task_id = (await dispatcher.enqueue(a_task(max_retries=0))).task_id
+    path = f"/api/v1/dead/tasks/{task_id}/redrive"
+    assert (await call.post(path, {"reason": "fixed"}, idempotency_key="k")).status == 409
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure()))
+    assert (await call.post(path, {"reason": "fixed"}, idempotency_key="k")).status == 202
+
+
+async def test_a_group_and_a_campaign_are_asked_for_once(call, dispatcher):
+    for _ in range(3):
+        await a_failed_task(dispatcher)
+    [group] = (await call.get("/api/v1/dead/groups")).json["groups"]
+    campaign = {"fingerprint": group["fingerprint"], "reason": "fixed", "canary": 1}
+    started = [(await call.post("/api/v1/campaigns", campaign, idempotency_key="c")) for _ in range(2)]
+    assert [one.status for one in started] == [201, 201] and started[0].json == started[1].json
+    aborted = await call.post(f"/api/v1/campaigns/{started[0].json['campaign_id']}/abort", {"reason": "no"})
+    assert aborted.json["state"] == "aborted"
+    path = f"/api/v1/dead/groups/{group['fingerprint']}/redrive"
+    asked = [(await call.post(path, {"reason": "fixed"}, idempotency_key="g")).json for _ in range(2)]
+    assert asked[0] == asked[1] and asked[0]["letters"] == 3
+
+
+async def test_keys_are_forgotten_after_a_day(call, dispatcher, engine, clock):
+    from holdfast.dispatcher.retain import retain_once
+
+    task_id = await a_failed_task(dispatcher)
+    path = f"/api/v1/dead/tasks/{task_id}/redrive"
+    await call.post(path, {"reason": "fixed"}, idempotency_key="k")
+    await retain_once(engine.database, days=30)
+    assert await engine.database.fetchval("select count(*) from holdfast.request_key") == 1
+    await clock.advance("25h")
+    await retain_once(engine.database, days=30)
+    assert await engine.database.fetchval("select count(*) from holdfast.request_key") == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("POST", "/api/v1/tasks", {"action": ACTION, "state": "completed"}, "invalid_body"),
+        ("POST", "/api/v1/tasks", {"action": 7}, "invalid_body"),
+        ("POST", "/api/v1/tasks", {}, "invalid_body"),
+        ("POST", "/api/v1/tasks?action=x", {"action": ACTION}, "invalid_query"),
+        ("POST", "/api/v1/tasks/7/cancel", {"task_id": "8"}, "invalid_body"),
+        ("POST", "/api/v1/tasks/7/cancel", {"reason": "a\x00b"}, "invalid_text"),
+        ("GET", "/api/v1/tasks?limit=1&limit=2", None, "invalid_query"),
+        ("GET", "/api/v1/tasks?tag=%00", None, "invalid_text"),
+        ("GET", "/api/v1/queues?after=nothing", None, "invalid_cursor"),
+        ("GET", "/api/v1/workers?before=2:x", None, "invalid_cursor"),
+        ("GET", "/api/v1/tasks/7/logs?after=x", None, "invalid_cursor"),
+        ("GET", "/api/v1/audit?before=99999999999999999999", None, "invalid_value"),
+    ],
+)
+async def test_a_request_that_is_not_as_declared_is_refused(call, dispatcher, method, path, body, code):
+    if "/7/logs" in path:
+        path = path.replace("/7/", f"/{(await dispatcher.enqueue(a_task())).task_id}/")
+    answer = await call(method, path, body)
+    assert (answer.status, answer.json["code"]) == (400, code)
+
+
+async def test_a_key_where_nothing_is_created_is_refused(call, dispatcher):
+    task = await dispatcher.enqueue(a_task())
+    answer = await call.post(f"/api/v1/tasks/{task.task_id}/cancel", idempotency_key="k")
+    assert (answer.status, answer.json["code"]) == (400, "key_not_taken")
+
+
+async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, engine):
+    for number in range(3):
+        await a_failed_task(dispatcher, queue=f"q{number}", worker=f"w{number}")
+        await call.post(f"/api/v1/effects/e{number}/allow", {"reason": "may"})
+        await engine.catalog.declare(engine.tenant_id, f"shop.a{number}", "default", RetryPolicy(), "1")
+    lists = {
+        "/api/v1/tasks": ("tasks", "task_id", "before"),
+        "/api/v1/queues": ("queues", "name", "after"),
+        "/api/v1/workers": ("workers", "worker_id", "before"),
+        "/api/v1/actions": ("actions", "name", "after"),
+        "/api/v1/dead/letters": ("letters", "dead_letter_id", "before"),
+        "/api/v1/effects/rules": ("rules", "effect", "after"),
+        "/api/v1/audit": ("rows", "seq", "before"),
+    }
+    for path, (rows, key, cursor) in lists.items():
+        whole = [row[key] for row in (await call.get(path)).json[rows]]
+        seen, following = [], ""
+        while following is not None:
+            page = (await call.get(f"{path}?limit=2{f'&{cursor}={following}' if following else ''}")).json
+            seen += [row[key] for row in page[rows]]
+            following = page["next"]
+        assert (len(whole) >= 3, seen) == (True, whole), path
+
+
+async def test_every_answer_carries_the_safe_headers_and_none_for_other_sites(call):
+    for path in ("/healthz", "/api/v1/tasks", "/api/v1/tasks/999", "/nowhere", "/api/openapi.json"):
+        answer = await call.get(path, origin="https://elsewhere.example")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert answer.headers["cache-control"] == "no-store"
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+class TestPace:
+    @pytest.fixture
+    def holdfast_settings(self):
+        slow = HttpSettings(caller_requests_per_second=0.1, caller_requests_burst=3)
+        return Settings(env="local", port=0, http=slow)
+
+    async def test_a_caller_who_asks_too_often_is_told_when_to_come_back(self, call):
+        answers = [await call.get("/api/v1/tasks") for _ in range(4)]
+        assert [answer.status for answer in answers] == [200, 200, 200, 429]
+        assert (answers[3].json["code"], int(answers[3].headers["retry-after"]) >= 1) == ("too_many_requests", True)
+        assert (await call.get("/api/v1/tasks", x_dev_user="bert")).status == 200
+
+    async def test_workers_are_not_counted(self, call):
+        asked = {"actions": [ACTION]}
+        assert {(await call.post("/internal/workers", asked)).status for _ in range(6)} == {200}
+
+
+class TestPeers:
+    @pytest.fixture
+    def holdfast_settings(self):
+        return Settings(env="local", port=0, http=HttpSettings(peer_requests_per_second=0.1, peer_requests_burst=2))
+
+    async def test_an_address_is_limited_before_anybody_is_known(self, call):
+        answers = [await call.get("/api/v1/tasks", x_dev_user=None) for _ in range(3)]
+        assert [answer.status for answer in answers] == [401, 401, 429]
+
+
+def test_a_bucket_fills_up_with_time_and_the_quietest_key_is_forgotten():
+    now = [0.0]
+    buckets = Buckets(2.0, 4, keys_max=2, clock=lambda: now[0])
+    assert [buckets.wait_seconds("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    now[0] = 1.0
+    assert [buckets.wait_seconds("a") for _ in range(3)] == [0, 0, 0.5]
+    for key in ("b", "c"):
+        buckets.wait_seconds(key)
+    assert (len(buckets), buckets.wait_seconds("a")) == (2, 0)
