@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 from starlette.responses import Response
@@ -37,8 +37,14 @@ async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:
     given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
     if taken := sorted(set(given) & set(operation.path_fields)):
         raise Invalid(f"The path says {', '.join(taken)} already.", code=_code(operation))
+    kinds = get_type_hints(operation.request)
     try:
-        found = msgspec.convert(given | asked.request.path_params, operation.request, strict=operation.has_body)
+        # A path is text; a body says what its values are.
+        named = {
+            name: msgspec.convert(asked.request.path_params[name], kinds[name], strict=False)
+            for name in operation.path_fields
+        }
+        found = msgspec.convert(given | named, operation.request, strict=operation.has_body)
     except msgspec.ValidationError as error:
         fields = ", ".join(operation.other_fields) or "nothing"
         raise Invalid(

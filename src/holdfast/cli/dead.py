@@ -129,7 +129,7 @@ def show(dead_letter_id: str) -> None:
         ("previous", view.previous_id),
         ("campaign", view.campaign_id),
         ("tags", ", ".join(view.tags)),
-        ("input", None if view.input is None else bytes(view.input).decode()),
+        ("input", bytes(view.input).decode()),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
     if view.traceback and shell.is_table:

@@ -155,7 +155,7 @@ def _print_run(shell: Shell, view: RunView) -> None:
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("input", bytes(view.input).decode()),
-        ("output", None if view.output is None else bytes(view.output).decode()),
+        ("output", bytes(view.output).decode() if view.state == "completed" else None),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
     emit_rows(shell, view.tasks, node_columns(view), empty="")

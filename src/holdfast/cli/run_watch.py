@@ -114,7 +114,7 @@ async def end_of_run(shell: Shell, desk: Desk, run_id: str, timeout: str | None)
     if shell.is_json:
         emit_json({"run_id": run_id, "state": state, "output": (await _show(desk, run_id)).output})
     elif state == RunState.COMPLETED:
-        click.echo(bytes((await _show(desk, run_id)).output or b"null").decode())
+        click.echo(bytes((await _show(desk, run_id)).output).decode())
         shell.talk(state_text(state))
     else:
         click.echo(state)

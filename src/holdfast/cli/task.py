@@ -204,7 +204,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("canceled by", view.canceled_by),
         ("because", view.cancel_reason),
         ("input", bytes(view.input).decode()),
-        ("output", None if view.output is None else bytes(view.output).decode()),
+        ("output", bytes(view.output).decode() if view.state == "completed" else None),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
     for one in view.attempts:

@@ -109,7 +109,7 @@ async def end_of(shell: Shell, desk: Desk, task_id: str, timeout: str | None) ->
     if shell.is_json:
         emit_json(ending)
     elif ending.state == "completed":
-        click.echo(bytes(ending.output or b"null").decode())
+        click.echo(bytes(ending.output).decode())
         shell.talk(state_text("completed"))
     else:
         click.echo(ending.state)

@@ -110,7 +110,7 @@ def _plain(asked: msgspec.Struct) -> dict[str, Any]:
 def _segment(value: Any) -> str:
     text = str(value)
     if not text or "/" in text or text in (".", ".."):
-        raise NotFound(f"There is nothing called {text[:80]!r}.", code="path_not_found")
+        raise NotFound(f"There is nothing called {text[:80]!r}.", code="name_not_possible")
     return quote(text, safe="")
 
 

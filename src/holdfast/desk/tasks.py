@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import wire
 from holdfast.client.declared import declared_action
 from holdfast.core import limits
 from holdfast.core.replay import Recorded
@@ -107,7 +108,7 @@ class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     state: str
-    output: msgspec.Raw | None = None
+    output: msgspec.Raw = wire.NULL
     error: Fault | None = None
 
 
@@ -143,7 +144,7 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     message: str
     traceback: str
-    output: msgspec.Raw | None
+    output: msgspec.Raw
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +229,7 @@ async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
     error = None
     if ending.code is not None:
         error = Fault(code=ending.code, type=ending.type, message=ending.message, sentence=ending.sentence)
-    output = None if ending.output is None else msgspec.Raw(ending.output)
+    output = wire.NULL if ending.output is None else msgspec.Raw(ending.output)
     return TaskEnding(task_id=asked.task_id, state=ending.state, output=output, error=error)
 
 
@@ -259,7 +260,7 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
             type=end.type,
             message=end.message,
             traceback=end.traceback,
-            output=None if end.output is None else msgspec.Raw(end.output),
+            output=wire.NULL if end.output is None else msgspec.Raw(end.output),
         )
     return Snapshot(
         task_id=str(found.task_id),
@@ -278,9 +279,8 @@ def captured_of(snapshot: Snapshot) -> Captured:
     end = snapshot.recorded
     recorded = None
     if end is not None:
-        output = None if end.output is None else bytes(end.output)
         known = {name: getattr(end, name) for name in end.__struct_fields__ if name != "output"}
-        recorded = Recorded(**known, output=output)
+        recorded = Recorded(**known, output=bytes(end.output) if end.state == "completed" else None)
     return Captured(
         task_id=int(snapshot.task_id),
         run_id=None if snapshot.run_id is None else int(snapshot.run_id),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import wire
 from holdfast.core.dead import LetterState
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database
@@ -73,7 +74,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     at: datetime
     traceback: str | None = None
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = wire.NULL
 
 
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:
@@ -121,5 +122,5 @@ def _view(row: Any) -> LetterView:
     found = dict(row)
     ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
     found |= {name: None if found[name] is None else str(found[name]) for name in ids}
-    found["input"] = None if found["input"] is None else msgspec.Raw(found["input"])
+    found["input"] = wire.NULL if found["input"] is None else msgspec.Raw(found["input"])
     return LetterView(**found)

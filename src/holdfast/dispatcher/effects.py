@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import wire
 from holdfast.core.effects import EFFECT_CODES, EffectState, stable_key
 from holdfast.core.failure import MESSAGE_BYTES_MAX, clipped
 from holdfast.dispatcher.leases import Claimed
@@ -77,7 +78,7 @@ class EffectView(msgspec.Struct, frozen=True, kw_only=True):
     opened_at: datetime
     sent_at: datetime
     answered_at: datetime | None
-    receipt: msgspec.Raw | None
+    receipt: msgspec.Raw
     code: str | None
     message: str | None
     compensation: str | None
@@ -205,7 +206,7 @@ async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence
 
 def _view(row: Any) -> EffectView:
     found = dict(row)
-    found["receipt"] = None if row["receipt"] is None else msgspec.Raw(row["receipt"])
+    found["receipt"] = wire.NULL if row["receipt"] is None else msgspec.Raw(row["receipt"])
     return EffectView(**found)
 
 

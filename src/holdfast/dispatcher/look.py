@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from holdfast import wire
 from holdfast.core.nodes import Node
 from holdfast.core.states import RETRYING_LABEL, TaskState
 from holdfast.dispatcher.effects import EffectView, list_effects
@@ -112,7 +113,7 @@ class TaskView:
     cancel_reason: str | None
     original_task_id: str | None
     input: msgspec.Raw
-    output: msgspec.Raw | None
+    output: msgspec.Raw
     attempts: list[AttemptView]
     effects: list[EffectView]
     run_id: str | None = None
@@ -242,7 +243,7 @@ async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_i
         cancel_reason=(row["reason"] or None) if row["state"] != "failed" else None,
         original_task_id=None if row["original_task_id"] is None else str(row["original_task_id"]),
         input=msgspec.Raw(given if row["input"] is None else row["input"]),
-        output=None if row["output"] is None else msgspec.Raw(row["output"]),
+        output=wire.NULL if row["output"] is None else msgspec.Raw(row["output"]),
         attempts=attempts,
         effects=await list_effects(database, tenant_id, task_ids=[task_id]),
         run_id=None if row["run_id"] is None else str(row["run_id"]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import wire
 from holdfast.core.verdict import RunState
 from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.look import ID_MAX, LIMIT_MAX, bounded, error_line
@@ -104,7 +105,7 @@ class RunView:
     parent_run_id: str | None
     original_run_id: str | None
     input: msgspec.Raw
-    output: msgspec.Raw | None
+    output: msgspec.Raw
     tasks: list[NodeView]
     at: datetime
 
@@ -140,7 +141,7 @@ async def show_run(database: Database, catalog: Catalog, tenant_id: int, run_id:
     row, snapshot, nodes = await read_run(database, catalog, tenant_id, run_id)
     numbers = [node["node_no"] for node in nodes if node["state"] in ("failed", "retrying") or node["items_failed"]]
     failures = {one["node_no"]: error_line(one) for one in await database.fetch(_LAST_FAILURES, run_id, numbers)}
-    output = None
+    output = wire.NULL
     if row["state"] == RunState.COMPLETED:
         async with database.session() as session:
             found = await run_output(session, catalog, run_id, row["snapshot_id"])
