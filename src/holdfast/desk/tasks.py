@@ -108,7 +108,7 @@ class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     state: str
-    output: msgspec.Raw = wire.NULL
+    output: msgspec.Raw = msgspec.field(default_factory=lambda: wire.NULL)
     error: Fault | None = None
 
 

@@ -74,7 +74,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     at: datetime
     traceback: str | None = None
-    input: msgspec.Raw = wire.NULL
+    input: msgspec.Raw = msgspec.field(default_factory=lambda: wire.NULL)
 
 
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:

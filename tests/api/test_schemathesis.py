@@ -1,0 +1,91 @@
+"""The OpenAPI document put to the test: requests made up from it, sent to a real server over a real database.
+
+Whatever is asked, the server answers as the document says: with a status and a body it names, never with a mistake of
+its own. Bounded: a fixed number of examples, the same ones each time.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from holdfast.core.outcome import Failed
+from holdfast.core.retry import RetryPolicy
+from holdfast.desk.openapi import EVENTS, document
+from holdfast.testing import factories as a
+from tests.cli.doors import a_server
+
+schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
+
+EXAMPLES = 8
+SLOW = {EVENTS: "streams for ever", "/api/v1/verify": "reads every table"}
+
+
+async def a_scene(dispatcher) -> None:
+    """Something of most kinds, so that some requests find what they ask for."""
+    engine = dispatcher.engine
+    await engine.catalog.declare(engine.tenant_id, a.ACTION, "default", RetryPolicy(), "1")
+    await a.a_completed_task(dispatcher)
+    await a.a_failed_task(dispatcher)
+    lease = await a.a_running_task(dispatcher)
+    await dispatcher.settle(lease, Failed(a.a_failure("validation: no such order")))
+    await a.a_running_task(dispatcher)
+
+
+@pytest.fixture
+def server_url(holdfast_url):
+    from holdfast.dispatcher.engine import Engine
+    from holdfast.settings import Settings
+    from holdfast.testing.apart import run_apart
+    from holdfast.testing.dispatcher import Dispatcher
+
+    async def prepare() -> None:
+        async with Engine(holdfast_url, Settings()) as engine:
+            await a_scene(Dispatcher(engine))
+
+    run_apart(prepare())
+    with a_server(holdfast_url) as url:
+        yield url
+
+
+def test_every_made_up_request_is_answered_as_the_document_says(server_url):
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    wanted = [
+        not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.unsupported_method,
+    ]
+    schema = schemathesis.openapi.from_dict(document())
+    schema.config.base_url = server_url
+    asked = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.path in SLOW:
+            continue
+        asked += 1
+        _put_to_the_test(operation, wanted)
+    assert asked > 60
+
+
+def _put_to_the_test(operation, wanted) -> None:
+    from hypothesis import given
+
+    @given(case=operation.as_strategy())
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def ask(case) -> None:
+        for name in ("wait_seconds",):
+            (case.query or {}).pop(name, None)
+        case.call_and_validate(headers={"x-dev-user": "anna"}, checks=wanted, timeout=30)
+
+    ask()
