@@ -20,6 +20,7 @@ from holdfast.core.states import (
     diagram,
     logical_state,
 )
+from holdfast.desk.reference import reference as http_reference
 from holdfast.settings import reference
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -128,7 +129,12 @@ def _options(context: click.Context, params: list[click.Parameter]) -> str:
 
 def pages() -> dict[Path, str]:
     """Give every generated page by its path."""
-    return {DOCS / "states.md": states_page(), DOCS / "settings.md": reference(), DOCS / "cli.md": commands_page()}
+    return {
+        DOCS / "states.md": states_page(),
+        DOCS / "settings.md": reference(),
+        DOCS / "cli.md": commands_page(),
+        DOCS / "http-reference.md": http_reference(),
+    }
 
 
 def main(arguments: list[str]) -> int:

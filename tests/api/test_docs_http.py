@@ -1,4 +1,4 @@
-"""The page about HTTP names every route with whom it admits, and its example works."""
+"""The pages about HTTP name every route with whom it admits, and their examples work."""
 
 from __future__ import annotations
 
@@ -8,20 +8,38 @@ import sys
 from pathlib import Path
 
 from holdfast.api.server import ENDPOINTS
-from holdfast.testing.factories import a_task
+from holdfast.core.outcome import Failed
+from holdfast.testing.factories import a_failed_task, a_failure, a_running_task, a_task
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "http.md").read_text()
 
 
 def test_every_route_is_documented_with_its_access():
     rows = set(re.findall(r"^\| (GET|POST) \| `([^`]+)` \| (\w+) \|", PAGE, re.MULTILINE))
+    reference = (Path(__file__).resolve().parents[2] / "docs" / "http-reference.md").read_text()
+    rows |= set(re.findall(r"^### (GET|POST|DELETE) (\S+)\n\n.*? For (\w+?)s; answers", reference, re.MULTILINE))
     assert rows == {(endpoint.method, endpoint.path, endpoint.access.value) for endpoint in ENDPOINTS}
+
+
+async def test_the_retry_of_the_page_goes_as_it_says(call, dispatcher, tmp_path):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
+    spent = await a_failed_task(dispatcher)
+    section = PAGE.partition("## A retry, step by step")[2]
+    program = tmp_path / "retry.py"
+    program.write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), call.url, lease.task_id, spent, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+    assert printed.decode() == re.search(r"```text\n(.*?)```", section, re.DOTALL)[1]
 
 
 async def test_the_worker_of_the_page_empties_a_queue(call, dispatcher, engine, tmp_path):
     await dispatcher.enqueue_many(a_task(), [{"amount": amount} for amount in range(12)])
     program = tmp_path / "worker.py"
-    program.write_text(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1])
+    section = PAGE.partition("## A worker in any language")[2]
+    program.write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])
     process = await asyncio.create_subprocess_exec(sys.executable, str(program), call.url)
     assert await process.wait() == 0
     outputs = await engine.database.fetch("select output from holdfast.attempt where state = 'c' order by task_id")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.cli.doors import a_server
 
 from holdfast.core.outcome import Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.desk.openapi import EVENTS, document
 from holdfast.testing import factories as a
-from tests.cli.doors import a_server
 
 schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
 
