@@ -12,6 +12,7 @@ import holdfast.core
 FOLDER = Path(holdfast.core.__file__).parent
 ALLOWED = {
     "__future__",
+    "base64",
     "collections",
     "dataclasses",
     "datetime",
@@ -20,6 +21,7 @@ ALLOWED = {
     "functools",
     "hashlib",
     "heapq",
+    "hmac",
     "itertools",
     "json",
     "math",

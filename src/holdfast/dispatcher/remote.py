@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.access import require_queues
+from holdfast.core.capability import capability_of, seal
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
@@ -56,7 +58,8 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     run_id: str | None
     timeout_seconds: float | None
-    capability_token: str | None = None
+    capability_token: str
+    """The right to beat for and to settle this attempt, for whoever runs it and is no worker."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +113,15 @@ class RemoteWorkers:
         row = await self._engine.database.fetchrow(_REGISTER, name, version, served, named, slots, labels)
         return int(row["worker_id"])
 
-    async def claim(self, worker_id: int, *, queues: Sequence[str] | None, limit: int) -> list[Handed]:
-        """Take at most `limit` tasks of the worker's actions; one that drains gets none."""
+    async def claim(
+        self, worker_id: int, *, queues: Sequence[str] | None, limit: int, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Take at most `limit` tasks of the worker's actions; one that drains gets none.
+
+        `allowed` are the only queues its caller may serve; `Forbidden` for others.
+        """
         async with self._engine.database.session() as session:
-            claimer, slots, is_draining = await self._worker(session, worker_id, queues)
+            claimer, slots, is_draining = await self._worker(session, worker_id, queues, allowed)
             if is_draining:
                 return []
             done = await exchange(
@@ -121,12 +129,18 @@ class RemoteWorkers:
             )
             return await self._hand_out(session, done.claimed)
 
-    async def claim_named(self, worker_id: int, task_id: int) -> list[Handed]:
-        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`)."""
+    async def claim_named(
+        self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
         async with self._engine.database.session() as session:
-            claimer, _, _ = await self._worker(session, worker_id, None)
+            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
             async with session.transaction():
                 claimed = await claim_task(session, claimer.identity, task_id)
+                if allowed is not None:
+                    # Refused after the claim, which is undone: only its row says for sure which queue it is of.
+                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
             return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
@@ -158,7 +172,14 @@ class RemoteWorkers:
             )
 
     async def exchange(
-        self, worker_id: int, *, held: Sequence[int], dones: Sequence[Done], queues: Sequence[str] | None, limit: int
+        self,
+        worker_id: int,
+        *,
+        held: Sequence[int],
+        dones: Sequence[Done],
+        queues: Sequence[str] | None,
+        limit: int,
+        allowed: Collection[str] | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call. A worker has one such call under way at a time.
 
@@ -167,7 +188,7 @@ class RemoteWorkers:
         await self._prepare()
         named = [*held, *(done.task_id for done in dones)]
         async with self._engine.database.session() as session:
-            claimer, slots, is_draining = await self._worker(session, worker_id, queues)
+            claimer, slots, is_draining = await self._worker(session, worker_id, queues, allowed)
             async with session.transaction():
                 rows = await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds)
                 found = await session.fetch(_HELD_UNNAMED, worker_id, named, self._lease_seconds, HELD_MAX)
@@ -188,7 +209,7 @@ class RemoteWorkers:
         )
 
     async def _worker(
-        self, session: Session, worker_id: int, queues: Sequence[str] | None
+        self, session: Session, worker_id: int, queues: Sequence[str] | None, allowed: Collection[str] | None
     ) -> tuple[Claimer, int, bool]:
         """The worker's claimer, its slots and whether it drains; asking counts as a beat."""
         row = await session.fetchrow(_READ_WORKER, worker_id)
@@ -200,6 +221,9 @@ class RemoteWorkers:
                 advice="Register again (POST /internal/workers) and use the id it answers.",
                 reason="unknown_worker",
             )
+        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
+        require_queues(allowed, row["queues"])
+        require_queues(allowed, queues or ())
         served = row["queues"] if queues is None else [limits.valid_queue(queue) for queue in queues]
         key = (worker_id, None if served is None else tuple(served))
         if (claimer := self._claimers.pop(key, None)) is None:
@@ -222,8 +246,9 @@ class RemoteWorkers:
             return []
         catalog = self._engine.catalog
         await catalog.learn({one.lane_id for one in sound}, {one.policy_id for one in sound}, session=session)
+        secret = await catalog.capability_secret(session=session)
         ends = {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in sound])}
-        return [self._handed(one, ends[one.task_id]) for one in sound if one.task_id in ends]
+        return [self._handed(one, ends[one.task_id], secret) for one in sound if one.task_id in ends]
 
     async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
         await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
@@ -232,8 +257,16 @@ class RemoteWorkers:
             settled = await settle(session, self._engine.catalog, reports)
         self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
 
-    def _handed(self, claimed: Claimed, lease_expires_at: datetime) -> Handed:
+    def _handed(self, claimed: Claimed, lease_expires_at: datetime, secret: bytes) -> Handed:
         lane = self._engine.catalog.lane(claimed.lane_id)
+        timeout_seconds = self._engine.catalog.policy(claimed.policy_id).timeout_seconds
+        capability = capability_of(
+            tenant_id=claimed.tenant_id,
+            task_id=claimed.task_id,
+            attempt=claimed.attempt,
+            lease_expires_at=lease_expires_at,
+            timeout_seconds=timeout_seconds,
+        )
         return Handed(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
@@ -244,7 +277,8 @@ class RemoteWorkers:
             input=msgspec.Raw(claimed.input),
             tags=list(claimed.tags or ()),
             run_id=None if claimed.run_id is None else str(claimed.run_id),
-            timeout_seconds=self._engine.catalog.policy(claimed.policy_id).timeout_seconds,
+            timeout_seconds=timeout_seconds,
+            capability_token=seal(capability, secret),
         )
 
     async def _reports(self, session: Session, dones: Sequence[Done]) -> list[Report]:
