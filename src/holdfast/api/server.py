@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import uvicorn
@@ -67,18 +68,18 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: Engine) -> AsyncIterator[str]:
+async def serving(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[str]:
     """Offer the API at the settings' address while the block runs; gives its URL."""
-    async with listening(engine) as addresses:
+    async with listening(engine, clock=clock) as addresses:
         yield addresses.url
 
 
 @contextlib.asynccontextmanager
-async def listening(engine: Engine) -> AsyncIterator[Addresses]:
-    """Offer the API at all addresses of the settings while the block runs."""
+async def listening(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Addresses]:
+    """Offer the API at all addresses of the settings while the block runs. `clock` is the door's."""
     settings = engine.settings
     require_safe_address(settings)
-    house = House(engine=engine, door=Door(engine), workers=RemoteWorkers(engine), closing=asyncio.Event())
+    house = House(engine=engine, door=Door(engine, clock=clock), workers=RemoteWorkers(engine), closing=asyncio.Event())
     await house.door.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(house.door.close)

@@ -116,7 +116,7 @@ async def claim(asked: Asked) -> Response:
     else:
         limit = _limit(body.limit, lowest=1)
         tasks = await workers.claim(worker_id, queues=body.queues, limit=limit, allowed=allowed)
-    return reply({"tasks": tasks})
+    return reply({"tasks": await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)})
 
 
 async def heartbeat(asked: Asked) -> Response:
@@ -124,7 +124,11 @@ async def heartbeat(asked: Asked) -> Response:
     body = await asked.body(Beat)
     task_id, attempt = limits.task_number(body.task_id), _attempt(body.attempt)
     asked.caller.require_attempt(task_id, attempt)
-    return reply(await asked.house.workers.heartbeat(task_id, attempt, body.lease_token))
+    renewed = await asked.house.workers.heartbeat(task_id, attempt, body.lease_token)
+    capability_token = await asked.house.door.capabilities.renewed(
+        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at
+    )
+    return reply({**msgspec.structs.asdict(renewed), "capability_token": capability_token})
 
 
 async def complete(asked: Asked) -> Response:
@@ -153,7 +157,7 @@ async def exchange(asked: Asked) -> Response:
     )
     return reply(
         {
-            "tasks": done.tasks,
+            "tasks": await asked.house.door.capabilities.given_to(done.tasks, asked.caller.tenant_id),
             "accepted": done.accepted,
             "refused": [
                 {"task_id": str(one.task_id), "attempt": one.attempt, "winner": one.winner} for one in done.refused

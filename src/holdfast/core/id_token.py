@@ -92,7 +92,7 @@ def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
         raise not_believed("its subject cannot be used")
     if ("email" in claims or "email_verified" in claims) and claims.get("email_verified") is not True:
         raise Forbidden("The e-mail address of this account is not verified.", code="email_not_verified")
-    if asked.domains and domain not in asked.domains:
+    if asked.domains and not (isinstance(domain, str) and domain in asked.domains):
         raise Forbidden("This account does not belong to a domain that may sign in.", code="wrong_domain")
     return Person(
         issuer=asked.issuer,

@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.access import require_queues
-from holdfast.core.capability import capability_of, seal
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
@@ -58,8 +57,8 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     run_id: str | None
     timeout_seconds: float | None
-    capability_token: str
-    """The right to beat for and to settle this attempt, for whoever runs it and is no worker."""
+    capability_token: str | None = None
+    """The right to beat for and to settle this attempt, for whoever runs it and is no worker. The server adds it."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,9 +245,8 @@ class RemoteWorkers:
             return []
         catalog = self._engine.catalog
         await catalog.learn({one.lane_id for one in sound}, {one.policy_id for one in sound}, session=session)
-        secret = await catalog.capability_secret(session=session)
         ends = {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in sound])}
-        return [self._handed(one, ends[one.task_id], secret) for one in sound if one.task_id in ends]
+        return [self._handed(one, ends[one.task_id]) for one in sound if one.task_id in ends]
 
     async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
         await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
@@ -257,16 +255,8 @@ class RemoteWorkers:
             settled = await settle(session, self._engine.catalog, reports)
         self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
 
-    def _handed(self, claimed: Claimed, lease_expires_at: datetime, secret: bytes) -> Handed:
+    def _handed(self, claimed: Claimed, lease_expires_at: datetime) -> Handed:
         lane = self._engine.catalog.lane(claimed.lane_id)
-        timeout_seconds = self._engine.catalog.policy(claimed.policy_id).timeout_seconds
-        capability = capability_of(
-            tenant_id=claimed.tenant_id,
-            task_id=claimed.task_id,
-            attempt=claimed.attempt,
-            lease_expires_at=lease_expires_at,
-            timeout_seconds=timeout_seconds,
-        )
         return Handed(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
@@ -277,8 +267,7 @@ class RemoteWorkers:
             input=msgspec.Raw(claimed.input),
             tags=list(claimed.tags or ()),
             run_id=None if claimed.run_id is None else str(claimed.run_id),
-            timeout_seconds=timeout_seconds,
-            capability_token=seal(capability, secret),
+            timeout_seconds=self._engine.catalog.policy(claimed.policy_id).timeout_seconds,
         )
 
     async def _reports(self, session: Session, dones: Sequence[Done]) -> list[Report]:

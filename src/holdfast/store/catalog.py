@@ -27,7 +27,6 @@ _READ_LANES = sql("read_lanes")
 _DECLARE_ACTION = sql("declare_action")
 _READ_ACTION = sql("read_action")
 _READ_INSTALLATION = sql("read_installation")
-_READ_SECRET = sql("read_secret")
 
 DEFAULT_TENANT_ID = 1
 
@@ -54,19 +53,12 @@ class Catalog:
         self.guarded: set[int] = set()
         """Lanes seen with a breaker: how their attempts end is counted. A lane too many costs a statement, no more."""
         self._installation = ""
-        self._secret = b""
 
     async def installation(self) -> str:
         """What tells this database from every other."""
         if not self._installation:
             self._installation = str(await self._database.fetchval(_READ_INSTALLATION))
         return self._installation
-
-    async def capability_secret(self, *, session: Session | None = None) -> bytes:
-        """What this installation signs capability tokens with. It never leaves the process."""
-        if not self._secret:
-            self._secret = bytes(await (session or self._database).fetchval(_READ_SECRET, "capability"))
-        return self._secret
 
     async def lane_id(self, tenant_id: int, queue: str, action: str) -> int:
         key = (tenant_id, queue, action)

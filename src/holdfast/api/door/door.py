@@ -22,10 +22,12 @@ from holdfast.api.door.id_tokens import IdTokens
 from holdfast.api.door.known import Known
 from holdfast.api.door.providers import providers_of
 from holdfast.api.identity import Caller
-from holdfast.core import api_token, capability
+from holdfast.core import api_token
 from holdfast.core.access import ROLES, UNPRIVILEGED, Access
+from holdfast.core.capability import PREFIX as CAPABILITY_PREFIX
 from holdfast.core.patience import Patience
 from holdfast.dispatcher.audit import Change, record
+from holdfast.dispatcher.capabilities import Capabilities
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.members import find_membership
 from holdfast.dispatcher.tokens import find_bearer, has_token
@@ -44,6 +46,7 @@ class Door:
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
         self._providers = providers_of(engine.settings.auth)
+        self.capabilities = Capabilities(engine.database)
         self._id_tokens = IdTokens(self._providers, clock=clock)
         self._known = Known(engine.settings.auth.token_cache_seconds)
         self._patience = Patience()
@@ -67,7 +70,7 @@ class Door:
         if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
             raise self._unknown("The authorization header is not one bearer token.")
         address = neighbourhood(request.client.host if request.client is not None else "")
-        if credential.startswith(capability.PREFIX):
+        if credential.startswith(CAPABILITY_PREFIX):
             return await self._attempt(credential, address)
         return await self._bearer(credential, address)
 
@@ -76,8 +79,7 @@ class Door:
 
     async def _attempt(self, credential: str, address: str) -> Caller:
         """Whoever runs one attempt. Believed by its signature: no query, nothing to remember."""
-        secret = await self._engine.catalog.capability_secret()
-        found = capability.unseal(credential, secret, at=time.time())
+        found = await self.capabilities.unseal(credential)
         if found is None:
             self._try(address)
             raise self._unknown("The capability token is not accepted: it is not ours, or has ended.")
