@@ -34,7 +34,7 @@ def public(key: Any, kid: str, **changes: Any) -> dict[str, Any]:
 
 
 class Issuer:
-    """Signs ID tokens and publishes its keys. `mood` is what its endpoint answers next: keys, down, odd or elsewhere."""
+    """Signs ID tokens and publishes its keys. `mood` is what its endpoint answers: keys, down, odd, elsewhere …"""
 
     def __init__(self) -> None:
         self.issuer = "https://id.example/realm"
@@ -46,7 +46,7 @@ class Issuer:
         outer = self
 
         class Endpoint(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:  # noqa: N802 - the name the standard library calls
+            def do_GET(self) -> None:
                 outer.fetches += 1
                 outer.is_held.wait(20)
                 status, body = outer.answer()

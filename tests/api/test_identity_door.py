@@ -86,7 +86,9 @@ async def test_the_answer_comes_before_the_body(call, path):
     def ask():
         place = urlsplit(call.url)
         with socket.create_connection((place.hostname, place.port), timeout=20) as line:
-            head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n"
+            head = (
+                f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n"
+            )
             line.sendall(f"{head}\r\n".encode())
             return line.recv(12)
 

@@ -58,7 +58,7 @@ async def test_the_tenant_of_the_token_decides_whatever_else_is_said(call, token
         await asked.post(f"{path}/cancel", {"reason": "mine"}),
         await asked.post(f"{path}/retry"),
     ):
-        assert (answer.status, answer.json["code"]) == (404, "task_not_found")
+        assert (answer.status, answer.json["category"]) == (404, "not_found")
     assert (await asked.get("/api/v1/tasks")).json["tasks"] == []
     assert (await dispatcher.task(task.task_id)).state == "queued"
 

@@ -18,14 +18,15 @@ def test_a_token_is_printed_once_and_alone_on_stdout(holdfast):
 
 
 def test_a_workers_token_can_be_limited_and_may_expire(holdfast):
-    made = holdfast("token", "create", "w", "--role", "worker", "--queues", "b, a", "--expires", "90d", "-o", "json").json
+    made = holdfast(
+        "token", "create", "w", "--role", "worker", "--queues", "b, a", "--expires", "90d", "-o", "json"
+    ).json
     assert made["queues"] == ["a", "b"] and made["expires_at"] and made["token"].startswith("hf_")
 
 
 def test_revoke_ends_it_by_id_or_name(holdfast):
-    ids = []
-    for name in ("one", "two"):
-        ids.append(holdfast("token", "create", name, "--role", "viewer", "-o", "json").json["token_id"])
+    made = [holdfast("token", "create", name, "--role", "viewer", "-o", "json").json for name in ("one", "two")]
+    ids = [one["token_id"] for one in made]
     assert holdfast("token", "revoke", ids[0]).out == f"{ids[0]}\trevoked\n"
     assert holdfast("token", "revoke", "two", "-o", "json").json == {"token_id": ids[1], "state": "revoked"}
     assert holdfast("token", "list").err == "No tokens.\n"
@@ -53,8 +54,14 @@ def test_what_cannot_be_a_token_is_refused(holdfast, arguments, code):
 
 def test_members_are_added_listed_and_removed(holdfast):
     assert holdfast("member", "list").err.startswith("No members")
-    added = holdfast("member", "add", "--issuer", "google", "--hd", "corp.example", "--role", "viewer", "-o", "json").json
-    assert (added["issuer"], added["domain"], added["role"]) == ("https://accounts.google.com", "corp.example", "viewer")
+    added = holdfast(
+        "member", "add", "--issuer", "google", "--hd", "corp.example", "--role", "viewer", "-o", "json"
+    ).json
+    assert (added["issuer"], added["domain"], added["role"]) == (
+        "https://accounts.google.com",
+        "corp.example",
+        "viewer",
+    )
     account = holdfast("member", "add", "--issuer", "google", "--subject", "7", "--role", "admin", "--name", "Anna")
     assert account.out == f"{added['member_id'] + 1}\t7\tadmin\n"
     assert [row["role"] for row in holdfast("member", "list", "-o", "json").json] == ["viewer", "admin"]

@@ -31,16 +31,16 @@ def test_no_part_of_it_can_be_changed(field):
     assert unseal(forged, SECRET, at=0) is None
 
 
-@pytest.mark.parametrize("text", ["", "hfc_", TEXT[:-1], TEXT + "A", TEXT.replace("hfc_", "hf_"), TEXT.replace("3", "03", 1)])
+@pytest.mark.parametrize(
+    "text", ["", "hfc_", TEXT[:-1], TEXT + "A", TEXT.replace("hfc_", "hf_"), TEXT.replace("3", "03", 1)]
+)
 def test_other_texts_are_no_capability(text):
     assert unseal(text, SECRET, at=0) is None
 
 
 def test_it_outlives_its_lease_and_the_limit_of_its_attempt():
     def ends(timeout_seconds):
-        made = capability_of(
-            tenant_id=1, task_id=2, attempt=1, lease_expires_at=AT, timeout_seconds=timeout_seconds
-        )
+        made = capability_of(tenant_id=1, task_id=2, attempt=1, lease_expires_at=AT, timeout_seconds=timeout_seconds)
         return datetime.fromtimestamp(made.ends, UTC)
 
     assert ends(None) == AT + SPARE

@@ -101,7 +101,13 @@ def test_a_header_names_a_key_and_no_more(changes):
 
 @pytest.mark.parametrize(
     "missing",
-    [{"audiences": ()}, {"keys_url": None}, {"keys_url": ""}, {"issuer": "id.example"}, {"issuer": "https://" + "x" * 100}],
+    [
+        {"audiences": ()},
+        {"keys_url": None},
+        {"keys_url": ""},
+        {"issuer": "id.example"},
+        {"issuer": "https://" + "x" * 100},
+    ],
 )
 def test_half_a_provider_is_refused(missing):
     whole = {"issuer": "https://id.example", "audiences": ("us",), "domains": (), "keys_url": "https://keys.example"}

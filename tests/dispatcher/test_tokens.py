@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import api_token
-from holdfast.dispatcher.audit import list_audit, record, verify_audit
-from holdfast.dispatcher.audit import Change
+from holdfast.core.id_token import Person
+from holdfast.dispatcher.audit import Change, list_audit, record, verify_audit
 from holdfast.dispatcher.members import add_member, find_membership, list_members, remove_member
 from holdfast.dispatcher.tokens import create_token, find_bearer, list_tokens, revoke_token
-from holdfast.core.id_token import Person
 from holdfast.errors import Conflict, Invalid, NotFound
 
 OURS = {"role": "viewer", "actor": "ada"}
@@ -95,7 +94,9 @@ async def test_a_name_that_is_the_id_of_another_ends_neither(database):
 
 
 async def test_only_the_very_secret_finds_its_bearer(database, clock):
-    made = await create_token(database, 1, name="w", role="worker", queues=["b", "a", "a"], expires_seconds=60, actor="x")
+    made = await create_token(
+        database, 1, name="w", role="worker", queues=["b", "a", "a"], expires_seconds=60, actor="x"
+    )
     presented = api_token.parse(made.token)
     bearer = await find_bearer(database, presented)
     assert (bearer.tenant_id, bearer.name, bearer.role, bearer.queues) == (1, "w", "worker", {"a", "b"})
@@ -127,12 +128,16 @@ async def test_members_come_and_go_with_their_audit_rows(database):
     assert await find_membership(database, a_person()) is None
     removed, first = await list_audit(database, 1)
     assert (first.verb, removed.verb) == ("member.add", "member.remove")
-    assert first.after == removed.before == {
-        "issuer": "https://id.example",
-        "subject": "7",
-        "domain": None,
-        "role": "admin",
-    }
+    assert (
+        first.after
+        == removed.before
+        == {
+            "issuer": "https://id.example",
+            "subject": "7",
+            "domain": None,
+            "role": "admin",
+        }
+    )
     with pytest.raises(NotFound):
         await remove_member(database, 1, added.member_id, actor="ada")
 

@@ -1,7 +1,7 @@
 """The server: all endpoints as one application, and the loop that offers it on an address.
 
-Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed. Workers may
-have a listener of their own; the other one then knows nothing of `/internal/*`.
+Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed. Workers
+may have a listener of their own; the other one then knows nothing of `/internal/*`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from holdfast.api import health, stream, tasks, workers
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
-from holdfast.api.problems import HANDLERS, on_http
+from holdfast.api.problems import HANDLERS, on_http, problem
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.remote import RemoteWorkers
-from holdfast.errors import Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 
 ENDPOINTS: tuple[Endpoint, ...] = (*health.ENDPOINTS, *workers.ENDPOINTS, *tasks.ENDPOINTS, *stream.ENDPOINTS)
 
@@ -48,7 +48,10 @@ def application(house: House, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Star
     """Endpoints behind their doors. A path has one spelling, and what is not there is told to callers known only."""
 
     async def on_nothing(request: Request, error: Exception) -> Response:
-        await house.door.caller(request)
+        try:
+            await house.door.caller(request)
+        except HoldfastError as refusal:
+            return problem(refusal)
         return await on_http(request, error)
 
     made = Starlette(

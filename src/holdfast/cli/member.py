@@ -22,7 +22,9 @@ def member() -> None:
 
 
 @member.command()
-@click.option("--issuer", metavar="URL|google", required=True, help="Who vouches for them: the `iss` of their ID tokens.")
+@click.option(
+    "--issuer", metavar="URL|google", required=True, help="Who vouches for them: the `iss` of their ID tokens."
+)
 @click.option("--subject", metavar="TEXT", help="One account: the `sub` of its ID tokens.")
 @click.option("--hd", "domain", metavar="DOMAIN", help="A whole hosted domain: the `hd` of their ID tokens.")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What they may do.")

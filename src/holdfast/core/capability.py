@@ -1,8 +1,8 @@
 """Capability tokens: the right to beat for, and to settle, one attempt and nothing else.
 
-`hfc_CLAIM_MAC`: the claim names tenant, task, attempt and the second it ends, and the MAC is HMAC-SHA-256 under a secret
-of this installation, so a server needs no row to believe it. It says who asks; whether the attempt still holds its lease
-is decided by the fence, as for everybody.
+`hfc_CLAIM_MAC`: the claim names tenant, task, attempt and the second it ends, and the MAC is HMAC-SHA-256 under a
+secret of this installation, so a server needs no row to believe it. It says who asks; whether the attempt still holds
+its lease is decided by the fence, as for everybody.
 """
 
 from __future__ import annotations

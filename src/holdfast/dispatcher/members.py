@@ -1,4 +1,4 @@
-"""Members: which accounts and domains of other issuers may sign in, to which tenant and as what. Changes are audited."""
+"""Members: which accounts and domains of an issuer may sign in, to which tenant and as what. Changes are audited."""
 
 from __future__ import annotations
 

@@ -212,6 +212,10 @@ class RemoteWorkers:
     ) -> tuple[Claimer, int, bool]:
         """The worker's claimer, its slots and whether it drains; asking counts as a beat."""
         row = await session.fetchrow(_READ_WORKER, worker_id)
+        if row is not None:
+            # A worker of other queues is somebody else's, and what it holds is handed out under its id.
+            require_queues(allowed, row["queues"])
+            require_queues(allowed, queues or ())
         beat = None if row is None else await session.fetchrow(_BEAT_WORKER, worker_id, "{}")
         if row is None or beat is None:
             raise Conflict(
@@ -220,9 +224,6 @@ class RemoteWorkers:
                 advice="Register again (POST /internal/workers) and use the id it answers.",
                 reason="unknown_worker",
             )
-        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
-        require_queues(allowed, row["queues"])
-        require_queues(allowed, queues or ())
         served = row["queues"] if queues is None else [limits.valid_queue(queue) for queue in queues]
         key = (worker_id, None if served is None else tuple(served))
         if (claimer := self._claimers.pop(key, None)) is None:

@@ -1,4 +1,4 @@
-"""API tokens: make one, list them, end one, and find whose a presented one is. Making and ending are in the audit log."""
+"""API tokens: make one, list them, end one, find whose a presented one is. Making and ending are in the audit log."""
 
 from __future__ import annotations
 

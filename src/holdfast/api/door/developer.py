@@ -1,7 +1,7 @@
 """Sign-in on a machine of one's own: `x-dev-user: anna` makes the caller `dev:anna`, who may do everything.
 
-It counts only where the server runs with ENV local, is bound to loopback, is asked on and from loopback under a loopback
-name, and nothing was forwarded or sent by somebody else's page. Elsewhere the header is ignored.
+It counts only where the server runs with ENV local, is bound to loopback, is asked on and from loopback under a
+loopback name, and nothing was forwarded or sent by somebody else's page. Elsewhere the header is ignored.
 """
 
 from __future__ import annotations

@@ -123,9 +123,7 @@ class Door:
             if (bearer := await find_bearer(database, token)) is None:
                 raise self._unknown("The token is not accepted: it is unknown, expired or revoked.")
             may = ROLES[bearer.role]
-            return Caller(
-                actor=f"token:{bearer.name}", tenant_id=bearer.tenant_id, may=may, queues=bearer.queues
-            )
+            return Caller(actor=f"token:{bearer.name}", tenant_id=bearer.tenant_id, may=may, queues=bearer.queues)
         if not self._providers or credential.count(".") != 2:
             raise self._unknown("The token is not accepted.")
         person = await self._id_tokens.read(credential)

@@ -12,13 +12,15 @@ from holdfast.settings import AuthSettings
 
 def providers_of(auth: AuthSettings) -> tuple[Provider, ...]:
     """Whom to believe; `InvalidSettings` for one that is only half described."""
-    found: list[Provider] = []
+    named: list[tuple[str, tuple[str, ...], str | None]] = []
     if auth.google_client_ids:
-        audiences, keys_url = auth.google_client_ids, auth.google_jwks_url
-        found.append(provider(issuer=GOOGLE, audiences=audiences, domains=auth.oidc_hd, keys_url=keys_url))
+        named.append((GOOGLE, auth.google_client_ids, auth.google_jwks_url))
     if auth.oidc_issuer:
-        audiences, keys_url = auth.oidc_audiences, auth.oidc_jwks_url
-        found.append(provider(issuer=auth.oidc_issuer, audiences=audiences, domains=auth.oidc_hd, keys_url=keys_url))
+        named.append((auth.oidc_issuer, auth.oidc_audiences, auth.oidc_jwks_url))
+    found = [
+        provider(issuer=issuer, audiences=audiences, domains=auth.oidc_hd, keys_url=keys_url)
+        for issuer, audiences, keys_url in named
+    ]
     if len({one.issuer for one in found}) < len(found):
         raise InvalidSettings("Google is named twice.", code="oidc_incomplete", advice="Unset HOLDFAST_OIDC_ISSUER.")
     for one in found:
