@@ -27,7 +27,7 @@ def ec_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def public(key: Any, kid: str, **changes: Any) -> dict[str, Any]:
+def public(key: Any, kid: str, /, **changes: Any) -> dict[str, Any]:
     """The public half of a key as issuers publish it."""
     algorithm = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
     return {**json.loads(algorithm.to_jwk(key.public_key())), "kid": kid, "use": "sig", **changes}

@@ -36,42 +36,41 @@ async def test_without_a_token_exactly_two_paths_answer(call):
             assert answer.json["code"] == "unauthorized"
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
-@pytest.mark.parametrize(
-    "path",
-    [
-        "//healthz",
-        "/healthz/",
-        "/HEALTHZ",
-        "/healthz//",
-        "/Healthz",
-        "/..%2fhealthz",
-        "/%2e%2e/healthz",
-        "/../healthz",
-        "/./readyz",
-        "/healthz;x",
-        "/healthz%00",
-        "/healthz%20",
-        "/api/v1/tasks/healthz",
-        "/api/v1/tasks/x/health",
-        "/internal/healthz",
-        "/api/v1/tasks/",
-        "/api/v1//tasks",
-        "/API/V1/TASKS",
-        "/docs",
-        "/openapi.json",
-        "/metrics",
-        "/nowhere",
-    ],
-)
-async def test_no_other_spelling_gets_by(call, path, method):
-    answer = await call(method, path, x_dev_user=None)
-    assert (answer.status, "location" in answer.headers) == (401, False)
+ODD = [
+    "//healthz",
+    "/healthz/",
+    "/HEALTHZ",
+    "/healthz//",
+    "/Healthz",
+    "/..%2fhealthz",
+    "/%2e%2e/healthz",
+    "/../healthz",
+    "/./readyz",
+    "/healthz;x",
+    "/healthz%00",
+    "/healthz%20",
+    "/api/v1/tasks/healthz",
+    "/api/v1/tasks/x/health",
+    "/internal/healthz",
+    "/api/v1/tasks/",
+    "/api/v1//tasks",
+    "/API/V1/TASKS",
+    "/docs",
+    "/openapi.json",
+    "/metrics",
+    "/nowhere",
+]
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-async def test_another_method_of_a_public_path_is_refused(call, method):
-    assert (await call(method, "/healthz")).status == 401
+async def test_no_other_spelling_gets_by(call):
+    for path in ODD:
+        for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"):
+            answer = await call(method, path, x_dev_user=None)
+            assert (answer.status, "location" in answer.headers) == (401, False), (method, path)
+
+
+async def test_another_method_of_a_public_path_is_refused(call):
+    assert {(await call(method, "/healthz")).status for method in ("POST", "PUT", "DELETE", "OPTIONS")} == {401}
 
 
 async def test_callers_who_are_known_learn_what_is_not_there(call, token):
@@ -79,11 +78,10 @@ async def test_callers_who_are_known_learn_what_is_not_there(call, token):
     assert [(await asked.get("/nowhere")).status, (await asked("DELETE", "/api/v1/tasks")).status] == [404, 405]
 
 
-@pytest.mark.parametrize("path", ["/internal/exchange", "/api/v1/tasks/1/cancel"])
-async def test_the_answer_comes_before_the_body(call, path):
+async def test_the_answer_comes_before_the_body(call):
     """Only the headers are sent, of a body that would be much too large."""
 
-    def ask():
+    def ask(path):
         place = urlsplit(call.url)
         with socket.create_connection((place.hostname, place.port), timeout=20) as line:
             head = (
@@ -92,10 +90,11 @@ async def test_the_answer_comes_before_the_body(call, path):
             line.sendall(f"{head}\r\n".encode())
             return line.recv(12)
 
-    assert await asyncio.to_thread(ask) == b"HTTP/1.1 401"
+    for path in ("/internal/exchange", "/api/v1/tasks/1/cancel"):
+        assert await asyncio.to_thread(ask, path) == b"HTTP/1.1 401"
 
 
-async def test_a_route_may_have_a_code_of_its_own_for_nobody(engine):
+async def test_a_route_may_have_a_code_of_its_own_for_nobody(engine, monkeypatch):
     async def handler(_asked):
         return reply({})
 
@@ -106,28 +105,13 @@ async def test_a_route_may_have_a_code_of_its_own_for_nobody(engine):
         handler=handler,
         unauthorized_code="dashboard_unauthorized",
     )
-    import holdfast.api.server as server
-
-    async with serving_only(server, engine, [endpoint]) as call:
+    monkeypatch.setattr("holdfast.api.server.ENDPOINTS", (endpoint,))
+    async with serving(engine) as url:
+        call = Caller(url)
         answer = await call.post("/dashboard/x", {}, x_dev_user=None)
         assert (answer.status, answer.json["code"]) == (401, "dashboard_unauthorized")
         answer = await call.post("/dashboard/x", {}, authorization="Bearer hf_wrong")
         assert (answer.status, answer.json["code"]) == (401, "dashboard_unauthorized")
-
-
-def serving_only(server, engine, endpoints):
-    from contextlib import asynccontextmanager
-
-    @asynccontextmanager
-    async def run():
-        before, server.ENDPOINTS = server.ENDPOINTS, tuple(endpoints)
-        try:
-            async with serving(engine) as url:
-                yield Caller(url)
-        finally:
-            server.ENDPOINTS = before
-
-    return run()
 
 
 def test_there_is_no_route_without_its_access():

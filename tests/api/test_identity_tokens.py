@@ -63,30 +63,30 @@ async def test_the_tenant_of_the_token_decides_whatever_else_is_said(call, token
     assert (await dispatcher.task(task.task_id)).state == "queued"
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda text: text[:-1],
-        lambda text: text[:-1] + ("A" if text[-1] != "A" else "B"),
-        lambda text: "hf_000000000000_" + text[-43:],
-        lambda text: text.upper(),
-        lambda text: f"{text} {text}",
-        lambda _text: "hf_",
-        lambda _text: "x" * 9_000,
-        lambda _text: "a.b.c",
-        lambda _text: "é",
-    ],
-)
-async def test_a_token_that_is_not_right_is_nobodys(call, token, spoil):
+async def test_a_token_that_is_not_right_is_nobodys(call, token, ticks):
     text = await token("admin")
-    headers = {"authorization": f"Bearer {spoil(text)}".encode().decode("latin-1")}
-    answer = await call("GET", "/api/v1/tasks", **headers)
-    assert (answer.status, answer.json["code"], answer.headers["www-authenticate"]) == (401, "unauthorized", "Bearer")
+    spoiled = [
+        text[:-1],
+        text[:-1] + ("A" if text[-1] != "A" else "B"),
+        "hf_000000000000_" + text[-43:],
+        text.upper(),
+        f"{text} {text}",
+        "hf_",
+        "x" * 9_000,
+        "a.b.c",
+        "\xe9",
+    ]
+    for wrong in spoiled:
+        ticks.advance(60)
+        answer = await call.bearing(wrong).get("/api/v1/tasks")
+        assert (answer.status, answer.json["code"]) == (401, "unauthorized"), wrong
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert (await call.bearing(text).get("/api/v1/tasks")).status == 200
 
 
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "Token x", "bearer  "])
-async def test_another_authorization_is_nobodys(call, header):
-    assert (await call.get("/api/v1/tasks", authorization=header)).status == 401
+async def test_another_authorization_is_nobodys(call):
+    for header in ("", "Bearer", "Bearer ", "Basic YTpi", "Token x", "bearer  "):
+        assert (await call.get("/api/v1/tasks", authorization=header)).status == 401, header
 
 
 async def test_the_scheme_may_be_written_in_any_case(call, token):
@@ -154,8 +154,8 @@ async def test_a_use_is_written_down_at_most_once_a_minute(call, token, engine, 
 
     first = await used_after(0)
     assert first is not None
-    assert await used_after(59) == first
-    assert await used_after(1) > first
+    assert await used_after(50) == first
+    assert await used_after(10) > first
 
 
 async def test_many_at_once_cost_one_look_up(call, token, engine, monkeypatch):

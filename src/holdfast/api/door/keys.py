@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -40,6 +41,8 @@ class KeyRing:
         self._keys: Keys = {}
         self._fetched_at = self._asked_at = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
+        # A thread of its own: however busy those of the process are, people can sign in.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-keys")
 
     async def find(self, kid: str, algorithm: str) -> Any | None:
         """The key of this name and algorithm; `Unavailable` if none could be fetched at all so far."""
@@ -64,10 +67,11 @@ class KeyRing:
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.gather(self._fetching, return_exceptions=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _renew(self) -> None:
         try:
-            self._keys = await asyncio.to_thread(fetch_keys, self._url)
+            self._keys = await asyncio.get_running_loop().run_in_executor(self._thread, fetch_keys, self._url)
             self._fetched_at = self._clock()
         except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
             log.warning("the keys at %s cannot be fetched, %d stay in use: %s", self._url, len(self._keys), error)
