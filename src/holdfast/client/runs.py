@@ -18,7 +18,7 @@ from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.show_runs import RunView, no_run, show_run
-from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
+from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import TaskFailed
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.flows import Snapshot
@@ -185,10 +185,7 @@ async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any]
     encoded = wire.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
     if options.key is not None:
         limits.valid_key(options.key)
-        number, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded, options)
-    else:
-        async with engine.database.transaction() as session:
-            [number], news = await start_runs(session, engine.catalog, snapshot, [encoded], options)
+    [number], news = await start(engine.database, engine.catalog, snapshot, [encoded], options)
     await follow_up(engine, news)
     return Run(client, number)
 
