@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import asyncpg
 import pytest
 from tests.core.flows import a_node, an_edge
 
@@ -76,6 +77,30 @@ async def test_a_key_stands_for_one_run_however_it_is_started(app, holdfast_url)
         with pytest.raises(Invalid):
             await client.start_many(FLOW, [{"x": 3}, {"x": 4}], options)
         await run_until_idle(app, holdfast_url)
+
+
+async def test_a_run_joins_the_callers_transaction_with_and_without_a_key(app, holdfast_url, engine):
+    async with app.client() as client:
+        options = RunOptions(key="night")
+        connection = await asyncpg.connect(engine.database.url)
+        given_up = connection.transaction()
+        await given_up.start()
+        await client.start(FLOW, x=1, connection=connection)
+        [lost] = await client.start_many(FLOW, [{"x": 1}], options, connection=connection)
+        await given_up.rollback()
+        assert await engine.database.fetchval("select count(*) from holdfast.run") == 0
+        async with connection.transaction():
+            [kept] = await client.start_many(FLOW, [{"x": 2}], options, connection=connection)
+            [again] = await client.start_many(FLOW, [{"x": 2}], options, connection=connection)
+            assert await engine.database.fetchval("select count(*) from holdfast.run") == 0
+        [found] = await client.start_many(FLOW, [{"x": 2}], options)
+        assert kept.run_id == again.run_id == found.run_id != lost.run_id
+        with pytest.raises(Conflict, match="already stands for"):
+            async with connection.transaction():
+                await client.start_many(FLOW, [{"x": 3}], options, connection=connection)
+        await connection.close()
+        await run_until_idle(app, holdfast_url)
+        assert await found.result(timeout=5) == {"four": 8}
 
 
 async def test_a_node_that_did_not_run_has_no_result_and_says_why(app, holdfast_url):
