@@ -10,9 +10,11 @@ from tests.core.flows import a_flow, a_node
 from tests.datasets.hands import declared, orders
 
 import holdfast as hf
+from holdfast.core.circuit import Breaker, CircuitState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.outcome import Completed, Failed
+from holdfast.core.quota import Quota
 from holdfast.dispatcher import authority, cutover, queues, schedules
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.audit import Change, audit, list_audit, verify_audit
@@ -20,6 +22,7 @@ from holdfast.dispatcher.compensate import compensate
 from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
+from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -126,6 +129,26 @@ class Subject:
         verb = lambda: compensate(engine.database, engine.catalog, DEFAULT_TENANT_ID, key, **WHO)  # noqa: E731
         return verb, ("effect.compensate", "effect", key)
 
+    async def quota_set(self):
+        await self.dispatcher.enqueue(a_task(queue="mail"))
+        verb = lambda: set_quota(self.engine, 1, Quota(retries=3), queue="mail", **WHO)  # noqa: E731
+        return verb, ("quota.set", "queue", "mail")
+
+    async def quota_lift(self):
+        await set_quota(self.engine, 1, Quota(retries=3), actor="bob", reason="")
+        return lambda: set_quota(self.engine, 1, None, **WHO), ("quota.lift", "tenant", "1")
+
+    async def breaker_open(self):
+        await self.dispatcher.guard(ACTION, breaker=Breaker())
+        verb = lambda: self.dispatcher.steer(ACTION, CircuitState.OPEN, **WHO)  # noqa: E731
+        return verb, ("breaker.open", "action", ACTION)
+
+    async def breaker_close(self):
+        await self.dispatcher.guard(ACTION, breaker=Breaker())
+        await self.dispatcher.steer(ACTION, CircuitState.OPEN)
+        verb = lambda: self.dispatcher.steer(ACTION, CircuitState.CLOSED, **WHO)  # noqa: E731
+        return verb, ("breaker.close", "action", ACTION)
+
     async def schedule_pause(self):
         await self.dispatcher.schedules.keep("nightly")
         return lambda: schedules.pause(self.engine, 1, "nightly", **WHO), ("schedule.pause", "schedule", "nightly")
@@ -188,6 +211,7 @@ async def rows(engine, **filters):
 async def picture(engine) -> list[str]:
     """Everything a privileged change could change."""
     names = "queue live ended worker run node signal schedule slot dataset dataset_generation effect authority event"
+    names += " quota breaker tally"
     return [
         await engine.database.fetchval(
             f"select coalesce(string_agg(t::text, ';' order by t::text), '') from holdfast.{t} t"
