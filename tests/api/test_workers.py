@@ -202,7 +202,7 @@ async def test_failures_in_a_batch_reported_over_http_open_a_breaker(elsewhere, 
     await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
     await dispatcher.enqueue_many(a_task(), [{}] * 4)
     done = [lease_of(task, status="failed", error=DOWN) for task in await claimed(call, worker)]
-    answer = await elsewhere.post("/internal/exchange", {"worker_id": worker, "reports": done, "limit": 0})
+    answer = await elsewhere.post("/internal/exchange", {"worker_id": worker, "completions": done, "limit": 0})
     assert (answer.status, answer.json["accepted"]) == (200, 4)
     assert (await dispatcher.breaker(ACTION)).state == "open"
 

@@ -177,6 +177,11 @@ class Run:
         await follow_up(engine, done.news)
         return done.reset
 
+    async def plan_retry(self, *, only: str | None = None) -> verbs.PlannedRetry:
+        """What `retry` would reset, and which effects of it may happen again. Changes nothing."""
+        engine = self._client.engine
+        return await verbs.plan_retry(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, only=only)
+
 
 async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
     """Start one run of what is ready to run; under a key at most once."""
