@@ -240,9 +240,7 @@ async def _why(shell: Shell, run_id: str, node: str | None) -> Explanation:
 
 @run.command()
 @click.argument("run_id", shell_complete=run_ids)
-@click.option(
-    "--reason", metavar="TEXT", default="", help="Why, for whoever reads the record; needed unless --dry-run."
-)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the record; needed unless --dry-run.")
 @click.option("--node", metavar="NAME", help="Only this node and what is downstream of it.")
 @click.option("--dry-run", is_flag=True, help="Say what would run again and which effects may repeat, and do nothing.")
 def retry(run_id: str, reason: str, node: str | None, dry_run: bool) -> None:
