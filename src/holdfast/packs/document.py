@@ -1,6 +1,7 @@
 """A file of a pack: its values, where in it each of them stands, and what is wrong with it.
 
-It is read like the files of flows (see `yaml_text`): only what JSON can say, no key twice, nothing that refers to itself.
+It is read like the files of flows (see `yaml_text`): only what JSON can say, no key twice, nothing that refers to
+itself.
 """
 
 from __future__ import annotations
