@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.crash import dataset_acts as acts
 from tests.crash.repair import free_of_victims, register
+from tests.crash.turns import TURNS
 
 from holdfast.app import App
 from holdfast.core.outcome import Completed
@@ -133,19 +134,20 @@ def _plain(claimed):
     return claimed.task_id, claimed.attempt, str(claimed.lease_token), claimed.policy_id
 
 
-async def sweep(engine, clock, mode, writers, record_property, act, arrange, judge, *, statements_min):
+async def sweep(engine, clock, turn, writers, record_property, act, arrange, judge, *, statements_min):
     for k in count(1):
         play = Round(engine, clock, k)
         await arrange(play)
-        fired = await play.strike(act, mode, writers)
-        await judge(play)
+        with turn.at(k) as mode:
+            fired = await play.strike(act, mode, writers)
+            await judge(play)
         if not fired:
             break
     record_property("strikes", k - 1)
     assert k > statements_min
 
 
-@pytest.fixture(params=Mode, ids=str)
+@pytest.fixture(params=TURNS, ids=str)
 def strikes(request, engine, clock, writers, record_property):
     async def run(act, arrange, judge, *, statements_min):
         fixed = (engine, clock, request.param, writers, record_property)
