@@ -106,12 +106,12 @@ def test_a_dry_re_drive_of_a_group_counts_what_may_repeat(holdfast, undoable):
     fingerprint = group["fingerprint"]
     plans = [
         holdfast("dead", "redrive", "--group", fingerprint, "--dry-run", "-o", "json").json,
-        holdfast("campaign", "start", fingerprint, "--dry-run", "-o", "json").json,
+        holdfast("campaign", "start", "--group", fingerprint, "--dry-run", "-o", "json").json,
     ]
     counted = {"name": "smtp.send", "receipts": 0, "unknown": 1, "compensable": 1}
     assert [plan["effects"] for plan in plans] == [[counted], [counted]]
     said = "0 with a receipt, 1 may repeat, 1 can be undone"
-    assert said in holdfast("campaign", "start", fingerprint, "--dry-run", "-o", "table").out
+    assert said in holdfast("campaign", "start", "--group", fingerprint, "--dry-run", "-o", "table").out
     assert said in holdfast("dead", "redrive", "--group", fingerprint, "--reason", "x", "--yes").err
 
 

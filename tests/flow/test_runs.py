@@ -11,7 +11,9 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.ports import Port
+from holdfast.dispatcher.dead_look import dead_groups, list_letters
 from holdfast.dispatcher.look import show_task
+from holdfast.dispatcher.recover import redrive_group
 from holdfast.dispatcher.replay import capture
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, NotFound
@@ -350,6 +352,19 @@ async def test_members_that_a_re_drive_upstream_replaces_keep_their_place(dispat
     assert [bytes(one.input) for one in shown] == [b"null"] * 3 + [b'{"by":2,"x":0}']
     listed = await database.fetch("select task_id, node_no from holdfast.tasks where state = 'completed'")
     assert {(str(one), 1) for one in (*old[:2], *new)} <= {tuple(row) for row in listed}
+
+
+async def test_the_letter_of_a_member_that_was_replaced_is_resolved_when_its_node_completed(dispatcher):
+    run = await dispatcher.runs.start(a_map())
+    await ended_items(dispatcher, run, Failed(a_failure()))
+    engine = dispatcher.engine
+    [group] = await dead_groups(engine.database, DEFAULT_TENANT_ID)
+    await dispatcher.runs.retry(run, only="list")
+    await ended_items(dispatcher, run, Completed(b"7"))
+    await redrive_group(engine, DEFAULT_TENANT_ID, group.fingerprint, actor="anna", reason="gone")
+    assert await dispatcher.sweep_once() == 1
+    assert [one.state for one in await list_letters(engine.database, DEFAULT_TENANT_ID)] == ["resolved"]
+    assert await dead_groups(engine.database, DEFAULT_TENANT_ID) == []
 
 
 async def test_a_member_that_was_replaced_cannot_be_replayed_with_anothers_input(dispatcher):
