@@ -111,7 +111,7 @@ async def test_a_node_that_did_not_run_has_no_result_and_says_why(app, holdfast_
         with pytest.raises(TaskFailed) as caught:
             await client.result(second.task_id, timeout=5)
         assert caught.value.code == "task_upstream_failed"
-        assert await client.retry(first.task_id, reason="again") == 2
+        assert await client.dead.redrive(first.task_id, reason="again") == 2
         await run_until_idle(app, holdfast_url)
         assert (await run.tasks())[0].attempt == 2
 

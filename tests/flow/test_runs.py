@@ -330,7 +330,7 @@ async def ended_items(dispatcher, run, *outcomes):
     leases = await dispatcher.claim(10)
     for lease, outcome in zip(leases, outcomes, strict=True):
         await dispatcher.settle(lease, outcome)
-    return [lease.task_id for lease in leases]
+    return [int(lease.task_id) for lease in leases]
 
 
 async def test_members_that_a_re_drive_upstream_replaces_keep_their_place(dispatcher):
@@ -367,9 +367,32 @@ async def test_the_letter_of_a_member_that_was_replaced_is_resolved_when_its_nod
     assert await dead_groups(engine.database, DEFAULT_TENANT_ID) == []
 
 
+async def test_what_is_under_way_behind_a_node_that_runs_again_is_let_go_once(dispatcher):
+    nodes = (a_node("a"), a_node("b", trigger_rule=TriggerRule.ALL_DONE))
+    run = await dispatcher.runs.start(FlowDefinition(name="shop.x", nodes=nodes, edges=(an_order_edge("a>b"),)))
+    await step(dispatcher, fail=[0])
+    behind = await dispatcher.claim_one()
+    assert await dispatcher.runs.retry(run) == ["a"]
+    await step(dispatcher)
+    assert await dispatcher.runs.nodes(run) == {"a": "completed", "b": "running"}
+    await dispatcher.settle(behind, Completed(b"1"))
+    assert (await dispatcher.runs.state(run), await dispatcher.claim(10)) == ("completed", [])
+
+
+async def test_a_node_whose_output_is_in_use_is_not_run_again(dispatcher):
+    run = await dispatcher.runs.start(a_flow("a>b", "b>c"))
+    await step(dispatcher)
+    with pytest.raises(Conflict, match="b is under way"):
+        await dispatcher.runs.retry(run, only="a")
+    await finish(dispatcher)
+    assert await dispatcher.runs.retry(run, only="a") == ["a", "b", "c"]
+    await dispatcher.runs.cancel(run)
+
+
 async def test_a_member_that_was_replaced_cannot_be_replayed_with_anothers_input(dispatcher):
     run = await dispatcher.runs.start(a_map())
     [old] = await ended_items(dispatcher, run, Completed(b"1"))
+    await step(dispatcher)
     await dispatcher.runs.retry(run, only="list")
     await ended_items(dispatcher, run, Completed(b"7"))
     with pytest.raises(Conflict, match="run again with other items"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.progress import BLOCKED, NodeRow
+from holdfast.core.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
 from holdfast.core.states import TaskState
@@ -133,6 +133,10 @@ async def _reopen(
             run.kept_items[root] = (by_number[root]["items_first"], by_number[root]["items"])
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
+    # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.
+    for kept in {down for one in numbers for down in snapshot.plan.downstream[one]}.difference(numbers):
+        if by_number[kept]["letter"] is None:
+            run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
     return run
 
 
