@@ -380,7 +380,7 @@ async def test_what_is_under_way_behind_a_node_that_runs_again_is_let_go_once(di
 
 
 async def test_a_node_whose_output_is_in_use_is_not_run_again(dispatcher):
-    run = await dispatcher.runs.start(a_flow("a>b", "b>c"))
+    run = await dispatcher.runs.start(a_flow("a>b b>c"))
     await step(dispatcher)
     with pytest.raises(Conflict, match="b is under way"):
         await dispatcher.runs.retry(run, only="a")

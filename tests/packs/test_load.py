@@ -143,7 +143,7 @@ MISTAKES = {
     "twice": ("name: x\nname: y\nruntime: shell\nentrypoint: ls\n", 2, "is there twice"),
     "list": ("- name: x\n", 1, "must hold a map"),
     "empty": ("", 1, "empty"),
-    "number as key": ("name: x\nruntime: shell\nentrypoint: ls\n7: x\n", 4, "unknown field"),
+    "number as key": ("name: x\nruntime: shell\nentrypoint: ls\n7: x\n", 4, "There is no field '7'"),
     "wrong type": ("name: x\nruntime: shell\nentrypoint: ls\nmax_retries: many\n", 4, "must be a whole number"),
     "below zero": ("name: x\nruntime: shell\nentrypoint: ls\nmax_retries: -1\n", 4, "from 0 to"),
     "bad retry": ("name: x\nruntime: shell\nentrypoint: ls\nretry:\n  base: 3\n", 1, "does not know base"),
