@@ -451,7 +451,13 @@ GUARDING: Sequence[Mutant] = [
     _redundant("begin_trials", "b.state = 'o' and", "", "breaker_trial: only an open breaker has a time to be tried"),
     *_of("forget_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
     *_of("steer_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
-    *_of("declare_quota", ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
+    *_of("steer_breaker", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),
+    *_of(
+        "declare_quota",
+        ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("for update of k", "", "what_a_guard_was_before_is_what_the_change_replaced"),
+    ),
     *_of("forget_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
     _redundant(
         "forget_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"

@@ -90,21 +90,32 @@ def _policy_of(node: Node, rules: ActionRules) -> RetryPolicy:
     return replace(rules.policy, **overrides).validated()
 
 
-async def start_keyed(
-    database: Database, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
-) -> tuple[int, News]:
-    """Start one run under its key, or find the run that the key stands for.
+async def start(
+    database: Database, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], News]:
+    """Start one run per input, or none; under a key the one run that it stands for.
 
-    May be repeated after a broken connection: a key that was accepted is found, and nothing starts again.
+    Keyed, it is repeated after a broken connection: a key that was accepted is found, and nothing starts again.
     """
-    for repeat in range(_REPEATS_MAX):
+    for repeats_left in reversed(range(1 if options.key is None else _REPEATS_MAX)):
         try:
             async with database.transaction() as session:
-                return await _start_keyed(session, catalog, snapshot, encoded, options)
+                return await start_within(session, catalog, snapshot, inputs, options)
         except Unavailable:
-            if repeat == _REPEATS_MAX - 1:
+            if not repeats_left:
                 raise
     raise AssertionError("unreachable")
+
+
+async def start_within(
+    session: Session, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], News]:
+    """The same in the caller's transaction, which answers for what the key stood for when it committed."""
+    if options.key is None:
+        return await start_runs(session, catalog, snapshot, inputs, options)
+    [encoded] = inputs
+    run_id, news = await _start_keyed(session, catalog, snapshot, encoded, options)
+    return [run_id], news
 
 
 async def _start_keyed(
