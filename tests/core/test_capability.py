@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.core.capability import SPARE, Capability, capability_of, seal, unseal
+from holdfast.core.capability import SPARE, Capability, end_of, seal, unseal
 
 SECRET, OTHER = bytes(range(32)), bytes(range(1, 33))
 AT = datetime(2031, 5, 6, tzinfo=UTC)
@@ -39,12 +39,8 @@ def test_other_texts_are_no_capability(text):
 
 
 def test_it_outlives_its_lease_and_the_limit_of_its_attempt():
-    def ends(timeout_seconds):
-        made = capability_of(tenant_id=1, task_id=2, attempt=1, lease_expires_at=AT, timeout_seconds=timeout_seconds)
-        return datetime.fromtimestamp(made.ends, UTC)
-
-    assert ends(None) == AT + SPARE
-    assert ends(7200.0) == AT + SPARE + timedelta(hours=2)
+    assert datetime.fromtimestamp(end_of(AT, None), UTC) == AT + SPARE
+    assert datetime.fromtimestamp(end_of(AT, 7200.0), UTC) == AT + SPARE + timedelta(hours=2)
 
 
 def test_a_weak_secret_is_never_used():

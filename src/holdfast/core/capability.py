@@ -10,8 +10,8 @@ from __future__ import annotations
 import hmac
 import re
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 PREFIX = "hfc_"
 SECRET_BYTES_MIN = 32
@@ -21,8 +21,7 @@ SPARE = timedelta(days=1)
 _TOKEN = re.compile(r"hfc_([0-9]{1,10}\.[0-9]{1,18}\.[0-9]{1,10}\.[0-9]{1,12})_([A-Za-z0-9_-]{43})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capability:
+class Capability(NamedTuple):
     """What a capability token says. `ends` is in seconds since 1970."""
 
     tenant_id: int
@@ -31,12 +30,9 @@ class Capability:
     ends: int
 
 
-def capability_of(
-    *, tenant_id: int, task_id: int, attempt: int, lease_expires_at: datetime, timeout_seconds: float | None
-) -> Capability:
-    """The capability of an attempt: it ends some time after the lease and the attempt's own limit do."""
-    ends = lease_expires_at + timedelta(seconds=timeout_seconds or 0) + SPARE
-    return Capability(tenant_id=tenant_id, task_id=task_id, attempt=attempt, ends=int(ends.timestamp()))
+def end_of(lease_expires_at: datetime, timeout_seconds: float | None) -> int:
+    """When the capability of an attempt ends: some time after the lease and the attempt's own limit do."""
+    return int((lease_expires_at + timedelta(seconds=timeout_seconds or 0) + SPARE).timestamp())
 
 
 def seal(capability: Capability, secret: bytes) -> str:

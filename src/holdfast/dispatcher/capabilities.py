@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 
 from msgspec.structs import replace
 
-from holdfast.core.capability import Capability, capability_of, seal, unseal
+from holdfast.core.capability import Capability, end_of, seal, unseal
 from holdfast.dispatcher.remote import Handed
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
@@ -29,18 +30,11 @@ class Capabilities:
     async def given_to(self, tasks: Iterable[Handed], tenant_id: int) -> list[Handed]:
         """Claimed tasks of a tenant, each with the token of its attempt."""
         secret = await self._own_secret()
-        return [replace(task, capability_token=seal(_capability(task, tenant_id), secret)) for task in tasks]
+        return [replace(task, capability_token=_sealed(task, tenant_id, secret)) for task in tasks]
 
     async def renewed(self, tenant_id: int, task_id: int, attempt: int, lease_expires_at: datetime) -> str:
         """The token of an attempt whose lease was extended, for one that outlives every time it was told."""
-        capability = capability_of(
-            tenant_id=tenant_id,
-            task_id=task_id,
-            attempt=attempt,
-            lease_expires_at=lease_expires_at,
-            timeout_seconds=None,
-        )
-        return seal(capability, await self._own_secret())
+        return seal(Capability(tenant_id, task_id, attempt, end_of(lease_expires_at, None)), await self._own_secret())
 
     async def unseal(self, text: str) -> Capability | None:
         """What a token says, if it is one of ours and has not ended."""
@@ -52,11 +46,10 @@ class Capabilities:
         return self._secret
 
 
-def _capability(task: Handed, tenant_id: int) -> Capability:
-    return capability_of(
-        tenant_id=tenant_id,
-        task_id=int(task.task_id),
-        attempt=task.attempt,
-        lease_expires_at=task.lease_expires_at,
-        timeout_seconds=task.timeout_seconds,
-    )
+def _sealed(task: Handed, tenant_id: int, secret: bytes) -> str:
+    ends = _end_of(task.lease_expires_at, task.timeout_seconds)
+    return seal(Capability(tenant_id, int(task.task_id), task.attempt, ends), secret)
+
+
+_end_of = lru_cache(16)(end_of)
+"""A batch is claimed in one moment, so its leases end together."""
