@@ -94,6 +94,13 @@ async def test_the_answer_comes_before_the_body(call):
         assert await asyncio.to_thread(ask, path) == b"HTTP/1.1 401"
 
 
+async def test_there_are_no_websockets(call):
+    upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec_websocket_version": "13"}
+    for path in ("/api/v1/events", "/ws", "/healthz/ws"):
+        answer = await call.get(path, x_dev_user=None, sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==", **upgrade)
+        assert answer.status == 401, path
+
+
 async def test_a_route_may_have_a_code_of_its_own_for_nobody(engine, monkeypatch):
     async def handler(_asked):
         return reply({})
@@ -244,3 +251,14 @@ class TestTwoListeners:
         assert Settings().internal_address is None
         assert Settings(internal_port=9).internal_address == ("127.0.0.1", 9)
         assert Settings(internal_host="::1").internal_address == ("::1", 8788)
+
+
+async def test_no_credential_is_ever_logged(call, token, caplog, capsys):
+    caplog.set_level("DEBUG")
+    right, wrong = await token("viewer"), f"hf_{'0' * 12}_{'canary' * 7}x"
+    for text in (right, wrong):
+        await call.bearing(text).get("/api/v1/tasks")
+        await call.bearing(text).post("/api/v1/tasks/1/cancel", {})
+        await call.bearing(text).get("/nowhere")
+    said = caplog.text + "".join(capsys.readouterr())
+    assert right[-43:] not in said and "canary" not in said

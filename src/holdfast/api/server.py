@@ -110,6 +110,7 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
         uvicorn.Config(
             application(house, endpoints),
             lifespan="off",
+            ws="none",
             log_config=None,
             access_log=False,
             proxy_headers=False,
