@@ -35,8 +35,10 @@ BELOW = {
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
     "wake": {"store"},
+    "net": {"errors", "settings"},
+    "webhooks": {"errors"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
+    "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "flow": {"core", "errors", "wire"},
     "action": {"core", "errors", "flow", "worker.context"},
     "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
@@ -66,7 +68,7 @@ BELOW = {
         "worker",
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
-    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
+    "api": LEAVES | {"core", "dispatcher", "net", "store", "wake"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

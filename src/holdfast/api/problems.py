@@ -48,7 +48,13 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
 )
 """The first that fits decides."""
 
-CODE_STATUSES = {"body_too_large": 413, "payload_too_large": 413, "body_not_json": 415, "body_too_slow": 408}
+CODE_STATUSES = {
+    "body_too_large": 413,
+    "payload_too_large": 413,
+    "body_not_json": 415,
+    "body_too_slow": 408,
+    "url_not_allowed": 422,
+}
 """Codes whose status is not that of their branch."""
 
 _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
