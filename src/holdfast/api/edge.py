@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.api.identity import Access, Caller, authenticate, authorize
+from holdfast.api.lag import Lag
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Invalid
 
@@ -35,6 +37,8 @@ class House:
     engine: Engine
     workers: RemoteWorkers
     closing: asyncio.Event
+    measure: Measure = field(default_factory=Measure)
+    lag: Lag = field(default_factory=Lag)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class Worker:
         await self._register()
         listener = Listener(self.engine.database, WAKE_CHANNEL, self._on_ring)
         heart = Heart(
-            self.engine.database.url,
+            self.engine.database,
             self.worker_id,
             self._hold.entries,
             self,

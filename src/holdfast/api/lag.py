@@ -1,0 +1,30 @@
+"""How late the event loop is, for /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+class Lag:
+    """How late the event loop is: something is timed every so often, and the worst of the last readings is kept."""
+
+    SECONDS = 0.25
+    KEPT = 40
+
+    def __init__(self) -> None:
+        self._seen = [0.0] * self.KEPT
+
+    @property
+    def seconds(self) -> float:
+        """The longest delay of the last ten seconds."""
+        return max(self._seen)
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        turn = 0
+        while True:
+            wanted = time.monotonic() + self.SECONDS
+            await asyncio.sleep(self.SECONDS)
+            self._seen[turn % self.KEPT] = max(0.0, time.monotonic() - wanted)
+            turn += 1
