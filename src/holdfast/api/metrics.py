@@ -25,9 +25,8 @@ ENDINGS = {
     "retrying": "task.retrying",
     "canceled": "task.canceled",
     "released": "task.released",
-    "lost": "task.lost",
 }
-"""How an attempt can end, and the event that says so."""
+"""How an attempt can end, and the event that says so; a lost one is also retrying or failed."""
 
 Sample = tuple[dict[str, str], float | None]
 
