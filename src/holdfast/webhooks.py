@@ -44,7 +44,7 @@ def verify(
 ) -> Delivery:
     """Accept a delivery, or raise: `Unauthorized` for a forgery or one too old, `Conflict` for one seen before.
 
-    `secret` may be several, while one is being replaced. `seen` is yours: it notes an id and tells whether it was there.
+    `secret` may be several, while one is being replaced. `seen` is yours: it notes an id and tells if it was there.
     """
     if isinstance(body, str):
         raise Invalid("The body must be the bytes that arrived.", code="body_not_bytes")

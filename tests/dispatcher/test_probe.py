@@ -70,7 +70,9 @@ async def test_failures_in_a_row_make_it_unhealthy_and_one_answer_well_again(eng
 async def test_a_worker_without_a_url_and_one_that_left_are_not_asked(engine, receiver, probe, dispatcher):
     await registered(engine)
     gone = await offering(engine, receiver.url)
-    await engine.database.fetch("update holdfast.worker set state = 'gone', ended_at = now() where worker_id = $1", gone)
+    await engine.database.fetch(
+        "update holdfast.worker set state = 'gone', ended_at = now() where worker_id = $1", gone
+    )
     assert await probe() == 0
     assert receiver.asked == []
 

@@ -21,6 +21,7 @@ from holdfast.dispatcher.webhooks import (
     rotate_webhook,
     show_webhook,
     try_webhook,
+    valid_kinds,
 )
 from holdfast.errors import Conflict, Invalid, NotFound, Unauthorized
 from holdfast.net.address import Rules
@@ -290,6 +291,13 @@ async def test_what_cannot_be_is_refused_and_nothing_is_stored(engine, name, url
     assert await list_audit(engine.database, TENANT) == []
 
 
+def test_kinds_are_checked_and_a_near_one_is_named():
+    assert valid_kinds(["task.failed", "execution.*", "task.failed"]) == ["task.failed", "execution.*"]
+    with pytest.raises(Invalid) as refused:
+        valid_kinds(["task.fialed"])
+    assert "task.failed" in refused.value.advice
+
+
 async def test_a_name_is_taken_once_and_a_wrong_one_is_not_found(engine, hook):
     await hook()
     with pytest.raises(Conflict):
@@ -301,7 +309,9 @@ async def test_a_name_is_taken_once_and_a_wrong_one_is_not_found(engine, hook):
     assert await list_webhooks(engine.database, TENANT) == []
 
 
-async def test_what_another_setting_forbids_later_is_refused_at_the_connection(engine, dispatcher, receiver, hook, clock):
+async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
+    engine, dispatcher, receiver, hook, clock
+):
     await hook()
     await dispatcher.enqueue(a_task())
     await clock.advance(seconds=1)

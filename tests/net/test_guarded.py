@@ -180,9 +180,14 @@ async def test_retry_after_is_kept():
 
 async def test_a_cancelled_request_is_cancelled():
     async with receiving(silent) as receiver, asking() as guarded:
+        asked = asyncio.Event()
+
+        async def note(_asked):
+            asked.set()
+
+        receiver.on_asked = note
         asking_now = asyncio.create_task(guarded.ask("GET", receiver.url, seconds_max=60))
-        while not receiver.asked:
-            await asyncio.sleep(0)
+        await asked.wait()
         asking_now.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking_now

@@ -86,7 +86,9 @@ def _config(server_url: str, port: int, settings: dict[str, str]) -> str:
         **settings,
     }
     database = f"* = host={host} port={server_port} user={unquote(parts.username or 'postgres')}{word}"
-    return "\n".join(["[databases]", database, "[pgbouncer]", *(f"{name} = {value}" for name, value in lines.items()), ""])
+    return "\n".join(
+        ["[databases]", database, "[pgbouncer]", *(f"{name} = {value}" for name, value in lines.items()), ""]
+    )
 
 
 def _version() -> tuple[int, ...]:

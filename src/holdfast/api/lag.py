@@ -14,6 +14,7 @@ class Lag:
 
     def __init__(self) -> None:
         self._seen = [0.0] * self.KEPT
+        self._turn = 0
 
     @property
     def seconds(self) -> float:
@@ -22,9 +23,12 @@ class Lag:
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        turn = 0
         while True:
-            wanted = time.monotonic() + self.SECONDS
-            await asyncio.sleep(self.SECONDS)
-            self._seen[turn % self.KEPT] = max(0.0, time.monotonic() - wanted)
-            turn += 1
+            await self.once()
+
+    async def once(self) -> None:
+        """One reading."""
+        wanted = time.monotonic() + self.SECONDS
+        await asyncio.sleep(self.SECONDS)
+        self._seen[self._turn % self.KEPT] = max(0.0, time.monotonic() - wanted)
+        self._turn += 1

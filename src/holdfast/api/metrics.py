@@ -57,7 +57,9 @@ def of_work(measured: Measured) -> Iterator[Metric]:
         return [({"queue": view.name}, getattr(view, name)) for view in measured.queues]
 
     gauge = "gauge"
-    yield Metric("holdfast_queue_depth", gauge, "Tasks that wait in a queue, those not yet due included.", per_queue("queued"))
+    yield Metric(
+        "holdfast_queue_depth", gauge, "Tasks that wait in a queue, those not yet due included.", per_queue("queued")
+    )
     yield Metric("holdfast_queue_running", gauge, "Tasks of a queue that run.", per_queue("running"))
     yield Metric("holdfast_queue_retrying", gauge, "Tasks of a queue that wait for a retry.", per_queue("retrying"))
     yield Metric("holdfast_queue_delayed", gauge, "Tasks of a queue that are not due yet.", per_queue("delayed"))
@@ -87,14 +89,18 @@ def of_work(measured: Measured) -> Iterator[Metric]:
         "Events, since this process was first asked.",
         [({"kind": kind}, measured.events.get(kind, 0)) for kind in sorted(KINDS)],
     )
-    yield Metric("holdfast_metrics_behind", gauge, "1 while events are still to be counted.", [({}, measured.is_behind)])
+    yield Metric(
+        "holdfast_metrics_behind", gauge, "1 while events are still to be counted.", [({}, measured.is_behind)]
+    )
 
 
 def of_process(use: PoolUse, lag_seconds: float, read_seconds: float) -> Iterator[Metric]:
     """How this server fares."""
     gauge = "gauge"
     pool: list[Sample] = [({"state": name}, getattr(use, name)) for name in ("open", "in_use", "waiting")]
-    yield Metric("holdfast_pool_connections", gauge, "Connections of this process, and callers that wait for one.", pool)
+    yield Metric(
+        "holdfast_pool_connections", gauge, "Connections of this process, and callers that wait for one.", pool
+    )
     yield Metric("holdfast_pool_size", gauge, "The most connections this process takes.", [({}, use.size)])
     yield Metric("holdfast_loop_lag_seconds", gauge, "The longest delay of the event loop lately.", [({}, lag_seconds)])
     yield Metric("holdfast_metrics_read_seconds", gauge, "How long these figures took to read.", [({}, read_seconds)])
@@ -105,7 +111,9 @@ def page(metrics: Iterable[Metric]) -> str:
     lines = []
     for metric in metrics:
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
-        lines += [f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples if value is not None]
+        lines += [
+            f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples if value is not None
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -64,7 +64,9 @@ def _look(name: str | None) -> list[WebhookView]:
 @webhook.command()
 @click.argument("name")
 @click.argument("url")
-@click.option("--event", "kinds", multiple=True, metavar="KIND", help="Only these events, such as task.failed or task.*.")
+@click.option(
+    "--event", "kinds", multiple=True, metavar="KIND", help="Only these events, such as task.failed or task.*."
+)
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only tasks of these queues.")
 @click.option("--action", "actions", multiple=True, metavar="NAME", help="Only tasks of these actions.")
 @_reason
@@ -175,9 +177,7 @@ def _columns() -> list[Column[WebhookView]]:
             plain=lambda row: row.state,
             hue=lambda row: hue(row.state),
         ),
-        Column(
-            title="DELIVERED", text=lambda row: compact(row.delivered), plain=lambda row: row.delivered, right=True
-        ),
+        Column(title="DELIVERED", text=lambda row: compact(row.delivered), plain=lambda row: row.delivered, right=True),
         Column(title="LAST", text=lambda row: age(row.delivered_at), plain=lambda row: row.delivered_at),
         Column(title="EVENTS", text=lambda row: _listed(row.kinds)),
         Column(title="URL", text=lambda row: row.url),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import Any
 
 from holdfast.core.backoff import backoff_seconds
 from holdfast.core.retry_after import asked_delay
-from holdfast.errors import Invalid
 
 KINDS = frozenset(
     f"{noun}.{verb}"
@@ -61,21 +59,6 @@ class Later:
 
     seconds: float
     pause_reason: str | None = None
-
-
-def valid_kinds(kinds: Iterable[str]) -> list[str]:
-    """Accept kinds of events, also `noun.*`."""
-    known = KINDS | {f"{kind.partition('.')[0]}.*" for kind in KINDS}
-    accepted = list(dict.fromkeys(kinds))
-    for kind in accepted:
-        if kind not in known:
-            near = get_close_matches(kind, sorted(known), n=1)
-            raise Invalid(
-                f"There is no event {kind[:80]!r}.",
-                code="invalid_event_kind",
-                advice=f"Did you mean {near[0]}?" if near else "Try task.*, task.failed or execution.completed.",
-            )
-    return accepted
 
 
 def after_failure(

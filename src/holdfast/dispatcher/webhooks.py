@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast import webhooks
 from holdfast.core import limits
-from holdfast.core.webhook import FILTERS_MAX, TEST_KIND, body_of, valid_kinds
+from holdfast.core.webhook import FILTERS_MAX, KINDS, TEST_KIND, body_of
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import event_tail
@@ -253,3 +253,18 @@ def _few(values: Sequence[str]) -> Sequence[str]:
 def _valid_name(name: str) -> None:
     """Names follow the rule of queues."""
     limits.valid_queue(name)
+
+
+def valid_kinds(kinds: Iterable[str]) -> list[str]:
+    """Accept kinds of events, also `noun.*`."""
+    known = KINDS | {f"{kind.partition('.')[0]}.*" for kind in KINDS}
+    accepted = list(dict.fromkeys(kinds))
+    for kind in accepted:
+        if kind not in known:
+            near = get_close_matches(kind, sorted(known), n=1)
+            raise Invalid(
+                f"There is no event {kind[:80]!r}.",
+                code="invalid_event_kind",
+                advice=f"Did you mean {near[0]}?" if near else "Try task.*, task.failed or execution.completed.",
+            )
+    return accepted

@@ -47,7 +47,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an operator allows: networks and names beyond the public ones, ports, and the proxy that all goes through."""
+    """What an operator allows: networks and names beyond the public ones, ports, and a proxy that all goes through."""
 
     networks: tuple[Network, ...] = ()
     names: frozenset[str] = frozenset()

@@ -340,7 +340,6 @@ class Database:
         _notice_partitions(connection)
         return connection
 
-
     async def _connected(self, options: dict[str, Any]) -> Any:
         if not self.is_pooled:
             try:
@@ -349,7 +348,9 @@ class Database:
                 if "startup parameter" not in str(error):
                     raise
                 self.is_pooled = True
-        return await asyncpg.connect(self.url, **(options | {"server_settings": _POOLED_SETTINGS}), **self._unprepared())
+        return await asyncpg.connect(
+            self.url, **(options | {"server_settings": _POOLED_SETTINGS}), **self._unprepared()
+        )
 
     def _unprepared(self) -> dict[str, int]:
         return {} if self.prepares else {"statement_cache_size": 0}
