@@ -80,9 +80,9 @@ async def test_counting_is_bounded_and_goes_on_with_the_next_reading(engine, dis
     measure = Measure()
     await measure.read(engine.database, 1)
     for _ in range(5):
-        await dispatcher.enqueue(a_task())
+        await a_running_task(dispatcher)
     seen = [await measure.read(engine.database, 1) for _ in range(3)]
-    assert [(one.events.get("task.queued"), one.is_behind) for one in seen] == [(2, True), (4, True), (5, False)]
+    assert [(one.events.get("task.started"), one.is_behind) for one in seen] == [(2, True), (4, True), (5, False)]
 
 
 def test_odd_names_are_escaped():

@@ -27,7 +27,7 @@ from holdfast.errors import Conflict, Invalid, NotFound, Unauthorized
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded
 from holdfast.settings import EgressSettings, Settings, WebhookSettings
-from holdfast.testing.factories import a_completed_task, a_failed_task, a_task
+from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
 from holdfast.webhooks import verify
 
 TENANT = 1
@@ -94,12 +94,12 @@ async def test_events_arrive_signed_in_order_and_once(engine, dispatcher, receiv
     task_id = await a_completed_task(dispatcher)
     await deliver()
     await deliver()
-    assert told(receiver) == ["task.queued", "task.started", "task.completed"]
+    assert told(receiver) == ["task.started", "task.completed"]
     for asked in receiver.asked:
         verify(asked.headers, asked.body, secret, now=await seconds(engine))
         assert (asked.json["data"]["task_id"], asked.json["data"]["action"]) == (task_id, "shop.charge")
-    assert len({asked.headers["webhook-id"] for asked in receiver.asked}) == 3
-    assert (await shown(engine)).delivered == 3
+    assert len({asked.headers["webhook-id"] for asked in receiver.asked}) == 2
+    assert (await shown(engine)).delivered == 2
 
 
 async def test_what_happened_before_is_not_delivered(dispatcher, receiver, hook, deliver):
@@ -120,7 +120,7 @@ async def test_a_webhook_gets_what_it_asked_for(dispatcher, receiver, hook, deli
 
 async def test_events_about_no_task_arrive_too(engine, dispatcher, receiver, hook, deliver):
     await hook(kinds=["queue.paused"], queues=["default"])
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await pause_queue(engine, TENANT, "default", actor="anna", reason="lunch")
     await deliver()
     (asked,) = receiver.asked
@@ -136,8 +136,8 @@ async def test_a_failed_delivery_is_repeated_under_the_same_id_before_anything_e
 ):
     await hook()
     receiver.answers = [500, saying(b"nonsense"), 204]
-    await dispatcher.enqueue(a_task())
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
+    await a_running_task(dispatcher)
     assert (await deliver()).failed == 1
     view = await shown(engine)
     assert (view.state, view.failures, view.last_error) == ("retrying", 1, "it answered 500")
@@ -157,7 +157,7 @@ async def test_too_many_failures_pause_it_with_the_reason_until_somebody_resumes
 ):
     await hook()
     receiver.answers = [500]
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     for _ in range(4):
         await deliver()
         await clock.advance(seconds=60)
@@ -170,7 +170,7 @@ async def test_too_many_failures_pause_it_with_the_reason_until_somebody_resumes
     assert await resume_webhook(engine, TENANT, "hook", actor="anna", reason="mended")
     assert not await resume_webhook(engine, TENANT, "hook", actor="anna")
     await deliver()
-    assert told(receiver) == ["task.queued"] * 4
+    assert told(receiver) == ["task.started"] * 4
 
 
 async def test_a_paused_webhook_catches_up_or_begins_anew(engine, dispatcher, receiver, hook, deliver):
@@ -178,7 +178,7 @@ async def test_a_paused_webhook_catches_up_or_begins_anew(engine, dispatcher, re
         await hook(name)
         assert await pause_webhook(engine, TENANT, name, actor="anna", reason="mending")
         assert not await pause_webhook(engine, TENANT, name, actor="anna")
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await deliver()
     assert receiver.asked == []
     await resume_webhook(engine, TENANT, "late", actor="anna")
@@ -191,7 +191,7 @@ async def test_a_paused_webhook_catches_up_or_begins_anew(engine, dispatcher, re
 async def test_a_receiver_that_says_it_is_gone_is_left_alone(engine, dispatcher, receiver, hook, deliver):
     await hook()
     receiver.answers = [410]
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await deliver()
     assert (await shown(engine)).paused_by == "holdfast:deliver"
 
@@ -199,20 +199,20 @@ async def test_a_receiver_that_says_it_is_gone_is_left_alone(engine, dispatcher,
 async def test_copies_of_the_loop_deliver_each_event_once(engine, dispatcher, receiver, hook, clock):
     await hook()
     for _ in range(5):
-        await dispatcher.enqueue(a_task())
+        await a_running_task(dispatcher)
     await clock.advance(seconds=1)
     copies = [Guarded(Rules.of(engine.settings.egress)) for _ in range(4)]
     done = await asyncio.gather(*(deliver_webhooks_once(engine, one) for one in copies))
     for one in copies:
         await one.close()
-    assert (sum(one.webhooks for one in done), told(receiver)) == (1, ["task.queued"] * 5)
+    assert (sum(one.webhooks for one in done), told(receiver)) == (1, ["task.started"] * 5)
 
 
 async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_event(
     engine, dispatcher, receiver, hook, deliver, clock
 ):
     await hook()
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
 
     async def sleep_through_the_lease(_asked):
         receiver.on_asked = None
@@ -229,13 +229,13 @@ async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_e
 async def test_while_a_secret_is_replaced_both_sign(engine, dispatcher, receiver, hook, deliver, clock):
     old = await hook()
     new = (await rotate_webhook(engine, TENANT, "hook", grace_seconds=3600, actor="anna")).secret
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await deliver()
     now = await seconds(engine)
     for secret in (old, new):
         verify(receiver.asked[0].headers, receiver.asked[0].body, secret, now=now)
     await clock.advance(seconds=3601)
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await deliver()
     now = await seconds(engine)
     verify(receiver.asked[1].headers, receiver.asked[1].body, new, now=now)
@@ -259,7 +259,7 @@ async def test_a_test_says_what_came_back_and_moves_nothing(engine, receiver, ho
 async def test_no_answer_of_a_receiver_is_shown(engine, dispatcher, receiver, hook, deliver):
     await hook()
     receiver.answers = [saying(b"HTTP/1.1 500 canary-a\r\nx-b: canary-b\r\ncontent-length: 8\r\n\r\ncanary-c")]
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await deliver()
     tested = await try_webhook(engine, TENANT, "hook", actor="anna")
     assert "canary" not in f"{await shown(engine)} {tested}"
@@ -313,7 +313,7 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
     engine, dispatcher, receiver, hook, clock
 ):
     await hook()
-    await dispatcher.enqueue(a_task())
+    await a_running_task(dispatcher)
     await clock.advance(seconds=1)
     strict = Guarded(replace(Rules.of(engine.settings.egress), networks=()))
     await deliver_webhooks_once(engine, strict)
@@ -332,10 +332,10 @@ async def test_the_loops_deliver(engine, dispatcher, receiver, hook):
     receiver.on_asked = note
     loops = asyncio.create_task(Loops(engine).run())
     try:
-        await dispatcher.enqueue(a_task())
+        await a_running_task(dispatcher)
         async with asyncio.timeout(20):
             await arrived.wait()
     finally:
         loops.cancel()
         await asyncio.gather(loops, return_exceptions=True)
-    assert told(receiver)[0] == "task.queued"
+    assert told(receiver)[0] == "task.started"

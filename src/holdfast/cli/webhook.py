@@ -63,7 +63,7 @@ def _look(name: str | None) -> list[WebhookView]:
 
 @webhook.command()
 @click.argument("name")
-@click.argument("url")
+@click.argument("target", metavar="URL")
 @click.option(
     "--event", "kinds", multiple=True, metavar="KIND", help="Only these events, such as task.failed or task.*."
 )
@@ -71,10 +71,10 @@ def _look(name: str | None) -> list[WebhookView]:
 @click.option("--action", "actions", multiple=True, metavar="NAME", help="Only tasks of these actions.")
 @_reason
 def add(
-    name: str, url: str, kinds: tuple[str, ...], queues: tuple[str, ...], actions: tuple[str, ...], reason: str
+    name: str, target: str, kinds: tuple[str, ...], queues: tuple[str, ...], actions: tuple[str, ...], reason: str
 ) -> None:
     """Deliver events from now on to URL, and print the secret that signs them: it is shown this once."""
-    made = _call("add_webhook", name, url, kinds=kinds, queues=queues, actions=actions, reason=reason)
+    made = _call("add_webhook", name, target, kinds=kinds, queues=queues, actions=actions, reason=reason)
     _tell_secret(made, "Keep this secret where the receiver finds it. It is not shown again.")
 
 

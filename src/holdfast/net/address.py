@@ -21,7 +21,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 CODE = "url_not_allowed"
 URL_CHARACTERS_MAX = 2_048
 EVERY_PORT = "*"
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBER_AT_END = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
@@ -51,7 +51,7 @@ class Rules:
 
     networks: tuple[Network, ...] = ()
     names: frozenset[str] = frozenset()
-    ports: frozenset[int] | None = frozenset(_PORTS.values())
+    ports: frozenset[int] | None = frozenset(PORTS.values())
     """None: every port."""
     proxy: str | None = None
 
@@ -89,15 +89,15 @@ def target_of(url: object, rules: Rules) -> Target:
         port = parts.port
     except ValueError as error:
         raise refusal(f"It cannot be read: {error}") from None
-    if parts.scheme not in _PORTS:
+    if parts.scheme not in PORTS:
         raise refusal(f"Its scheme is {parts.scheme[:20]!r}", "Use https, or http.")
     if "@" in parts.netloc:
         raise refusal("It holds a user name or password", "Put what the receiver needs into its path.")
     if "#" in url:
         raise refusal("It has a fragment, which is never sent")
-    port = port if port is not None else _PORTS[parts.scheme]
+    port = port if port is not None else PORTS[parts.scheme]
     if not port or (rules.ports is not None and port not in rules.ports):
-        raise refusal(f"Port {port} is not open for requests of the engine", "See HOLDFAST_EGRESS_PORTS.")
+        raise refusal(f"Port {port} is not open for requests of the engine", "See HOLDFAST_EGRESSPORTS.")
     host = (parts.hostname or "").lower()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     address = _literal(host, is_bracketed="[" in parts.netloc)

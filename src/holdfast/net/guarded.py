@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Invalid, Unavailable
-from holdfast.net.address import Address, Rules, Target, refusal, target_of
+from holdfast.net.address import PORTS, Address, Rules, Target, refusal, target_of
 
 if TYPE_CHECKING:
     import httpcore
@@ -133,7 +133,8 @@ class Guarded:
         import httpcore
 
         host = f"[{target.host}]" if ":" in target.host else target.host
-        url = httpcore.URL(scheme=target.scheme, host=host, port=target.port, target=target.path)
+        port = None if target.port == PORTS[target.scheme] else target.port
+        url = httpcore.URL(scheme=target.scheme, host=host, port=port, target=target.path)
         sent = {"accept-encoding": "identity", "user-agent": "holdfast", **headers}
         async with self._pool.stream(method, url, headers=list(sent.items()), content=body) as answer:
             retry_after = next((value for name, value in answer.headers if name.lower() == b"retry-after"), None)
