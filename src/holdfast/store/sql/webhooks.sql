@@ -18,7 +18,7 @@ limit 1000;
 
 -- name: lock_webhook
 -- One webhook under its lock, for a change that is recorded.
-select w.webhook_id, w.url, w.secret, w.cursor, w.paused_at is not null as paused, w.paused_reason, w.failures,
+select w.url, w.secret, w.cursor, w.paused_reason,
   case when w.old_secret_until > holdfast.instant() then w.old_secret end as old_secret,
   extract(epoch from holdfast.instant())::double precision as at
 from holdfast.webhook w
