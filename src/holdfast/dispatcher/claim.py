@@ -87,15 +87,20 @@ class Claimer:
 
         What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
         """
-        self.may_have_more = True
-        if not self._gates and now - self._seen_at <= HEADS_SECONDS_MAX:
-            claimed = await self._take(session, want, {})
-            if claimed:
-                await self._count_starts(session, claimed)
-                return claimed
+        if claimed := await self.claim_known(session, want, now=now):
+            return claimed
         await self._look(session, now)
         claimed = await self._take_looked(session, want)
         self.may_have_more = len(claimed) == want
+        await self._count_starts(session, claimed)
+        return claimed
+
+    async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
+        """Take what cached heads give, without a look and without waiting for any lock."""
+        self.may_have_more = True
+        if want == 0 or self._gates or now - self._seen_at > HEADS_SECONDS_MAX:
+            return []
+        claimed = await self._take(session, want, {})
         await self._count_starts(session, claimed)
         return claimed
 

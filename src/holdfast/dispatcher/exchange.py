@@ -42,15 +42,21 @@ async def exchange(
         return Exchanged(settled=NOTHING_SETTLED, claimed=[])
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
-        claimed = await claimer.claim(session, want, now=now)
+        found = await claimer.claim(session, want, now=now)
         catalog.guarded |= claimer.guarded
-        return Exchanged(settled=NOTHING_SETTLED, claimed=await with_inputs(session, catalog, claimed))
+        return Exchanged(settled=NOTHING_SETTLED, claimed=await with_inputs(session, catalog, found))
+    claimed: list[Claimed] = []
+
+    async def claim_known() -> None:
+        claimed.extend(await claimer.claim_known(session, want, now=now))
+
     try:
         async with session.transaction():
-            settled = await settle(session, catalog, reports)
+            settled = await settle(session, catalog, reports, before_release=claim_known)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
-            claimed = await claimer.claim(session, want, now=now) if want > 0 else []
+            if want > len(claimed) and (settled.news.lanes or not claimed):
+                claimed += await claimer.claim(session, want - len(claimed), now=now)
         catalog.guarded |= claimer.guarded
         return Exchanged(settled=settled, claimed=await with_inputs(session, catalog, claimed))
     except REFUSED:

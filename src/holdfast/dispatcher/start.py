@@ -102,7 +102,7 @@ async def _start_keyed(
 ) -> tuple[int, News]:
     # No action can have this name, so a key of a task never passes for one of a run. The version is left out: what was
     # asked for under a key is asked for again, whatever became of the flow meanwhile.
-    asked = f"flow {snapshot.plan.definition.name}"
+    asked = f"flow {snapshot.plan.name}"
     tenant_id, key = snapshot.tenant_id, options.key
     run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
     if run_id is not None:

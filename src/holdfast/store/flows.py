@@ -5,6 +5,7 @@ Both are immutable, so what is cached is never wrong. A version of a flow that w
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
 import json
@@ -18,6 +19,7 @@ from holdfast.core.plan import Plan
 from holdfast.core.refusal import refusal
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Database, Session
+from holdfast.store.plans import read_plan
 from holdfast.store.statements import sql
 
 _ENSURE_FLOW = sql("ensure_flow")
@@ -33,6 +35,7 @@ _FLOW_NAMES = sql("flow_names")
 _NAMES_MAX = 1_000
 _CHANGES_SHOWN_MAX = 5
 _CHANGES_KEPT_MAX = 100
+_GIANT_BYTES = 256 * 1024
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -55,6 +58,7 @@ class Flows:
         self._database = database
         self._flow_ids: dict[tuple[int, str], int] = {}
         self._snapshots: dict[int, Snapshot] = {}
+        self._plans: dict[int, Plan] = {}
 
     async def keep(self, tenant_id: int, definition: FlowDefinition) -> int:
         """Keep a validated definition and give its id; `Conflict` if this version was kept with another content."""
@@ -145,9 +149,17 @@ class Flows:
         while fresh := [one for one in wanted if one and one not in self._snapshots]:
             for row in await session.fetch(_READ_SNAPSHOTS, fresh):
                 snapshot_id, flow_id, tenant_id, definition, *columns = row
-                plan = Plan.of(definition_of(definition))
+                if (plan := self._plans.get(flow_id)) is None:
+                    plan = self._plans[flow_id] = await _plan_of(definition)
                 self._snapshots[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
             wanted = {child for one in fresh for child in self._snapshots[one].child_ids}
+
+
+async def _plan_of(stored: bytes) -> Plan:
+    """Read a stored definition; a giant one beside the event loop, which has tasks to run meanwhile."""
+    if len(stored) <= _GIANT_BYTES:
+        return read_plan(stored)
+    return await asyncio.to_thread(read_plan, stored)
 
 
 def _changed(before: FlowDefinition, after: FlowDefinition) -> Conflict:

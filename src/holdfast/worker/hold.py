@@ -31,6 +31,7 @@ from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, Declared
 
 BATCH_MAX = 2_000
+BATCH_FOLLOWERS_MAX = 3_000
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -196,9 +197,16 @@ class Hold:
         return list(self.entries.copy().values())
 
     def next_batch(self) -> list[Report]:
-        """The first reports, as many as one statement can carry whatever the outputs; there is always one."""
-        bytes_left = BATCH_BYTES_MAX
+        """The first reports, as many as one transaction should carry; there is always one.
+
+        Not more than the outputs allow, nor more than release some thousand nodes: other workers have nothing of these
+        before the transaction commits.
+        """
+        bytes_left, followers_left = BATCH_BYTES_MAX, BATCH_FOLLOWERS_MAX
         for count, report in enumerate(self.reports[:BATCH_MAX]):
+            followers_left -= report.followers
+            if followers_left < 0:
+                return self.reports[: max(1, count)]
             if type(report.outcome) is Completed:
                 if report.outcome.commits:
                     # It may take long, and would keep the locks of the others for as long.
