@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.net.receiver import receiving
 
+from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.look import list_workers, show_worker
 from holdfast.dispatcher.probe import probe_once
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded
 from holdfast.settings import EgressSettings, Settings
+from holdfast.worker.loop import Worker
 
 
 @pytest.fixture
@@ -91,6 +95,13 @@ async def test_an_inner_url_is_not_asked(engine, probe):
     probed = (await show_worker(engine.database, worker_id)).probe
     assert probed.failures == 1
     assert "public internet" in probed.detail
+
+
+async def test_a_worker_registers_the_url_of_its_settings(engine, receiver):
+    settings = replace(engine.settings, worker=replace(engine.settings.worker, probe_url=receiver.url))
+    async with Engine(engine.database.url, settings) as own, Worker(own, {}).signed_on():
+        (worker,) = await list_workers(engine.database)
+    assert worker.probe.url == receiver.url
 
 
 async def test_a_verdict_that_comes_late_is_left_out(engine, receiver, probe, clock):

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.net.receiver import receiving, saying
+from tests.net.receiver import receiving, saying, silent
 
 from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.deliver import LEASE_SECONDS, deliver_webhooks_once
+from holdfast.dispatcher.deliver import LEASE_SECONDS, Deliveries, deliver_webhooks_once
+from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.queues import pause as pause_queue
 from holdfast.dispatcher.webhooks import (
@@ -132,8 +133,9 @@ async def test_events_about_no_task_arrive_too(engine, dispatcher, receiver, hoo
 
 
 async def test_a_failed_delivery_is_repeated_under_the_same_id_before_anything_else(
-    engine, dispatcher, receiver, hook, deliver, clock
+    engine, dispatcher, receiver, hook, deliver, guarded, clock
 ):
+    await clock.freeze()
     await hook()
     receiver.answers = [500, saying(b"nonsense"), 204]
     await a_running_task(dispatcher)
@@ -141,7 +143,7 @@ async def test_a_failed_delivery_is_repeated_under_the_same_id_before_anything_e
     assert (await deliver()).failed == 1
     view = await shown(engine)
     assert (view.state, view.failures, view.last_error) == ("retrying", 1, "it answered 500")
-    assert (await deliver()).webhooks == 0, "the backoff is not over"
+    assert (await deliver_webhooks_once(engine, guarded)).webhooks == 0, "the backoff is not over"
     await clock.advance(seconds=2)
     await deliver()
     await clock.advance(seconds=5)
@@ -320,6 +322,56 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
     await strict.close()
     assert receiver.connections == 0
     assert "not an address of the public internet" in (await shown(engine)).last_error
+
+
+class Cut:
+    """Cuts the connection once, before the cursor moves: as if the process died after the receiver said yes."""
+
+    def __init__(self):
+        self.is_armed = True
+
+    def before(self, statement):
+        if self.is_armed and "advance_webhook" in statement:
+            self.is_armed = False
+            raise ConnectionResetError("cut")
+
+    def after(self, statement):
+        pass
+
+
+async def test_what_was_taken_and_not_noted_is_repeated_under_its_id(
+    engine, dispatcher, receiver, hook, clock, guarded, deliver
+):
+    await hook()
+    await a_running_task(dispatcher)
+    await clock.advance(seconds=1)
+    async with Engine(engine.database.url, engine.settings, tap=Cut()) as dying:
+        assert (await deliver_webhooks_once(dying, guarded)).events == 0
+    assert (await deliver()).webhooks == 0, "its lease is not over"
+    await clock.advance(seconds=LEASE_SECONDS)
+    assert (await deliver()).events == 1
+    assert len(receiver.asked) == 2
+    assert len({asked.headers["webhook-id"] for asked in receiver.asked}) == 1
+
+
+async def test_a_slow_receiver_holds_up_nobody_else(engine, dispatcher, receiver, hook, guarded, clock):
+    async with receiving(silent) as slow:
+        await add_webhook(engine, TENANT, "slow", slow.url, actor="anna")
+        await hook()
+        await a_running_task(dispatcher)
+        await clock.advance(seconds=1)
+        arrived = asyncio.Event()
+
+        async def note(_asked):
+            arrived.set()
+
+        receiver.on_asked = note
+        deliveries = Deliveries(engine, guarded)
+        await deliveries.begin()
+        async with asyncio.timeout(20):
+            await arrived.wait()
+        await deliveries.close()
+    assert told(receiver) == ["task.started"]
 
 
 async def test_the_loops_deliver(engine, dispatcher, receiver, hook):

@@ -1,13 +1,15 @@
 """Deliver: send events to webhooks, in order, at least once each, by one holder per webhook.
 
-A pass leases the webhooks that are due and that nobody holds, and sends to all of them at once. The cursor moves after
-every event that was taken, under the lease's token: a process that dies repeats one event at most, under the same id,
-and one that lost its lease moves nothing. What a receiver does not take holds back what comes after it.
+A pass leases the webhooks that are due and that nobody holds; each is delivered beside the others, so a slow receiver
+holds up nobody else's. The cursor moves after every event that was taken, under the lease's token: a process that dies
+repeats one event at most, under the same id, and one that lost its lease moves nothing. What a receiver does not take
+holds back what comes after it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import Event, told_after
 from holdfast.errors import Invalid
 from holdfast.net.guarded import Answer, Guarded, NotReached
+from holdfast.store.database import TROUBLE
 from holdfast.store.statements import sql
 
 _LEASE = sql("lease_webhooks")
@@ -28,6 +31,8 @@ _ADVANCE = sql("advance_webhook")
 _RELEASE = sql("release_webhook")
 _FAIL = sql("fail_webhook")
 _PLACES = sql("event_places")
+
+log = logging.getLogger("holdfast.webhooks")
 
 LEASE_SECONDS = 60.0
 HOLD_SECONDS_MAX = 20.0
@@ -39,23 +44,59 @@ ACTOR = "holdfast:deliver"
 
 @dataclass(slots=True, kw_only=True)
 class Delivered:
-    """What one pass did. `has_more`: some webhook was let go before it reached the end."""
+    """What was done so far."""
 
     webhooks: int = 0
     events: int = 0
     failed: int = 0
-    has_more: bool = False
+
+
+class Deliveries:
+    """The webhooks in this process's hands."""
+
+    def __init__(self, engine: Engine, guarded: Guarded) -> None:
+        self.done = Delivered()
+        self._engine = engine
+        self._guarded = guarded
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """Lease what is due, as far as there is room, and begin to deliver it."""
+        if not (room := WEBHOOKS_MAX - len(self._running)):
+            return
+        for row in await self._engine.database.fetch(_LEASE, room, LEASE_SECONDS):
+            self.done.webhooks += 1
+            task = asyncio.create_task(self._deliver(row), name=f"holdfast-webhook-{row['webhook_id']}")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _deliver(self, row: Any) -> None:
+        try:
+            await _Delivery(self._engine, self._guarded, row, self.done).run()
+        except TROUBLE as error:
+            log.warning("webhook %s is left to whoever leases it next: %s", row["name"], error)
+
+    async def settled(self) -> Delivered:
+        """Wait until nothing is in hand."""
+        if self._running:
+            await asyncio.gather(*self._running)
+        return self.done
+
+    async def close(self) -> None:
+        """Stop at once; what is under way is repeated by whoever leases it next."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
 
 
 async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> Delivered:
-    """One pass over the webhooks that are due."""
-    done = Delivered()
-    rows = await engine.database.fetch(_LEASE, WEBHOOKS_MAX, LEASE_SECONDS)
-    done.webhooks = len(rows)
-    async with asyncio.TaskGroup() as group:
-        for row in rows:
-            group.create_task(_Delivery(engine, guarded, row, done).run())
-    return done
+    """One pass over the webhooks that are due, to its end."""
+    deliveries = Deliveries(engine, guarded)
+    try:
+        await deliveries.begin()
+        return await deliveries.settled()
+    finally:
+        await deliveries.close()
 
 
 class _Delivery:
@@ -80,16 +121,18 @@ class _Delivery:
                     continue
                 if not await self._send(event, place):
                     return
-                if time.monotonic() - self._began > HOLD_SECONDS_MAX:
-                    self._done.has_more = True
+                if self._is_late():
                     await self._release(0.0)
                     return
             if page.cursor != cursor and not await self._advance(page.cursor, 0):
                 return
             cursor = page.cursor
-            if page.is_all:
-                await self._release(self._engine.settings.webhooks.look_seconds)
+            if page.is_all or self._is_late():
+                await self._release(self._engine.settings.webhooks.look_seconds if page.is_all else 0.0)
                 return
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._began > HOLD_SECONDS_MAX
 
     async def _send(self, event: Event, place: tuple[str | None, str | None]) -> bool:
         """Whether the event was taken and is ours to count."""

@@ -15,7 +15,7 @@ from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.cutover import finish_rollbacks_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
-from holdfast.dispatcher.deliver import deliver_webhooks_once
+from holdfast.dispatcher.deliver import Deliveries
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.probe import probe_once
@@ -49,11 +49,13 @@ class Loops:
         self._settings = engine.settings
         self._swept_to = 0
         self._guarded = Guarded(Rules.of(engine.settings.egress))
+        self._deliveries = Deliveries(engine, self._guarded)
 
     async def run(self) -> None:
         try:
             await self._run()
         finally:
+            await self._deliveries.close()
             await self._guarded.close()
 
     async def _run(self) -> None:
@@ -153,8 +155,9 @@ class Loops:
         return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH else None
 
     async def deliver(self) -> float | None:
-        """Send events to webhooks; at once again while one has more."""
-        return 0.0 if (await deliver_webhooks_once(self._engine, self._guarded)).has_more else None
+        """Begin to send events to webhooks that are due."""
+        await self._deliveries.begin()
+        return None
 
     async def probe(self) -> float | None:
         """Ask workers that offer a URL whether they are well."""

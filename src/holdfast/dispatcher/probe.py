@@ -41,15 +41,13 @@ async def probe_once(engine: Engine, guarded: Guarded) -> int:
     rows = await engine.database.fetch(_TAKE, settings.probe_seconds, WORKERS_MAX)
     turn = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def ask(row: Any) -> None:
+    async def ask(row: Any) -> tuple[Any, ...]:
         async with turn:
             is_well, detail = await _asked(guarded, row["url"], settings.probe_timeout_seconds)
-        verdict = (row["worker_id"], row["due_at"], is_well, detail, settings.probe_failures_max)
-        await engine.database.fetch(_RECORD, *verdict)
+        return (row["worker_id"], row["due_at"], is_well, detail, settings.probe_failures_max)
 
-    async with asyncio.TaskGroup() as group:
-        for row in rows:
-            group.create_task(ask(row))
+    for asked in asyncio.as_completed([ask(row) for row in rows]):
+        await engine.database.fetch(_RECORD, *await asked)
     return len(rows)
 
 
