@@ -249,12 +249,20 @@ def _refusal(task_id: int, reason: str) -> Conflict:
     return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
-async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[Any]) -> list[Claimed]:
+async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:
     """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
 
-    `known` are the tokens of every lease it has heard of, also of attempts that ended and are not settled yet.
+    `known` are task and token of every lease it has heard of, also of attempts that ended and are not settled yet.
     """
-    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds, HELD_MAX)
+    leases = list(known)
+    rows = await session.fetch(
+        _HELD_BY,
+        identity.worker_id,
+        [task_id for task_id, _ in leases],
+        identity.lease_seconds,
+        HELD_MAX,
+        [lease_token for _, lease_token in leases],
+    )
     return [Claimed(*row) for row in rows]
 
 

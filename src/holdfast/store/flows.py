@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.flow_changes import flow_changes
-from holdfast.core.graph import FlowDefinition
+from holdfast.core.graph import FlowDefinition, digest_of
 from holdfast.core.plan import Plan
 from holdfast.core.refusal import refusal
 from holdfast.errors import Conflict, NotFound
@@ -60,15 +60,16 @@ class Flows:
         self._snapshots: dict[int, Snapshot] = {}
         self._plans: dict[int, Plan] = {}
 
-    async def keep(self, tenant_id: int, definition: FlowDefinition) -> int:
+    async def keep(self, tenant_id: int, definition: FlowDefinition, plan: Plan | None = None) -> int:
         """Keep a validated definition and give its id; `Conflict` if this version was kept with another content."""
-        digest = definition.digest()
+        written = definition.digest_input()
+        digest = digest_of(written)
         if (known := self._flow_ids.get((tenant_id, digest))) is not None:
             return known
         name, version = definition.name, definition.version
         row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
         if row is None:
-            plan = Plan.of(definition)
+            plan = plan or Plan.of(definition)
             edges = [(up, down) for down, ups in enumerate(plan.upstream) for up in ups]
             await self._database.fetch(
                 _ENSURE_FLOW,
@@ -76,7 +77,7 @@ class Flows:
                 name,
                 version,
                 digest,
-                json.dumps(definition.to_json(), separators=(",", ":")),
+                written.decode(),
                 len(definition.nodes),
                 [up for up, _ in edges],
                 [down for _, down in edges],

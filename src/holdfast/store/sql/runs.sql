@@ -293,7 +293,8 @@ left join holdfast.ended e on e.task_id = $1::bigint + 1 + g.node_no
 group by g.node_no;
 
 -- name: reopen_run
--- Begin the next generation of a run: the nodes named lose their ends, and count as not over again. Under its lock.
+-- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
+-- their place. Under its lock.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])
@@ -301,6 +302,13 @@ with cleared as (
 forgotten as (
   delete from holdfast.node n
   where n.run_id = $1 and n.node_no = any($2::int[])
+  returning n.*
+),
+remembered as (
+  insert into holdfast.past_items (items_first, run_id, tenant_id, items, node_no, generation)
+  select items_first, run_id, tenant_id, items, node_no, generation
+  from forgotten
+  where items > 0
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -346,6 +354,10 @@ with again as materialized (
     coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = $5::bigint + i), 0) as attempt
   from generate_series(0, $6::int - 1) as i
   where not exists (select from holdfast.attempt a where a.task_id = $5::bigint + i and a.state = 'c')
+),
+present as (
+  delete from holdfast.past_items p
+  where p.items_first = $5
 ),
 node as (
   insert into holdfast.node (
