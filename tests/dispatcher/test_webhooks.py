@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,7 @@ from holdfast.dispatcher.webhooks import (
     try_webhook,
     valid_kinds,
 )
-from holdfast.errors import Conflict, Invalid, NotFound, Unauthorized
+from holdfast.errors import Conflict, Invalid, NotFound, Unauthorized, Unavailable
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded
 from holdfast.settings import EgressSettings, Settings, WebhookSettings
@@ -325,33 +326,49 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
 
 
 class Cut:
-    """Cuts the connection once, before the cursor moves: as if the process died after the receiver said yes."""
+    """Cuts the connection at the n-th statement of a delivery, before it leaves or before its answer comes."""
 
-    def __init__(self):
-        self.is_armed = True
+    def __init__(self, number, moment):
+        self.left = number
+        self.moment = moment
 
     def before(self, statement):
-        if self.is_armed and "advance_webhook" in statement:
-            self.is_armed = False
+        if "webhook" in statement or "read_events" in statement or "event_places" in statement:
+            self.left -= 1
+            self._strike("before")
+
+    def after(self, _statement):
+        self._strike("after")
+
+    def _strike(self, moment):
+        if self.left == 0 and moment == self.moment:
+            self.left = -1
             raise ConnectionResetError("cut")
 
-    def after(self, statement):
-        pass
 
-
-async def test_what_was_taken_and_not_noted_is_repeated_under_its_id(
-    engine, dispatcher, receiver, hook, clock, guarded, deliver
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_wherever_a_delivery_dies_every_event_arrives_in_order_and_repeats_keep_their_id(
+    engine, dispatcher, receiver, hook, clock, guarded, deliver, moment
 ):
     await hook()
-    await a_running_task(dispatcher)
-    await clock.advance(seconds=1)
-    async with Engine(engine.database.url, engine.settings, tap=Cut()) as dying:
-        assert (await deliver_webhooks_once(dying, guarded)).events == 0
-    assert (await deliver()).webhooks == 0, "its lease is not over"
-    await clock.advance(seconds=LEASE_SECONDS)
-    assert (await deliver()).events == 1
-    assert len(receiver.asked) == 2
-    assert len({asked.headers["webhook-id"] for asked in receiver.asked}) == 1
+    struck = 0
+    while True:
+        receiver.asked.clear()
+        await a_completed_task(dispatcher)
+        await clock.advance(seconds=1)
+        cut = Cut(struck + 1, moment)
+        async with Engine(engine.database.url, engine.settings, tap=cut) as dying:
+            with contextlib.suppress(Unavailable):
+                await deliver_webhooks_once(dying, guarded)
+        if cut.left > 0:
+            break
+        struck += 1
+        await clock.advance(seconds=LEASE_SECONDS)
+        await deliver()
+        first_seen = list(dict.fromkeys((asked.headers["webhook-id"], asked.json["type"]) for asked in receiver.asked))
+        assert [kind for _, kind in first_seen] == ["task.started", "task.completed"]
+        assert len(receiver.asked) <= 3, "more than one event was repeated"
+    assert struck >= 6, "lease, read, place, two advances, release"
 
 
 async def test_a_slow_receiver_holds_up_nobody_else(engine, dispatcher, receiver, hook, guarded, clock):
