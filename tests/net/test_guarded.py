@@ -48,6 +48,23 @@ async def test_a_request_arrives_with_its_name_on_an_address_that_was_checked():
     assert asked.headers["x-one"] == "1"
 
 
+async def test_tls_asks_for_the_name_and_trusts_nobody_unknown():
+    greeting = asyncio.get_running_loop().create_future()
+
+    async def serve(reader, writer):
+        greeting.set_result(await reader.read(4096))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, asking(resolver=resolving(["127.0.0.1"])) as guarded:
+        with pytest.raises(NotReached, match="no connection"):
+            await guarded.ask("POST", f"https://hooks.example.com:{port}/", seconds_max=5)
+    hello = await greeting
+    assert hello[:1] == b"\x16", "not a TLS handshake"
+    assert b"hooks.example.com" in hello
+
+
 async def test_connections_are_used_again():
     async with receiving() as receiver, asking() as guarded:
         for _ in range(3):
