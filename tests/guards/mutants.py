@@ -930,6 +930,28 @@ CAMPAIGNING: Sequence[Mutant] = [
     ),
 ]
 
+IDENTIFYING: Sequence[Mutant] = [
+    *_of(
+        "create_token",
+        ("on conflict (tenant_id, name) where revoked_at is null do nothing", "", "a_name_stands_for_one_token"),
+    ),
+    *_of(
+        "revoke_token",
+        ("t.tenant_id = $1 and", "$1::int is not null and", "another_tenants_token_is_left_alone"),
+        ("and t.revoked_at is null", "", "a_token_is_revoked_once"),
+    ),
+    *_of(
+        "touch_token",
+        (
+            "and coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true)",
+            "",
+            "a_use_is_written_once_a_minute",
+        ),
+    ),
+    *_of("add_member", ("on conflict do nothing", "", "an_account_is_a_member_of_one_tenant")),
+    *_of("remove_member", ("m.tenant_id = $1 and", "$1::int is not null and", "another_tenants_member_stays")),
+]
+
 DELIVERING: Sequence[Mutant] = [
     *_of(
         "add_webhook",
@@ -1009,6 +1031,7 @@ MUTANTS: Sequence[Mutant] = [
     *WRITING,
     *RECOVERING,
     *CAMPAIGNING,
+    *IDENTIFYING,
     *DELIVERING,
 ]
 
@@ -1030,6 +1053,9 @@ CONSTRAINTS = {
     "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
     "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
     "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
+    "token.token_queues": "the_schema_refuses_queues_of_somebody_who_is_no_worker",
+    "token.token_revoked": "the_schema_refuses_a_revocation_by_nobody",
+    "member.member_which": "the_schema_refuses_a_member_who_is_everybody",
     "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
     "webhook.webhook_lease": "the_schema_refuses_a_lease_without_its_end",
     "webhook.webhook_pause": "the_schema_refuses_a_holder_of_a_paused_webhook",

@@ -842,3 +842,10 @@ select s.task_id, s.attempt
 from holdfast.dataset_stage s
 left join holdfast.live t on t.task_id = s.task_id and t.attempt = s.attempt and t.state = 'r'
 where t.task_id is null and s.staged_at < holdfast.instant() - interval '10 minutes';
+
+-- name: the_installation_has_its_secrets
+-- The secret that capability tokens are signed with is there, and long enough.
+select w.purpose
+from (values ('capability')) as w (purpose)
+left join holdfast.secret s on s.purpose = w.purpose and octet_length(s.value) >= 32
+where s.purpose is null;
