@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.dispatcher.test_observe import until_settled
 
 from holdfast.api.lag import Lag
 from holdfast.api.metrics import Metric, of_process, of_work, page
@@ -53,9 +54,11 @@ async def test_what_is_there_now_is_counted_by_queue(call, dispatcher):
 
 async def test_what_happens_after_the_first_reading_is_counted(call, dispatcher):
     await a_completed_task(dispatcher)
+    await until_settled(dispatcher)
     await scraped(call)
     await a_completed_task(dispatcher)
     await a_failed_task(dispatcher)
+    await until_settled(dispatcher)
     told = await scraped(call)
     ended = {labels: value for (name, labels), value in told.items() if name == "holdfast_attempts_total" and value}
     assert ended == {'outcome="completed"': 1, 'outcome="failed"': 1}
@@ -81,6 +84,7 @@ async def test_counting_is_bounded_and_goes_on_with_the_next_reading(engine, dis
     await measure.read(engine.database, 1)
     for _ in range(5):
         await a_running_task(dispatcher)
+    await until_settled(dispatcher)
     seen = [await measure.read(engine.database, 1) for _ in range(3)]
     assert [(one.events.get("task.started"), one.is_behind) for one in seen] == [(2, True), (4, True), (5, False)]
 

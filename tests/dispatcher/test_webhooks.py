@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from tests.dispatcher.test_observe import until_settled
 from tests.net.receiver import receiving, saying, silent
 
 from holdfast.dispatcher.audit import list_audit
@@ -57,21 +58,23 @@ async def guarded(engine):
 
 
 @pytest.fixture
-def deliver(engine, guarded, clock):
-    """One pass, a moment after the last one."""
+def deliver(engine, guarded, clock, dispatcher):
+    """One pass, a moment after the last one, once what happened is settled."""
 
     async def run():
         await clock.advance(seconds=1)
+        await until_settled(dispatcher)
         return await deliver_webhooks_once(engine, guarded)
 
     return run
 
 
 @pytest.fixture
-def hook(engine, receiver):
+def hook(engine, receiver, dispatcher):
     """Add a webhook to the receiver; answers its secret."""
 
     async def add(name="hook", **wanted):
+        await until_settled(dispatcher)
         made = await add_webhook(engine, TENANT, name, receiver.url, actor="anna", **wanted)
         return made.secret
 
@@ -184,6 +187,7 @@ async def test_a_paused_webhook_catches_up_or_begins_anew(engine, dispatcher, re
     await a_running_task(dispatcher)
     await deliver()
     assert receiver.asked == []
+    await until_settled(dispatcher)
     await resume_webhook(engine, TENANT, "late", actor="anna")
     await resume_webhook(engine, TENANT, "anew", from_now=True, actor="anna")
     await deliver()
@@ -204,6 +208,7 @@ async def test_copies_of_the_loop_deliver_each_event_once(engine, dispatcher, re
     for _ in range(5):
         await a_running_task(dispatcher)
     await clock.advance(seconds=1)
+    await until_settled(dispatcher)
     copies = [Guarded(Rules.of(engine.settings.egress)) for _ in range(4)]
     done = await asyncio.gather(*(deliver_webhooks_once(engine, one) for one in copies))
     for one in copies:
@@ -318,6 +323,7 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
     await hook()
     await a_running_task(dispatcher)
     await clock.advance(seconds=1)
+    await until_settled(dispatcher)
     strict = Guarded(replace(Rules.of(engine.settings.egress), networks=()))
     await deliver_webhooks_once(engine, strict)
     await strict.close()
@@ -356,6 +362,7 @@ async def test_wherever_a_delivery_dies_every_event_arrives_in_order_and_repeats
         receiver.asked.clear()
         await a_completed_task(dispatcher)
         await clock.advance(seconds=1)
+        await until_settled(dispatcher)
         cut = Cut(struck + 1, moment)
         async with Engine(engine.database.url, engine.settings, tap=cut) as dying:
             with contextlib.suppress(Unavailable):
@@ -377,6 +384,7 @@ async def test_a_slow_receiver_holds_up_nobody_else(engine, dispatcher, receiver
         await hook()
         await a_running_task(dispatcher)
         await clock.advance(seconds=1)
+        await until_settled(dispatcher)
         arrived = asyncio.Event()
 
         async def note(_asked):
