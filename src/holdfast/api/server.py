@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from holdfast.api import health, stream, tasks, workers
+from holdfast.api import health, launched, stream, tasks, workers
 from holdfast.api.edge import Endpoint, House, route
 from holdfast.api.identity import require_safe_address
 from holdfast.api.problems import HANDLERS
@@ -22,7 +22,13 @@ from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Unavailable
 from holdfast.settings import Settings
 
-ENDPOINTS: tuple[Endpoint, ...] = (*health.ENDPOINTS, *workers.ENDPOINTS, *tasks.ENDPOINTS, *stream.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *health.ENDPOINTS,
+    *workers.ENDPOINTS,
+    *launched.ENDPOINTS,
+    *tasks.ENDPOINTS,
+    *stream.ENDPOINTS,
+)
 
 CONNECTIONS_MAX = 4_096
 KEEP_ALIVE_SECONDS = 30

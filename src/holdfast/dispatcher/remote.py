@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.outcome import Failed, Outcome
+from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -127,6 +128,13 @@ class RemoteWorkers:
             claimer, _, _ = await self._worker(session, worker_id, None)
             async with session.transaction():
                 claimed = await claim_task(session, claimer.identity, task_id)
+            return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
+
+    async def attach(self, worker_id: int, task_id: int, attempt: int, token: str) -> list[Handed]:
+        """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
+        async with self._engine.database.session() as session:
+            claimer, _, _ = await self._worker(session, worker_id, None)
+            claimed = await attach(session, claimer.identity, task_id, attempt, token)
             return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
