@@ -88,9 +88,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Ecs(Handler):
-    """RunTask, DescribeTasks, StopTask and ListTasks, in the JSON protocol. The container's command is its definition's."""
+    """RunTask, DescribeTasks, StopTask and ListTasks in the JSON protocol; the definition has the command."""
 
-    command: ClassVar[list[str]]
+    definition: ClassVar[list[str]]
     arns: ClassVar[dict[str, str]]
 
     def do_POST(self) -> None:
@@ -129,7 +129,7 @@ class Ecs(Handler):
         assert set(override) == {"name", "environment"}
         environment = {one["name"]: one["value"] for one in override["environment"]}
         self.arns.setdefault(asked["startedBy"], f"arn:aws:ecs:eu-1:1:task/{asked['cluster']}/{uuid.uuid4().hex}")
-        self.machine.run(name, self.command, environment)
+        self.machine.run(name, self.definition, environment)
         if fault == LOSE_ANSWER:
             self.hang_up()
             return
@@ -163,9 +163,7 @@ class Kubernetes(Handler):
             self.answer(500, {"kind": "Status", "message": "etcd is away"})
             return
         [container] = asked["spec"]["template"]["spec"]["containers"]
-        is_new = self.machine.run(
-            name, container["command"], {one["name"]: one["value"] for one in container["env"]}
-        )
+        is_new = self.machine.run(name, container["command"], {one["name"]: one["value"] for one in container["env"]})
         if fault == LOSE_ANSWER:
             self.hang_up()
             return

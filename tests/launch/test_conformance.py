@@ -56,7 +56,7 @@ def a_launcher(kind, url, command):
             child.kill()
             child.wait()
     elif kind == "ecs":
-        with servers.serving(Ecs, environment, command=command, arns={}) as machine:
+        with servers.serving(Ecs, environment, definition=command, arns={}) as machine:
             own = {"region": "eu-1", "endpoint_url": machine.url, "task_definition": "shop:1", "container": "worker"}
             yield Given(EcsLauncher("here", own), machine)
     else:
@@ -115,7 +115,7 @@ async def loop(launching):
 async def until(condition, seconds=20.0):
     """Until something outside of the database is so."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nothing but the world outside could tell
             await asyncio.sleep(0.02)
 
 
@@ -154,7 +154,7 @@ async def test_a_server_in_trouble_is_asked_again_under_the_same_name(given):
 
 async def test_a_server_that_stays_in_trouble_is_a_failed_launch(given):
     given.faults(*[BROKEN] * 3)
-    with pytest.raises(LaunchError, match="500|ServerException"):
+    with pytest.raises(LaunchError, match=r"500|ServerException"):
         await given.launcher.launch(an_order())
     assert not given.children()
 

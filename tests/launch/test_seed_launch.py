@@ -40,7 +40,7 @@ async def test_slot_acquisition_is_atomic(engine, queue_up, slots):
 
 
 async def test_the_record_is_written_before_the_launch(launching, queue_up, dispatcher, platform, engine):
-    [task] = await queue_up()
+    await queue_up()
     told = []
 
     async def look(order):
@@ -91,12 +91,14 @@ async def test_a_launch_failure_removes_the_reservation_and_frees_the_slot(
     assert (await dispatcher.task(task)).attempt == 0 and await dispatcher.attempts(task) == []
     assert await slots() == []
     found = await why(task)
-    assert found.code == "launch_failed" and "failed 1 time of 5" in found.headline and "no capacity" in str(found.evidence)
+    assert (
+        found.code == "launch_failed"
+        and "failed 1 time of 5" in found.headline
+        and "no capacity" in str(found.evidence)
+    )
 
 
-async def test_the_same_attempt_is_launched_again_under_the_same_name(
-    launching, queue_up, dispatcher, platform, clock
-):
+async def test_the_same_attempt_is_launched_again_under_the_same_name(launching, queue_up, dispatcher, platform, clock):
     [task] = await queue_up()
     platform.faults = [REFUSE]
     await launching.launch_once()
@@ -127,7 +129,7 @@ async def test_after_five_failed_launches_the_task_fails_with_launch_failed(
 
 
 async def test_an_answer_that_got_lost_is_one_worker(launching, queue_up, dispatcher, platform, clock):
-    """The worker came up although its launch is on record as failed: it waits, and is the one that is launched again."""
+    """The worker came up although its launch counts as failed: it waits, and is the one that is launched again."""
     [task] = await queue_up()
     platform.faults = [LOSE_ANSWER]
     await launching.launch_once()
@@ -144,7 +146,7 @@ async def test_an_answer_that_got_lost_is_one_worker(launching, queue_up, dispat
 
 
 async def test_a_late_callback_cannot_clobber_another_attempt(launching, queue_up, dispatcher, platform, clock):
-    [task] = await queue_up()
+    await queue_up()
     await launching.launch_once()
     await clock.advance(seconds=121)
     await dispatcher.reap_once()
@@ -177,7 +179,9 @@ async def test_a_crash_before_the_launch_is_taken_up_by_another_launcher(engine,
     assert (await dispatcher.task(task)).attempt == 1
 
 
-async def test_a_crash_before_launch_orphan_is_found_from_the_database_alone(engine, queue_up, dispatcher, clock, slots):
+async def test_a_crash_before_launch_orphan_is_found_from_the_database_alone(
+    engine, queue_up, dispatcher, clock, slots
+):
     [task] = await queue_up()
     [found] = await verbs.find_launchable(engine.database)
     holder = await verbs.take_slot(engine.database, found, slots=2)
@@ -236,7 +240,7 @@ async def test_a_worker_that_stopped_without_calling_back_is_lost_before_its_tim
 async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     launching, queue_up, dispatcher, platform, clock
 ):
-    [task] = await queue_up()
+    await queue_up()
     await launching.launch_once()
     lease = await dispatcher.attach(reservation_of(platform.asked[0]))
     platform.seen = {platform.asked[0].name: Seen(sighting=Sighting.STOPPED, detail="a lie")}
@@ -248,7 +252,12 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
 
 @pytest.mark.parametrize(
     ("sighting", "seconds", "is_lost"),
-    [(Sighting.MISSING, 11, False), (Sighting.MISSING, 41, True), (Sighting.UNKNOWN, 100, False), (Sighting.RUNNING, 100, False)],
+    [
+        (Sighting.MISSING, 11, False),
+        (Sighting.MISSING, 41, True),
+        (Sighting.UNKNOWN, 100, False),
+        (Sighting.RUNNING, 100, False),
+    ],
 )
 async def test_only_a_platform_that_is_sure_loses_a_worker(
     launching, queue_up, dispatcher, platform, clock, sighting, seconds, is_lost
@@ -258,7 +267,8 @@ async def test_only_a_platform_that_is_sure_loses_a_worker(
     platform.seen = {platform.asked[0].name: Seen(sighting=sighting)}
     await clock.advance(seconds=seconds)
     await launching.tend_once()
-    assert bool(await dispatcher.attempts(task)) is is_lost
+    [attempt] = await dispatcher.attempts(task)
+    assert (attempt.state is AttemptState.LOST) is is_lost
 
 
 async def test_a_canceled_reservation_is_stopped_on_the_platform(launching, queue_up, dispatcher, platform, slots):

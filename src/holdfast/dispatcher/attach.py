@@ -30,7 +30,7 @@ LAUNCHING_SECONDS = 60.0
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """One launch of a worker for one attempt. `token` works once, in `attach`; `lease_token` is the reservation's own."""
+    """One launch of a worker for one attempt. `token` works once, in `attach`; `lease_token` is the reservation's."""
 
     task_id: int
     attempt: int
@@ -66,7 +66,7 @@ async def reserve(
     token = secrets.token_urlsafe(32)
     of_launch = (attempt, launcher, token_hash(token), TOKEN_SECONDS, holder, LAUNCHING_SECONDS)
     row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
-    return None if row is None else Reservation(*row, token=token)
+    return None if row is None else Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:

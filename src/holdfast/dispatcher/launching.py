@@ -26,7 +26,8 @@ from holdfast.core.launch import (
     relaunch_seconds,
     token_hash,
 )
-from holdfast.core.outcome import Failed, Lost
+from holdfast.core.outcome import Failed, Lost, Outcome
+from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.attach import LAUNCHING_SECONDS, reserve
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.reap import LOST_CODE
@@ -174,17 +175,13 @@ async def launch_failed(database: Database, catalog: Catalog, launch: Launch, er
 async def _fail(session: Session, catalog: Catalog, row: Any, failure: Failure) -> Settled:
     """The launches were the retries, so no further attempt follows. No breaker counts it: the action never ran."""
     await catalog.learn((), [row["policy_id"]], session=session)
-    report = Report(
-        row["task_id"],
-        row["attempt"],
-        row["lease_token"],
-        row["policy_id"],
-        row["retries"],
-        row["losses"],
-        Failed(failure),
-        policy=replace(catalog.policy(row["policy_id"]), rules=(_FINAL,)),
-    )
-    return await settle(session, catalog, [report])
+    policy = replace(catalog.policy(row["policy_id"]), rules=(_FINAL,))
+    return await settle(session, catalog, [_report(row, Failed(failure), policy)])
+
+
+def _report(row: Any, outcome: Outcome, policy: RetryPolicy | None = None) -> Report:
+    lease = (row["task_id"], row["attempt"], row["lease_token"])
+    return Report(*lease, row["policy_id"], row["retries"], row["losses"], outcome, policy=policy)
 
 
 async def adopt_launch(database: Database, launchers: Sequence[str]) -> Launch | None:
@@ -219,7 +216,7 @@ async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, det
             return NOTHING_SETTLED
         await catalog.learn((), [row["policy_id"]], session=session)
         outcome = Lost(Failure(code=LOST_CODE, message=f"The launched worker stopped without attaching: {detail}"))
-        report = Report(*row[:6], outcome, lane_id=row["lane_id"])
+        report = _report(row, outcome)
         return await settle(session, catalog, [report])
 
 

@@ -83,7 +83,7 @@ class KubernetesLauncher:
         state = job.get("status", {})
         if not (state.get("succeeded") or state.get("failed")):
             return Seen(sighting=Sighting.RUNNING)
-        ended = next((one for one in state.get("conditions", ()) if one.get("status") == "True"), {})
+        ended: dict[str, Any] = next((one for one in state.get("conditions", ()) if one.get("status") == "True"), {})
         why = ended.get("message") or ended.get("type") or "its pod ended"
         return Seen(sighting=Sighting.STOPPED, detail=f"Job {handle}: {why}{await self._exit_code(handle)}")
 
@@ -134,9 +134,9 @@ class KubernetesLauncher:
         if token := self._token or _read(self._token_file):
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 - the profile's
+        request = urllib.request.Request(url, data=data, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=CALL_SECONDS, context=self._context) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=CALL_SECONDS, context=self._context) as answer:
                 return answer.status, _decoded(answer.read(BODY_BYTES_MAX))
         except urllib.error.HTTPError as error:
             return error.code, _decoded(error.read(BODY_BYTES_MAX))

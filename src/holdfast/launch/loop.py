@@ -2,7 +2,7 @@
 
 Any number of processes may run it. Two kinds of pass: `launch_once` takes queued tasks through slot, reservation and
 launch, and finishes what another process began; `tend_once` asks platforms about workers that did not attach, stops
-what belongs to attempts that are over, and lets go of slots and tokens. A platform in trouble delays its own tasks only.
+what belongs to attempts that are over, and lets go of slots and tokens. A platform in trouble delays its own tasks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.core.launch import launch_name
@@ -85,9 +86,7 @@ class Launching:
             if holder is None:
                 full.add(one.launcher)
                 continue
-            launch = await launching.reserve_launch(
-                self._database, one, holder, launch_seconds=profile.launch_seconds
-            )
+            launch = await launching.reserve_launch(self._database, one, holder, launch_seconds=profile.launch_seconds)
             if launch is not None:
                 self._begin(profile, launch)
                 began += 1
@@ -170,7 +169,7 @@ class Launching:
         assert profile is not None
         if not one.is_reported:
             name = await self._name(one.task_id, one.attempt)
-            stopped = await self._asked(profile, f"stop {name}", profile.launcher.stop(name, one.handle))
+            stopped = await self._asked(profile, f"stop {name}", lambda: profile.launcher.stop(name, one.handle))
             if stopped is _NO_ANSWER:
                 return 0
         await launching.forget_launch(self._database, one)
@@ -184,8 +183,8 @@ class Launching:
         for name, launches in by_launcher.items():
             profile = self._profiles.find(name)
             assert profile is not None
-            asking = profile.launcher.describe([one.handle for one in launches])
-            seen = await self._asked(profile, "describe", asking)
+            describe = partial(profile.launcher.describe, [one.handle for one in launches])
+            seen = await self._asked(profile, "describe", describe)
             if seen is _NO_ANSWER:
                 continue
             for one in launches:
@@ -194,11 +193,11 @@ class Launching:
                     settled = await launching.lose_launch(self._database, self._engine.catalog, one, detail)
                     await follow_up(self._engine, settled.news)
 
-    async def _asked(self, profile: Profile, what: str, asking: Awaitable[Any]) -> Any:
+    async def _asked(self, profile: Profile, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """What a platform answers, or that it does not."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                return await asking
+                return await ask()
         except Exception as error:  # noqa: BLE001 - a launcher is anybody's code; it is asked again
             log.warning("launcher %s, %s: %s", profile.name, what, _words(error))
             return _NO_ANSWER
@@ -231,9 +230,7 @@ def is_gone(seen: Seen | None, age_seconds: float) -> bool:
     """Whether a platform's word means that nothing runs: a young launch may not be known there yet."""
     if seen is None:
         return False
-    return seen.sighting is Sighting.STOPPED or (
-        seen.sighting is Sighting.MISSING and age_seconds >= MISSING_SECONDS
-    )
+    return seen.sighting is Sighting.STOPPED or (seen.sighting is Sighting.MISSING and age_seconds >= MISSING_SECONDS)
 
 
 def _words(error: BaseException) -> str:

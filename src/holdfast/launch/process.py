@@ -83,7 +83,7 @@ class ProcessLauncher:
             self._bury()
             return
         await _end(pid, handle, self._stop_seconds)
-        while not kill_session(pid):
+        while not kill_session(pid):  # noqa: ASYNC110 - nobody but the kernel could tell
             await asyncio.sleep(STEP_SECONDS)
         self._bury()
 

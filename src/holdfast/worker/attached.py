@@ -44,7 +44,7 @@ class AttachedWorker(Worker):
         super().__init__(*arguments, queues=[], slots=1, **options)
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
-        """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to (any more)."""
+        """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to."""
         async with self.signed_on():
             await self._attach(task_id, attempt, token)
             await self._wind_down()
@@ -98,9 +98,7 @@ async def run_attached(
     """Be the worker that was launched for this attempt; whether it settled it."""
     settings = replace(app.settings, url=url)
     name = f"launched:{task_id}.{attempt}"
-    orders = Orders(
-        app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs)
-    )
+    orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
     fuse = Fuse()
     async with Engine(url, settings, sessions_max=4) as engine:
         worker = AttachedWorker(

@@ -16,7 +16,6 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher.attach import Reservation
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.errors import Conflict
 from holdfast.store.statements import sql
@@ -89,15 +88,15 @@ async def only_the_exact_attempt_can_be_attached(stage: Stage) -> None:
 async def only_the_right_token_can_be_attached(stage: Stage) -> None:
     reservation = await reserved(stage)
     with refuses(Conflict):
-        await stage.dispatcher.attach(msgspec.structs.replace(reservation, lease_token=uuid.uuid4()))
+        await stage.dispatcher.attach(msgspec.structs.replace(reservation, token="guessed"))
 
 
 @check
 async def a_running_attempt_cannot_be_attached_again(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    copy = Reservation(lease.claimed.task_id, lease.attempt, lease.token)
+    reservation = await reserved(stage)
+    await stage.dispatcher.attach(reservation)
     with refuses(Conflict):
-        await stage.dispatcher.attach(copy, worker="second")
+        await stage.dispatcher.attach(reservation, worker="second")
 
 
 @check

@@ -56,7 +56,7 @@ returning h.task_id;
 
 -- name: lock_reservation
 -- The reservation of a launch that failed, if it still stands: nobody attached, it is not over, nobody canceled.
-select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.lane_id
+select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses
 from holdfast.live t
 where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
 for update of t;
