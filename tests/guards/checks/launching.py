@@ -182,10 +182,8 @@ async def a_launch_under_way_is_not_taken_over(stage: Stage) -> None:
 
 @check
 async def a_launch_whose_reservation_is_over_is_not_taken_over(stage: Stage) -> None:
-    launch = await begun(stage)
-    await stage.dispatcher.cancel(str(launch.of.task_id))
-    await stage.dispatcher.enqueue(a_task(action=ACTION))
-    await stage.clock.advance(seconds=61)
+    await begun(stage)
+    await lose(stage)
     assert await launching.adopt_launch(stage.engine.database, [LAUNCHER]) is None
 
 

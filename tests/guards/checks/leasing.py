@@ -16,6 +16,7 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
+from holdfast.dispatcher.claim import claim_task
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.errors import Conflict
 from holdfast.store.statements import sql
@@ -64,9 +65,13 @@ async def a_beat_that_waited_does_not_renew_the_next_lease(stage: Stage) -> None
 
 @check
 async def a_running_task_cannot_be_reserved(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    assert await stage.dispatcher.reserve(lease.task_id) is None
-    await stage.dispatcher.settle(lease, Completed(b"1"))
+    task = await stage.dispatcher.enqueue(a_task())
+    identity = (await stage.dispatcher._claimer("first")).identity
+    async with stage.engine.database.transaction() as session:
+        await claim_task(session, identity, int(task.task_id))
+        reserving = asyncio.ensure_future(stage.dispatcher.reserve(task.task_id))
+        await stage.waits(reserving)
+    assert await reserving is None
 
 
 @check
