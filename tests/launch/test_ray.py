@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from holdfast.launch.loop import Launching
 from holdfast.settings import Settings
 
 pytestmark = [pytest.mark.ray, pytest.mark.crash]
+LOOPBACK = "127.0.0.1"
 RAY = Path(sys.executable).parent / "ray"
 APP = f"{Path(shop_app.__file__)}:app"
 
@@ -38,13 +39,25 @@ def started(*words: str, log: Path) -> subprocess.Popen:
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     with log.open("wb") as out:
         return subprocess.Popen(
-            [RAY, "start", "--block", *words],
+            [RAY, "start", "--block", f"--node-ip-address={LOOPBACK}", *words],
             env={**os.environ, **quiet},
             stdout=out,
             stderr=out,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+def until_open(port: int, head: subprocess.Popen, log: Path) -> None:
+    """Until the head listens; it says nothing about it that could be relied on."""
+    for _ in range(300):
+        assert head.poll() is None, log.read_text()
+        with socket.socket() as one:
+            one.settimeout(0.5)
+            if one.connect_ex((LOOPBACK, port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(log.read_text())
 
 
 def session_members(session: int) -> list[int]:
@@ -72,17 +85,10 @@ def cluster(tmp_path_factory):
         "--object-store-memory=80000000",
         log=folder / "head.log",
     )
-    address = ""
-    for _ in range(600):
-        if said := re.search(r"--address='([^']+)'", (folder / "head.log").read_text()):
-            address = said.group(1)
-            break
-        assert head.poll() is None, (folder / "head.log").read_text()
-        subprocess.run(["sleep", "0.1"], check=True)
+    address = f"{LOOPBACK}:{port}"
+    until_open(port, head, folder / "head.log")
     nodes = [
-        started(
-            f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", log=folder / f"node{number}.log"
-        )
+        started(f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", log=folder / f"{number}.log")
         for number in (1, 2)
     ]
     yield address, nodes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -45,6 +46,7 @@ class Launching:
         self._profiles = profiles
         self._settings = engine.settings.launch
         self._busy: set[asyncio.Task[None]] = set()
+        self._rest_until: dict[str, float] = {}
         self._rung = asyncio.Event()
 
     async def run(self) -> None:
@@ -168,6 +170,8 @@ class Launching:
         profile = self._profiles.find(one.launcher)
         assert profile is not None
         if not one.is_reported:
+            if self._rests(profile):
+                return 0
             name = await self._name(one.task_id, one.attempt)
             stopped = await self._asked(profile, f"stop {name}", lambda: profile.launcher.stop(name, one.handle))
             if stopped is _NO_ANSWER:
@@ -183,6 +187,8 @@ class Launching:
         for name, launches in by_launcher.items():
             profile = self._profiles.find(name)
             assert profile is not None
+            if self._rests(profile):
+                continue
             describe = partial(profile.launcher.describe, [one.handle for one in launches])
             seen = await self._asked(profile, "describe", describe)
             if seen is _NO_ANSWER:
@@ -200,7 +206,12 @@ class Launching:
                 return await ask()
         except Exception as error:  # noqa: BLE001 - a launcher is anybody's code; it is asked again
             log.warning("launcher %s, %s: %s", profile.name, what, _words(error))
+            self._rest_until[profile.name] = time.monotonic() + self._settings.describe_seconds
             return _NO_ANSWER
+
+    def _rests(self, profile: Profile) -> bool:
+        """Whether a platform that just did not answer is left alone for a while."""
+        return time.monotonic() < self._rest_until.get(profile.name, 0.0)
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[int]], seconds: float) -> None:
         while True:
