@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
-.PHONY: setup demo test lint types docs soak ray bench clean
+.PHONY: setup demo test sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -20,6 +20,9 @@ demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; D
 
 test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
+	@HOLDFAST_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m crash
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -18,6 +18,7 @@ from holdfast.settings_source import from_ambient, from_arguments, from_environm
 
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
+INTERNAL_PORT = 8788
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +128,20 @@ class AuthSettings:
 
     google_client_ids: tuple[str, ...] = setting(
         (),
-        "Accepted audiences of Google ID tokens, comma-separated.",
+        "Accepted audiences of Google ID tokens, comma-separated. Setting it lets members sign in with Google.",
         aliases=("TASK_DASHBOARD_GOOGLE_CLIENT_IDS",),
+    )
+    google_jwks_url: str = setting("https://www.googleapis.com/oauth2/v3/certs", "Where Google's keys are.")
+    oidc_issuer: str | None = setting(
+        None, "Another issuer of ID tokens, exactly as its tokens say it in `iss`.", kind=str
+    )
+    oidc_audiences: tuple[str, ...] = setting((), "Accepted audiences of its ID tokens, comma-separated.")
+    oidc_jwks_url: str | None = setting(None, "Where its keys are, the `jwks_uri` of its discovery document.", kind=str)
+    oidc_hd: tuple[str, ...] = setting(
+        (), "Hosted domains (`hd`) people must belong to, comma-separated; without it only membership counts."
+    )
+    token_cache_seconds: float = setting(
+        5.0, "How long a verified token is believed before it is looked up again.", highest=60
     )
 
 
@@ -175,6 +188,15 @@ class Settings:
     )
     host: str = setting("127.0.0.1", "Address the server listens on.")
     port: int = setting(8787, "Port the server listens on; 0 takes any free one.", highest=65535)
+    internal_host: str | None = setting(
+        None, "Address of an own listener for workers (`/internal/*`), which the other then does not offer.", kind=str
+    )
+    internal_port: int | None = setting(
+        None,
+        f"Port of that listener, {INTERNAL_PORT} if only its address is set; 0 takes any free one.",
+        kind=int,
+        highest=65535,
+    )
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     loops: LoopSettings = field(default_factory=LoopSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
@@ -219,6 +241,14 @@ class Settings:
     def is_local(self) -> bool:
         """Tell whether this is somebody's own machine."""
         return self.env == LOCAL
+
+    @property
+    def internal_address(self) -> tuple[str, int] | None:
+        """Where workers are served apart from operators, if they are."""
+        if self.internal_host is None and self.internal_port is None:
+            return None
+        port = INTERNAL_PORT if self.internal_port is None else self.internal_port
+        return self.internal_host or self.host, port
 
 
 _SECTIONS: Mapping[str, type] = {

@@ -178,6 +178,7 @@ DAMAGE = {
     "a_commit_belongs_to_a_completed_attempt": "update holdfast.dataset_commit set attempt = 7",
     "staged_rows_are_swept": """
         update holdfast.dataset_stage set staged_at = now() - interval '1 hour', attempt = 7""",
+    "the_installation_has_its_secrets": "delete from holdfast.secret",
 }
 
 

@@ -54,7 +54,8 @@ CLAIMING: Sequence[Mutant] = [
         "held_by",
         ("t.worker_id = $1", "$1::int is not null", "a_worker_finds_only_its_own_leases_again"),
         ("t.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_found_again"),
-        ("t.lease_token <> all($2::uuid[])", "$2::uuid[] is not null", "a_worker_finds_only_its_own_leases_again"),
+        ("known.task_id = t.task_id and ", "", "a_worker_finds_only_its_own_leases_again"),
+        ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
     _redundant(
         "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
@@ -524,7 +525,13 @@ GUARDING: Sequence[Mutant] = [
     _redundant("begin_trials", "b.state = 'o' and", "", "breaker_trial: only an open breaker has a time to be tried"),
     *_of("forget_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
     *_of("steer_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
-    *_of("declare_quota", ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
+    *_of("steer_breaker", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),
+    *_of(
+        "declare_quota",
+        ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("for update of k", "", "what_a_guard_was_before_is_what_the_change_replaced"),
+    ),
     *_of("forget_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
     _redundant(
         "forget_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"
@@ -997,6 +1004,28 @@ CAMPAIGNING: Sequence[Mutant] = [
     ),
 ]
 
+IDENTIFYING: Sequence[Mutant] = [
+    *_of(
+        "create_token",
+        ("on conflict (tenant_id, name) where revoked_at is null do nothing", "", "a_name_stands_for_one_token"),
+    ),
+    *_of(
+        "revoke_token",
+        ("t.tenant_id = $1 and", "$1::int is not null and", "another_tenants_token_is_left_alone"),
+        ("and t.revoked_at is null", "", "a_token_is_revoked_once"),
+    ),
+    *_of(
+        "touch_token",
+        (
+            "and coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true)",
+            "",
+            "a_use_is_written_once_a_minute",
+        ),
+    ),
+    *_of("add_member", ("on conflict do nothing", "", "an_account_is_a_member_of_one_tenant")),
+    *_of("remove_member", ("m.tenant_id = $1 and", "$1::int is not null and", "another_tenants_member_stays")),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
     *LAUNCHING,
@@ -1013,6 +1042,7 @@ MUTANTS: Sequence[Mutant] = [
     *WRITING,
     *RECOVERING,
     *CAMPAIGNING,
+    *IDENTIFYING,
 ]
 
 CONSTRAINTS = {
@@ -1033,6 +1063,9 @@ CONSTRAINTS = {
     "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
     "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
     "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
+    "token.token_queues": "the_schema_refuses_queues_of_somebody_who_is_no_worker",
+    "token.token_revoked": "the_schema_refuses_a_revocation_by_nobody",
+    "member.member_which": "the_schema_refuses_a_member_who_is_everybody",
     "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
     "dead_letter.letter_dispatched": "the_schema_refuses_a_retry_that_was_never_dispatched",
 }

@@ -29,7 +29,7 @@ async def attach(asked: Asked) -> Response:
     tasks = await asked.house.workers.attach(
         worker_number(body.worker_id), limits.task_number(body.task_id), attempt_of(body.attempt), body.launch_token
     )
-    return reply({"tasks": tasks})
+    return reply({"tasks": await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)})
 
 
 ENDPOINTS = (Endpoint(method="POST", path="/internal/attach", access=Access.WORKER, handler=attach),)

@@ -36,6 +36,8 @@ HOMES = {
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
         "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
+        "token": ("holdfast.cli.token:token", "Make, list and revoke API tokens."),
+        "member": ("holdfast.cli.member:member", "Say who may sign in, and as what."),
         "bench": ("holdfast.cli.bench:bench", "Measure this database beside its raw ceiling."),
         "completion": ("holdfast.cli.completion:completion", "Print a completion script for your shell."),
     },

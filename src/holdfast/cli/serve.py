@@ -120,7 +120,7 @@ def server(with_http: bool, host: str | None, port: int | None) -> None:
 def _require_http(settings: Settings) -> None:
     """Say what is missing, or unsafe, before anything starts."""
     try:
-        from holdfast.api.identity import require_safe_address
+        from holdfast.api.door.address import require_safe_address
         from holdfast.api.server import serving  # noqa: F401 - is it there?
     except ModuleNotFoundError as error:
         raise Unavailable(
@@ -155,10 +155,12 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
         if not with_http:
             return await _loop_until(stop, engine)
-        from holdfast.api.server import serving
+        from holdfast.api.server import listening
 
-        async with serving(engine) as url:
-            shell.talk(f"HTTP API on {url}")
+        async with listening(engine) as addresses:
+            shell.talk(f"HTTP API on {addresses.url}")
+            if addresses.internal_url != addresses.url:
+                shell.talk(f"Workers on {addresses.internal_url}")
             return await _loop_until(stop, engine)
 
 

@@ -33,7 +33,7 @@ where a.state = 'c' and b.task_id is null
   and a.task_id >= coalesce(
     (
       select n.items_first + n.items
-      from holdfast.node n
+      from holdfast.item_span n
       where n.items_first <= a.task_id
       order by n.items_first desc
       limit 1
@@ -879,3 +879,10 @@ select s.task_id, s.attempt
 from holdfast.dataset_stage s
 left join holdfast.live t on t.task_id = s.task_id and t.attempt = s.attempt and t.state = 'r'
 where t.task_id is null and s.staged_at < holdfast.instant() - interval '10 minutes';
+
+-- name: the_installation_has_its_secrets
+-- The secret that capability tokens are signed with is there, and long enough.
+select w.purpose
+from (values ('capability')) as w (purpose)
+left join holdfast.secret s on s.purpose = w.purpose and octet_length(s.value) >= 32
+where s.purpose is null;
