@@ -27,7 +27,11 @@ async def attach(asked: Asked) -> Response:
     """Swap a one-shot token for the lease of the attempt it was made for."""
     body = await asked.body(Attach)
     tasks = await asked.house.workers.attach(
-        worker_number(body.worker_id), limits.task_number(body.task_id), attempt_of(body.attempt), body.launch_token
+        worker_number(body.worker_id),
+        limits.task_number(body.task_id),
+        attempt_of(body.attempt),
+        body.launch_token,
+        allowed=asked.caller.queues,
     )
     return reply({"tasks": await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)})
 

@@ -143,11 +143,18 @@ class RemoteWorkers:
                     require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
             return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
 
-    async def attach(self, worker_id: int, task_id: int, attempt: int, token: str) -> list[Handed]:
+    async def attach(
+        self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
         """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
         async with self._engine.database.session() as session:
-            claimer, _, _ = await self._worker(session, worker_id, None)
-            claimed = await attach(session, claimer.identity, task_id, attempt, token)
+            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
+            async with session.transaction():
+                claimed = await attach(session, claimer.identity, task_id, attempt, token)
+                if allowed is not None:
+                    # Undone with the attach, as for a task claimed by name.
+                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
             return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
