@@ -202,6 +202,34 @@ class WebhookSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings:
+    """How workers are launched for the actions that ask for it; the profiles are in docs/launchers.md."""
+
+    slots: int = setting(
+        10, "Launched workers at once, of profiles that do not say.", lowest=1, highest=10_000, flat_name="launch_slots"
+    )
+    poll_seconds: float = setting(
+        1.0,
+        "The longest wait before queued work is launched.",
+        lowest=0.05,
+        highest=300,
+        flat_name="launch_poll_seconds",
+    )
+    describe_seconds: float = setting(
+        10.0,
+        "How often the platform is asked about a worker that has not attached.",
+        lowest=0.1,
+        highest=3600,
+        flat_name="launch_describe_seconds",
+    )
+    factories: tuple[str, ...] = setting(
+        (),
+        "Launchers `module:factory` that actions may name, comma-separated; ENV local allows any.",
+        flat_name="launch_factories",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
@@ -244,6 +272,9 @@ class Settings:
     auth: AuthSettings = field(default_factory=AuthSettings)
     egress: EgressSettings = field(default_factory=EgressSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    launch: LaunchSettings = field(default_factory=LaunchSettings)
+    launchers: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, repr=False)
+    """Launch profiles by name, from `[launchers.NAME]` in the file and from nowhere else; see docs/launchers.md."""
 
     def __post_init__(self) -> None:
         for option in options():
@@ -298,6 +329,7 @@ _SECTIONS: Mapping[str, type] = {
     "auth": AuthSettings,
     "egress": EgressSettings,
     "webhooks": WebhookSettings,
+    "launch": LaunchSettings,
 }
 
 

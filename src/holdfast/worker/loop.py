@@ -78,6 +78,7 @@ class Worker:
         rules: Rules | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
+        runs_launched: bool = False,
     ) -> None:
         settings = engine.settings.worker
         self.engine = engine
@@ -92,6 +93,7 @@ class Worker:
         self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
+        self._runs_launched = runs_launched
         self._notes = Notes()
         self._has_notes_due = False
         self._signal = asyncio.Event()
@@ -168,7 +170,12 @@ class Worker:
         flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
-                DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
+                DEFAULT_TENANT_ID,
+                action.name,
+                action.queue,
+                action.policy(defaults),
+                self.version,
+                launcher=action.launcher,
             )
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
         await declare_guards(self.engine, DEFAULT_TENANT_ID, guards)
@@ -179,17 +186,21 @@ class Worker:
         probe_url = self.engine.settings.worker.probe_url
         labels = "{}" if probe_url is None else json.dumps({PROBE_LABEL: probe_url})
         row = await self.engine.database.fetchrow(
-            _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, labels
+            _REGISTER, self.name, self.version, self.queues, self._pulled(), self.slots, labels
         )
         self.worker_id = row["worker_id"]
         self._hold.show_kill_at()
         identity = WorkerIdentity(
             worker_id=self.worker_id,
-            actions=sorted(self.actions),
+            actions=self._pulled(),
             queues=self.queues,
             lease_seconds=self._settings.lease_seconds,
         )
         self._claimer = Claimer(identity)
+
+    def _pulled(self) -> list[str]:
+        """The actions whose tasks this worker takes: the others have workers launched for them."""
+        return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     async def _work(self) -> None:
         poll_at = 0.0
