@@ -32,7 +32,7 @@ def test_an_operation_is_declared_in_full(operation):
     assert operation.summary.endswith(".")
     assert set(operation.path_fields) <= set(operation.request.__struct_fields__)
     assert operation.request.__struct_config__.forbid_unknown_fields
-    assert (operation.role == "viewer") <= (operation.method == "GET")
+    assert (operation.access == "viewer") <= (operation.method == "GET")
     msgspec.json.schema(operation.answer)
 
 

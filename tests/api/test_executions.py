@@ -40,7 +40,11 @@ async def test_401_dashboard_unauthorized_if_nobody_known_asks(call, path):
 
 async def test_403_without_the_operator_role_even_for_an_execution_that_is_not_there(call, path, monkeypatch):
     viewer = Caller(actor="vera", tenant_id=1, may=frozenset({Access.VIEWER}))
-    monkeypatch.setattr("holdfast.api.edge.authenticate", lambda *_: viewer)
+
+    async def known(*_):
+        return viewer
+
+    monkeypatch.setattr("holdfast.api.door.door.Door.caller", known)
     answer = await call.post(path.format(999))
     assert (answer.status, answer.json["code"]) == (403, "forbidden")
 

@@ -228,6 +228,7 @@ def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_u
 LOCAL = {
     "dev": "starts everything on this machine",
     "server": "is what others ask",
+    "attach": "runs code on this machine",
     "work": "runs code on this machine",
     "migrate": "changes the schema of a database, which no server of an older version may",
     "bench": "measures a database from where it runs",

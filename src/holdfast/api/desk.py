@@ -8,7 +8,6 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.api.edge import Asked, Endpoint, reply
-from holdfast.api.identity import Access
 from holdfast.desk.all import OPERATIONS
 from holdfast.desk.clerk import Clerk, perform
 from holdfast.desk.keys import with_key
@@ -29,7 +28,7 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
         found = await perform(operation, Clerk(client, asked.caller.actor, once), request)
         return reply(found, operation.status)
 
-    return Endpoint(method=operation.method, path=operation.path, access=Access(operation.role.value), handler=answer)
+    return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)
 
 
 async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:

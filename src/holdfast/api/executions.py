@@ -37,13 +37,13 @@ ENDPOINTS = (
         path="/dashboard/executions/{task_id}/retry",
         access=Access.OPERATOR,
         handler=retry,
-        unauthorized="dashboard_unauthorized",
+        unauthorized_code="dashboard_unauthorized",
     ),
     Endpoint(
         method="POST",
         path="/api/v1/executions/{task_id}/retry",
         access=Access.OPERATOR,
         handler=retry,
-        unauthorized="dashboard_unauthorized",
+        unauthorized_code="dashboard_unauthorized",
     ),
 )

@@ -34,6 +34,17 @@ def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str)
     return _ask(ctx, _schedules, incomplete)
 
 
+def webhook_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of webhooks."""
+    return _ask(ctx, _webhooks, incomplete)
+
+
+async def _webhooks(desk: Desk) -> list[str]:
+    from holdfast.desk.webhooks import ListWebhooks, list_webhooks
+
+    return [view.name for view in (await desk.ask(list_webhooks, ListWebhooks())).webhooks]
+
+
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)

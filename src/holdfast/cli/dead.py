@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.campaign import repeated, tell_plan
 from holdfast.cli.complete import fingerprints, task_ids
-from holdfast.cli.effect import effect_line
+from holdfast.cli.effect import effect_line, tell_repeats, undoing
 from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
+from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -132,6 +134,10 @@ def show(dead_letter_id: str) -> None:
         ("input", bytes(view.input).decode()),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
+    for one in view.effects:
+        shell.talk(effect_line(one))
+        if one.compensation is not None and one.compensated_by is None and one.state != "refused":
+            shell.talk(f"  Undo it: {undoing(one)}")
     if view.traceback and shell.is_table:
         click.echo("\n".join(f"    │ {line}" for line in harmless(view.traceback).rstrip().splitlines()))
 
@@ -141,9 +147,10 @@ def show(dead_letter_id: str) -> None:
     "--group", "fingerprint", metavar="FP", help="Every open letter of this group.", shell_complete=fingerprints
 )
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why it will work now; kept with the letter.")
+@click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
+@click.option("--dry-run", is_flag=True, help="Say what would run and which effects may repeat, and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before re-driving a group.")
-def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
+def redrive(fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, yes: bool) -> None:
     """Run dead tasks again as new generations, with fresh budgets.
 
     A task goes back to its queue at once. A group is dispatched letter by letter in the background: each that fails
@@ -151,6 +158,10 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool
     """
     shell = the_shell()
     _one_of(fingerprint, task_id)
+    if dry_run:
+        _plan(shell, fingerprint, task_id)
+        return
+    required_reason(reason)
     if fingerprint is not None:
         shell.confirm(f"Run every open task of group {fingerprint} again?", yes=yes)
         _redrive_group(shell, fingerprint, reason)
@@ -166,8 +177,7 @@ def _redrive_task(shell: Shell, task_id: str, reason: str) -> None:
         emit_json(done)
         return
     click.echo(f"{task_id}\tqueued")
-    for effect in done.unknown_effects:
-        shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
+    tell_repeats(shell, done.unknown_effects)
     shell.talk(f"Queued as attempt {done.attempt}. Follow it: holdfast task watch {task_id}")
 
 
@@ -179,7 +189,27 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str) -> None:
         emit_json(done)
         return
     click.echo(f"{fingerprint}\t{done.letters}")
+    for one in done.effects:
+        shell.talk(f"effect {one.name}: {repeated(one)}")
     shell.talk(f"Asked for {done.letters} letters. See them go: holdfast dead groups")
+
+
+def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
+    """Print what a re-drive would do: for a group as before a campaign, for a task which effects may repeat."""
+    from holdfast.desk.campaigns import PlanCampaign, plan_campaign
+    from holdfast.desk.dead import PlanRedrive, plan_redrive
+
+    if fingerprint is not None:
+        tell_plan(shell, shell.ask(plan_campaign, PlanCampaign(fingerprint=fingerprint)))
+        return
+    plan = shell.ask(plan_redrive, PlanRedrive(task_id=str(task_id)))
+    if shell.is_json:
+        emit_json(plan)
+        return
+    unknown = plan.unknown_effects
+    click.echo(f"{task_id}\t{len(unknown)}")
+    tell_repeats(shell, unknown, is_dry=True)
+    shell.talk(f"{len(unknown) or 'No'} effects of it may repeat.")
 
 
 @dead.command()

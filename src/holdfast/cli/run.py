@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import flow_names, run_ids
+from holdfast.cli.effect import tell_repeats
 from holdfast.cli.given import object_of, pairs_of
 from holdfast.cli.run_graph import graph
 from holdfast.cli.run_watch import end_of_run, watch
@@ -15,10 +16,11 @@ from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
 from holdfast.cli.words import age, hue, lasted, moment, state_text
+from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.desk.runs import StartRun
+    from holdfast.desk.runs import RetryPlan, RunRetried, StartRun
     from holdfast.dispatcher.show_runs import NodeView, RunLine, RunView
 
 
@@ -203,21 +205,34 @@ def why(run_id: str, node: str | None) -> None:
 
 @run.command()
 @click.argument("run_id", shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the record; needed unless --dry-run.")
 @click.option("--node", metavar="NAME", help="Only this node and what is downstream of it.")
-def retry(run_id: str, reason: str, node: str | None) -> None:
+@click.option("--dry-run", is_flag=True, help="Say what would run again and which effects may repeat, and do nothing.")
+def retry(run_id: str, reason: str, node: str | None, dry_run: bool) -> None:
     """Run again what failed, with everything downstream of it, as a new generation."""
-    from holdfast.desk.runs import RetryRun, retry_run
-
     shell = the_shell()
-    done = shell.ask(retry_run, RetryRun(run_id=run_id, reason=reason, node=node))
+    why = "" if dry_run else required_reason(reason)
+    done = shell.run(_retry(shell, run_id, why, node, dry_run))
     if shell.is_json:
         emit_json(done)
         return
     reset = done.reset
     click.echo(f"{run_id}\t{len(reset)}")
+    tell_repeats(shell, done.unknown_effects, is_dry=dry_run)
     shown = ", ".join(reset[:10]) + (f" and {len(reset) - 10} more" if len(reset) > 10 else "")
-    shell.talk(f"Running again: {shown}. Follow it: holdfast run watch {run_id}")
+    if dry_run:
+        shell.talk(f"Would run again: {shown}.")
+    else:
+        shell.talk(f"Running again: {shown}. Follow it: holdfast run watch {run_id}")
+
+
+async def _retry(shell: Shell, run_id: str, reason: str, node: str | None, dry_run: bool) -> RetryPlan | RunRetried:
+    from holdfast.desk.runs import PlanRetry, RetryRun, plan_retry, retry_run
+
+    async with shell.desk() as desk:
+        if dry_run:
+            return await desk.ask(plan_retry, PlanRetry(run_id=run_id, node=node))
+        return await desk.ask(retry_run, RetryRun(run_id=run_id, reason=reason, node=node))
 
 
 @run.command()

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.desk import campaigns, care, datasets, dead, effects, flows, queues, runs, schedules, tasks, workers
+from holdfast.desk import (
+    campaigns,
+    care,
+    datasets,
+    dead,
+    effects,
+    flows,
+    people,
+    queues,
+    runs,
+    schedules,
+    tasks,
+    webhooks,
+    workers,
+)
 from holdfast.desk.operation import Operation
 
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
@@ -18,5 +32,7 @@ OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *dead.OPERATIONS,
     *campaigns.OPERATIONS,
     *effects.OPERATIONS,
+    *webhooks.OPERATIONS,
+    *people.OPERATIONS,
     *care.OPERATIONS,
 )

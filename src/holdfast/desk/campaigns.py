@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.access import Access
 from holdfast.core.campaign import AT_ONCE, CANARY
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
 from holdfast.dispatcher import campaigns
 from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView
@@ -50,13 +51,13 @@ class SteerCampaign(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Role.VIEWER, commands=("campaign start",))
+@operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Access.VIEWER, commands=("campaign start",))
 async def plan_campaign(clerk: Clerk, asked: PlanCampaign) -> CampaignPlan:
     """Says what a campaign over a group would do, and changes nothing."""
     return await campaigns.plan_campaign(clerk.engine, clerk.tenant_id, asked.fingerprint)
 
 
-@operation("campaign.start", "POST /api/v1/campaigns", Role.OPERATOR, status=201, once=Once.STORED)
+@operation("campaign.start", "POST /api/v1/campaigns", Access.OPERATOR, status=201, once=Once.STORED)
 async def start_campaign(clerk: Clerk, asked: StartCampaign) -> CampaignView:
     """Begins a campaign: a canary, then more and more while it succeeds."""
     return await campaigns.start_campaign(
@@ -74,7 +75,7 @@ async def start_campaign(clerk: Clerk, asked: StartCampaign) -> CampaignView:
     )
 
 
-@operation("campaign.list", "GET /api/v1/campaigns", Role.VIEWER)
+@operation("campaign.list", "GET /api/v1/campaigns", Access.VIEWER)
 async def list_campaigns(clerk: Clerk, asked: ListCampaigns) -> CampaignPage:
     """Lists campaigns, newest first."""
     before = None if asked.before is None else _number(asked.before)
@@ -83,27 +84,27 @@ async def list_campaigns(clerk: Clerk, asked: ListCampaigns) -> CampaignPage:
     return CampaignPage(campaigns=rows, next=next_of(rows, limit, lambda row: row.campaign_id))
 
 
-@operation("campaign.show", "GET /api/v1/campaigns/{campaign_id}", Role.VIEWER)
+@operation("campaign.show", "GET /api/v1/campaigns/{campaign_id}", Access.VIEWER)
 async def show_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
     """Shows one campaign and how far it is."""
     return await campaigns.show_campaign(clerk.engine, clerk.tenant_id, _number(asked.campaign_id))
 
 
-@operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Role.OPERATOR)
+@operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Access.OPERATOR)
 async def approve_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
     """Lets a campaign begin that somebody else started."""
     number = _number(asked.campaign_id)
     return await campaigns.approve_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor)
 
 
-@operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Role.OPERATOR)
+@operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Access.OPERATOR)
 async def abort_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
     """Releases nothing more of a campaign, ever; what is out goes on."""
     number = _number(asked.campaign_id)
     return await campaigns.abort_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
 
 
-@operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Role.OPERATOR)
+@operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Access.OPERATOR)
 async def resume_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
     """Goes on with a campaign that stopped, beginning with another canary."""
     number = _number(asked.campaign_id)

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of
 from holdfast.dispatcher import audit, verify
 from holdfast.dispatcher.audit import AuditRow, AuditVerified
@@ -49,7 +50,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
-@operation("audit.list", "GET /api/v1/audit", Role.VIEWER)
+@operation("audit.list", "GET /api/v1/audit", Access.VIEWER)
 async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
     """Lists privileged changes, newest first, in pages."""
     rows = await audit.list_audit(
@@ -67,25 +68,25 @@ async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
     return AuditPage(rows=rows, next=None if following is None else int(following))
 
 
-@operation("audit.verify", "GET /api/v1/audit/verify", Role.OPERATOR, seconds_max=VERIFY_SECONDS_MAX)
+@operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX)
 async def verify_audit(clerk: Clerk, asked: VerifyAudit) -> AuditVerified:
     """Recomputes the whole chain of the audit log."""
     return await audit.verify_audit(clerk.database, clerk.tenant_id, anchors=asked.anchor)
 
 
-@operation("verify", "GET /api/v1/verify", Role.OPERATOR, commands=("verify",), seconds_max=VERIFY_SECONDS_MAX)
+@operation("verify", "GET /api/v1/verify", Access.OPERATOR, commands=("verify",), seconds_max=VERIFY_SECONDS_MAX)
 async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
     """Checks the invariants on the live database."""
     return await verify.verify(clerk.database)
 
 
-@operation("checkup", "GET /api/v1/checkup", Role.OPERATOR, commands=("doctor",))
+@operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",))
 async def examine(clerk: Clerk, asked: Nothing) -> Findings:
     """Checks the database and the flow of work, with a fix for each finding."""
     return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC)))
 
 
-@operation("pulse", "GET /api/v1/pulse", Role.VIEWER, commands=("top",))
+@operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",))
 async def take_pulse(clerk: Clerk, asked: Nothing) -> Pulse:
     """Gives two counters whose growth tells how much work comes and goes."""
     return await read_pulse(clerk.database)

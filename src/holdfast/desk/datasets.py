@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
 from holdfast.dispatcher.datasets import CommitView, GenerationView
 from holdfast.errors import Invalid
@@ -68,7 +69,7 @@ class VersionChanged(msgspec.Struct, frozen=True, kw_only=True):
     current: int | None = None
 
 
-@operation("dataset.list", "GET /api/v1/datasets", Role.VIEWER)
+@operation("dataset.list", "GET /api/v1/datasets", Access.VIEWER)
 async def list_datasets(clerk: Clerk, asked: ListDatasets) -> GenerationPage:
     """Lists datasets with their versions."""
     rows = await clerk.client.datasets.generations()
@@ -76,7 +77,7 @@ async def list_datasets(clerk: Clerk, asked: ListDatasets) -> GenerationPage:
     return GenerationPage(generations=page, next=following)
 
 
-@operation("dataset.show", "GET /api/v1/datasets/{name}", Role.VIEWER)
+@operation("dataset.show", "GET /api/v1/datasets/{name}", Access.VIEWER)
 async def show_dataset(clerk: Clerk, asked: ShowDataset) -> DatasetShown:
     """Shows one dataset: its versions, columns and last commits."""
     if not 0 <= asked.commits <= COMMITS_MAX:
@@ -86,7 +87,7 @@ async def show_dataset(clerk: Clerk, asked: ShowDataset) -> DatasetShown:
     return DatasetShown(name=asked.name, generations=generations, commits=commits)
 
 
-@operation("dataset.cutover", "POST /api/v1/datasets/{name}/versions/{version}/cutover", Role.OPERATOR)
+@operation("dataset.cutover", "POST /api/v1/datasets/{name}/versions/{version}/cutover", Access.OPERATOR)
 async def cut_over(clerk: Clerk, asked: CutOver) -> VersionChanged:
     """Lets readers see a version, at once and whole."""
     is_changed = await clerk.client.datasets.cut_over(
@@ -95,7 +96,7 @@ async def cut_over(clerk: Clerk, asked: CutOver) -> VersionChanged:
     return VersionChanged(name=asked.name, version=asked.version, is_changed=is_changed, current=asked.version)
 
 
-@operation("dataset.rollback", "POST /api/v1/datasets/{name}/versions/{version}/rollback", Role.OPERATOR)
+@operation("dataset.rollback", "POST /api/v1/datasets/{name}/versions/{version}/rollback", Access.OPERATOR)
 async def roll_back(clerk: Clerk, asked: RollBack) -> VersionChanged:
     """Takes a version out of use and cancels its unfinished tasks."""
     shown = await clerk.client.datasets.roll_back(
@@ -104,7 +105,7 @@ async def roll_back(clerk: Clerk, asked: RollBack) -> VersionChanged:
     return VersionChanged(name=asked.name, version=asked.version, current=shown)
 
 
-@operation("dataset.drop", "POST /api/v1/datasets/{name}/versions/{version}/drop", Role.OPERATOR)
+@operation("dataset.drop", "POST /api/v1/datasets/{name}/versions/{version}/drop", Access.OPERATOR)
 async def drop_version(clerk: Clerk, asked: DropVersion) -> VersionChanged:
     """Drops the tables of a version that is superseded, or was rolled back and kept."""
     await clerk.client.datasets.drop(asked.name, asked.version, reason=asked.reason, actor=clerk.actor)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.access import Access
 from holdfast.core.dead import LetterState
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, words
 from holdfast.dispatcher import dead_look, recover
+from holdfast.dispatcher.campaigns import RepeatedEffect, group_effects
 from holdfast.dispatcher.dead_look import GroupView, LetterView
-from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.letters import Requeued
 from holdfast.dispatcher.recover import Asked
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Conflict, Invalid, NotFound
 
 UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
 EXPORT_PAGE = 500
@@ -75,9 +77,24 @@ class RedriveGroup(Request, frozen=True, kw_only=True):
 
 
 class GroupRedriven(msgspec.Struct, frozen=True, kw_only=True):
+    """How many letters were asked for, and what their tasks did before."""
+
     fingerprint: str
     letters: int
     state: str
+    effects: list[RepeatedEffect]
+
+
+class PlanRedrive(Request, frozen=True, kw_only=True):
+    task_id: str
+
+
+class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a re-drive may do a second time."""
+
+    task_id: str
+    unknown_effects: list[EffectView]
+    dry_run: bool = True
 
 
 class IgnoreTask(Request, frozen=True, kw_only=True):
@@ -112,13 +129,13 @@ class ExportLetters(Request, frozen=True, kw_only=True):
     before: str | None = None
 
 
-@operation("dead.groups", "GET /api/v1/dead/groups", Role.VIEWER)
+@operation("dead.groups", "GET /api/v1/dead/groups", Access.VIEWER)
 async def list_groups(clerk: Clerk, asked: ListGroups) -> Groups:
     """Lists unresolved dead letters by fault, the largest group first."""
     return Groups(groups=await dead_look.dead_groups(clerk.database, clerk.tenant_id))
 
 
-@operation("dead.list", "GET /api/v1/dead/letters", Role.VIEWER)
+@operation("dead.list", "GET /api/v1/dead/letters", Access.VIEWER)
 async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
     """Lists dead letters, newest first, in pages."""
     rows = await dead_look.list_letters(
@@ -133,17 +150,17 @@ async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
     return LetterPage(letters=rows, next=next_of(rows, asked.limit, lambda row: row.dead_letter_id))
 
 
-@operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Role.VIEWER)
+@operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)
 async def show_letter(clerk: Clerk, asked: OfLetter) -> LetterView:
     """Shows one dead letter with its task's input and traceback."""
     return await dead_look.show_letter(clerk.database, clerk.tenant_id, _number(asked.dead_letter_id))
 
 
-@operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Role.OPERATOR, status=202, once=Once.STORED)
+@operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Access.OPERATOR, status=202, once=Once.STORED)
 async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
     """Runs a dead task again as a new generation, with a fresh budget."""
     number = limits.task_number(asked.task_id)
-    unknown = await unknown_effects(clerk.database, clerk.tenant_id, [number])
+    unknown = await _repeats(clerk, number)
 
     def answer(done: Requeued) -> TaskRedriven:
         return TaskRedriven(
@@ -166,19 +183,34 @@ async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
     return answer(done)
 
 
+async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
+    """What a re-drive may do a second time. One that was asked for before is not refused for having been done."""
+    if clerk.once is not None:
+        await clerk.once.look(clerk.database)
+    try:
+        return await recover.repeated_by(clerk.engine, clerk.tenant_id, number)
+    except Conflict:
+        if clerk.once is not None:
+            await clerk.once.look(clerk.database)
+        raise
+
+
 @operation(
     "dead.redrive_group",
     "POST /api/v1/dead/groups/{fingerprint}/redrive",
-    Role.OPERATOR,
+    Access.OPERATOR,
     status=202,
     once=Once.STORED,
     commands=("dead redrive",),
 )
 async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
     """Asks for every open letter of a group to be retried; they are dispatched in the background."""
+    effects = await group_effects(clerk.database, clerk.tenant_id, asked.fingerprint)
 
     def answer(done: Asked) -> GroupRedriven:
-        return GroupRedriven(fingerprint=asked.fingerprint, letters=done.letters, state="retry_requested")
+        return GroupRedriven(
+            fingerprint=asked.fingerprint, letters=done.letters, state="retry_requested", effects=effects
+        )
 
     done = await recover.redrive_group(
         clerk.engine,
@@ -192,7 +224,14 @@ async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
     return answer(done)
 
 
-@operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Role.OPERATOR)
+@operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
+async def plan_redrive(clerk: Clerk, asked: PlanRedrive) -> RedrivePlan:
+    """Says which effects a re-drive of a task may repeat, and changes nothing."""
+    unknown = await recover.repeated_by(clerk.engine, clerk.tenant_id, limits.task_number(asked.task_id))
+    return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown)
+
+
+@operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Access.OPERATOR)
 async def ignore_task(clerk: Clerk, asked: IgnoreTask) -> Dismissed:
     """Dismisses the dead letters of a task: known, and left."""
     number = limits.task_number(asked.task_id)
@@ -200,7 +239,7 @@ async def ignore_task(clerk: Clerk, asked: IgnoreTask) -> Dismissed:
 
 
 @operation(
-    "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Role.OPERATOR, commands=("dead ignore",)
+    "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Access.OPERATOR, commands=("dead ignore",)
 )
 async def ignore_group(clerk: Clerk, asked: IgnoreGroup) -> Dismissed:
     """Dismisses the dead letters of a group: known, and left."""
@@ -234,7 +273,7 @@ async def _dismiss(
     return Dismissed(letters=done.letters, tasks=done.tasks, disposition="abandoned" if asked.abandon else "ignored")
 
 
-@operation("dead.export", "GET /api/v1/dead/export", Role.OPERATOR)
+@operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
 async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
     """Gives dead letters with their inputs, newest first, in pages."""
     rows = await dead_look.list_letters(
@@ -261,6 +300,7 @@ OPERATIONS = (
     show_letter,
     redrive_task,
     redrive_group,
+    plan_redrive,
     ignore_task,
     ignore_group,
     export_letters,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import NAMES_PAGE, PAGE, Limit, next_of, page_of
 from holdfast.dispatcher import authority, effects
 from holdfast.dispatcher.authority import AuthorityRule
@@ -69,7 +70,7 @@ class Compensated(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
 
 
-@operation("effect.list", "GET /api/v1/effects", Role.VIEWER, commands=("effect list", "task retry", "task show"))
+@operation("effect.list", "GET /api/v1/effects", Access.VIEWER, commands=("effect list", "task retry", "task show"))
 async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
     """Lists effects, of the newest tasks first."""
     rows = await effects.list_effects(
@@ -83,7 +84,7 @@ async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
     return EffectPage(effects=rows, next=next_of(rows, asked.limit, lambda row: row.idempotency_key))
 
 
-@operation("effect.rules", "GET /api/v1/effects/rules", Role.VIEWER)
+@operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
 async def list_rules(clerk: Clerk, asked: ListRules) -> RulePage:
     """Lists who may do which effect. What is not listed is open to every action."""
     rows = await authority.rules(clerk.database, clerk.tenant_id)
@@ -91,13 +92,13 @@ async def list_rules(clerk: Clerk, asked: ListRules) -> RulePage:
     return RulePage(rules=page, next=following)
 
 
-@operation("effect.allow", "POST /api/v1/effects/{name}/allow", Role.OPERATOR)
+@operation("effect.allow", "POST /api/v1/effects/{name}/allow", Access.ADMIN)
 async def allow_effect(clerk: Clerk, asked: RuleEffect) -> Ruled:
     """Allows an effect to an action, or to every action that has no ruling of its own."""
     return await _rule(clerk, asked, is_allowed=True)
 
 
-@operation("effect.deny", "POST /api/v1/effects/{name}/deny", Role.OPERATOR)
+@operation("effect.deny", "POST /api/v1/effects/{name}/deny", Access.ADMIN)
 async def deny_effect(clerk: Clerk, asked: RuleEffect) -> Ruled:
     """Denies an effect to an action, or to every action that has no ruling of its own."""
     return await _rule(clerk, asked, is_allowed=False)
@@ -116,7 +117,7 @@ async def _rule(clerk: Clerk, asked: RuleEffect, *, is_allowed: bool) -> Ruled:
     return Ruled(effect=asked.name, action=asked.action, is_allowed=is_allowed, is_changed=is_changed)
 
 
-@operation("effect.compensate", "POST /api/v1/effects/compensate", Role.OPERATOR, status=202)
+@operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202)
 async def compensate_effect(clerk: Clerk, asked: Compensate) -> Compensated:
     """Undoes an effect by the action registered for it, once."""
     done = await clerk.client.compensate(asked.idempotency_key, reason=asked.reason, actor=clerk.actor)

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
 from holdfast.dispatcher import flows
 from holdfast.dispatcher.flows import FlowView
@@ -41,7 +42,7 @@ class FlowShown(msgspec.Struct, frozen=True, kw_only=True):
     definition: dict[str, Any]
 
 
-@operation("flow.list", "GET /api/v1/flows", Role.VIEWER)
+@operation("flow.list", "GET /api/v1/flows", Access.VIEWER)
 async def list_flows(clerk: Clerk, asked: ListFlows) -> FlowPage:
     """Lists the flows that workers declared or somebody started, newest version first."""
     rows = await flows.list_flows(clerk.database, clerk.tenant_id)
@@ -49,7 +50,7 @@ async def list_flows(clerk: Clerk, asked: ListFlows) -> FlowPage:
     return FlowPage(flows=page, next=following)
 
 
-@operation("flow.show", "GET /api/v1/flows/{name}", Role.VIEWER, commands=("flow show", "flow graph"))
+@operation("flow.show", "GET /api/v1/flows/{name}", Access.VIEWER, commands=("flow show", "flow graph"))
 async def show_flow(clerk: Clerk, asked: OfFlow) -> FlowShown:
     """Shows one flow with its whole definition."""
     found = await clerk.engine.catalog.flows.read(clerk.tenant_id, asked.name, asked.version)

@@ -71,7 +71,7 @@ def _entry(operation: Operation[Any, Any], answer: Any, body: Any) -> dict[str, 
         "operationId": operation.name,
         "tags": [operation.name.partition(".")[0]],
         "summary": operation.summary,
-        "description": f"For a caller with the role {operation.role.value}, or one above it.",
+        "description": f"For a caller with the role {operation.access.value}, or one above it.",
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
         "responses": {
             str(operation.status): {

@@ -15,19 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hi
 
 import msgspec
 
+from holdfast.core.access import Access
+
 if TYPE_CHECKING:
     from holdfast.desk.clerk import Clerk
 
 ANSWER_SECONDS_MAX = 60.0
 _PATH_FIELD = re.compile(r"{(\w+)}")
-
-
-class Role(StrEnum):
-    """Whom an operation admits; a route's access goes by the same words."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    ADMIN = "admin"
 
 
 class Once(StrEnum):
@@ -54,7 +48,7 @@ class Operation(Generic[Q, A]):
     name: str
     method: str
     path: str
-    role: Role
+    access: Access
     request: type[Q]
     answer: type[A]
     handler: Callable[[Clerk, Q], Coroutine[Any, Any, A]]
@@ -88,7 +82,7 @@ class Operation(Generic[Q, A]):
 def operation(
     name: str,
     route: str,
-    role: Role,
+    access: Access,
     *,
     status: int = 200,
     commands: tuple[str, ...] | None = None,
@@ -105,7 +99,7 @@ def operation(
             name=name,
             method=method,
             path=path,
-            role=role,
+            access=access,
             request=hints["asked"],
             answer=hints["return"],
             handler=handler,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.core.access import Access
 from holdfast.core.quota import Quota
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
 from holdfast.desk.quota_text import changed_quota
 from holdfast.dispatcher import queues
@@ -71,7 +72,7 @@ class QueueNames(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
 
 
-@operation("queue.list", "GET /api/v1/queues", Role.VIEWER, commands=("queue list", "top"))
+@operation("queue.list", "GET /api/v1/queues", Access.VIEWER, commands=("queue list", "top"))
 async def list_queues(clerk: Clerk, asked: ListQueues) -> QueuePage:
     """Lists queues with their counts."""
     rows = await queues.list_queues(clerk.database, clerk.tenant_id, with_history=asked.history)
@@ -79,21 +80,21 @@ async def list_queues(clerk: Clerk, asked: ListQueues) -> QueuePage:
     return QueuePage(queues=page, next=following)
 
 
-@operation("queue.pause", "POST /api/v1/queues/{name}/pause", Role.OPERATOR)
+@operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR)
 async def pause_queue(clerk: Clerk, asked: SteerQueue) -> QueuePaused:
     """Stops a queue from handing out work; what runs goes on."""
     is_changed = await queues.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
     return QueuePaused(name=asked.name, paused=True, is_changed=is_changed)
 
 
-@operation("queue.resume", "POST /api/v1/queues/{name}/resume", Role.OPERATOR)
+@operation("queue.resume", "POST /api/v1/queues/{name}/resume", Access.OPERATOR)
 async def resume_queue(clerk: Clerk, asked: SteerQueue) -> QueuePaused:
     """Lets a queue hand out work again."""
     is_changed = await queues.resume(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
     return QueuePaused(name=asked.name, paused=False, is_changed=is_changed)
 
 
-@operation("queue.limit", "POST /api/v1/queues/{name}/limit", Role.OPERATOR)
+@operation("queue.limit", "POST /api/v1/queues/{name}/limit", Access.OPERATOR)
 async def limit_queue(clerk: Clerk, asked: LimitQueue) -> QueueView:
     """Limits a queue, or lifts limits."""
     if asked.running is asked.per_second is asked.retries is asked.retry_share is UNSET:
@@ -120,13 +121,13 @@ async def _queue(clerk: Clerk, name: str) -> QueueView:
     return view
 
 
-@operation("quota.list", "GET /api/v1/quotas", Role.VIEWER, commands=("queue limit",))
+@operation("quota.list", "GET /api/v1/quotas", Access.VIEWER, commands=("queue limit",))
 async def show_quotas(clerk: Clerk, asked: ListQuotas) -> Quotas:
     """Lists the quotas on retries, and how much room they have."""
     return Quotas(quotas=await list_quotas(clerk.database, clerk.tenant_id))
 
 
-@operation("quota.limit", "POST /api/v1/quotas", Role.OPERATOR, commands=("queue limit",))
+@operation("quota.limit", "POST /api/v1/quotas", Access.OPERATOR, commands=("queue limit",))
 async def limit_retries(clerk: Clerk, asked: LimitRetries) -> Quotas:
     """Sets or lifts the quota on the retries of all queues together; answers every quota there is."""
     if asked.retries is asked.retry_share is UNSET:
@@ -156,7 +157,7 @@ def _nothing_named() -> Invalid:
     )
 
 
-@operation("queue.names", "GET /api/v1/queues/names", Role.VIEWER, commands=())
+@operation("queue.names", "GET /api/v1/queues/names", Access.VIEWER, commands=())
 async def name_queues(clerk: Clerk, asked: ListQuotas) -> QueueNames:
     """Names the first thousand queues."""
     return QueueNames(names=await queues.queue_names(clerk.database, clerk.tenant_id))

@@ -40,7 +40,7 @@ def _operation(operation: Operation[Any, Any], known: dict[str, Any]) -> str:
     also = "".join(f", also at `{path}`" for path in EXECUTIONS) if operation is retry_task else ""
     key = ", takes an `Idempotency-Key`" if operation.once is not None else ""
     commands = ", ".join(f"`holdfast {command}`" for command in operation.commands) or "completion in a shell"
-    whom = f"For {operation.role.value}s; answers {operation.status}{key}{also}. Used by {commands}."
+    whom = f"For {operation.access.value}s; answers {operation.status}{key}{also}. Used by {commands}."
     lines = [f"### {operation.method} {operation.path}\n", f"{operation.summary} {whom}\n"]
     fields = [one for one in msgspec.structs.fields(operation.request) if one.name in operation.other_fields]
     if fields:

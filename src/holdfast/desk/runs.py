@@ -11,12 +11,14 @@ import msgspec
 from holdfast.client.run_events import RunEvent, named_events
 from holdfast.client.runs import copy_run
 from holdfast.core import limits
+from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, words
 from holdfast.desk.tasks import SUBMIT_BYTES_MAX, WAITING, bounded_wait
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import show_runs
+from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.observe import START, run_events_after
 from holdfast.dispatcher.show_runs import RunLine, RunView, read_run
 from holdfast.dispatcher.start import RunOptions
@@ -83,10 +85,28 @@ class RetryRun(Request, frozen=True, kw_only=True):
 
 
 class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that run again."""
+    """The nodes that run again, and what they may have done already: it is sent again, under the same keys."""
 
     run_id: str
     reset: list[str]
+    unknown_effects: list[EffectView]
+
+
+class PlanRetry(Request, frozen=True, kw_only=True):
+    """What would be run again: everything that failed, or only one node."""
+
+    run_id: str
+    node: str | None = None
+
+
+class RetryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that would run again, from which on, and what they may have done already."""
+
+    run_id: str
+    reset: list[str]
+    unknown_effects: list[EffectView]
+    roots: list[str]
+    dry_run: bool = True
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +159,7 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
     is_end: bool
 
 
-@operation("run.list", "GET /api/v1/runs", Role.VIEWER)
+@operation("run.list", "GET /api/v1/runs", Access.VIEWER)
 async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
     """Lists runs, newest first, in pages."""
     rows = await show_runs.list_runs(
@@ -155,7 +175,9 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
     return RunPage(runs=rows, next=next_of(rows, asked.limit, lambda row: row.run_id))
 
 
-@operation("run.start", "POST /api/v1/runs", Role.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX)
+@operation(
+    "run.start", "POST /api/v1/runs", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+)
 async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
     """Starts a run of a flow, or a copy of another run."""
     client = clerk.client
@@ -180,20 +202,20 @@ def _positive(count: int | None) -> int | None:
     return count
 
 
-@operation("run.show", "GET /api/v1/runs/{run_id}", Role.VIEWER)
+@operation("run.show", "GET /api/v1/runs/{run_id}", Access.VIEWER)
 async def show_run(clerk: Clerk, asked: OfRun) -> RunView:
     """Shows one run with all its nodes."""
     return await clerk.client.run(asked.run_id).show()
 
 
-@operation("run.why", "GET /api/v1/runs/{run_id}/why", Role.VIEWER)
+@operation("run.why", "GET /api/v1/runs/{run_id}/why", Access.VIEWER)
 async def why_run(clerk: Clerk, asked: ExplainRun) -> Why:
     """Explains why a run, or a node of it, is where it is."""
     found = await clerk.client.run(asked.run_id).why(asked.node)
     return why_of(found, run_id=asked.run_id, node=msgspec.UNSET if asked.node is None else asked.node)
 
 
-@operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Role.VIEWER)
+@operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
 async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
     """Gives the flow of a run as a graph, with where each node stands."""
     number = limits.task_number(asked.run_id)
@@ -224,14 +246,23 @@ async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
     )
 
 
-@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Role.OPERATOR, status=202)
+@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202)
 async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
     """Runs again what failed, with everything downstream of it."""
-    reset = await clerk.client.run(asked.run_id).retry(asked.reason, only=asked.node, actor=clerk.actor)
-    return RunRetried(run_id=asked.run_id, reset=reset)
+    run = clerk.client.run(asked.run_id)
+    plan = await run.plan_retry(only=asked.node)
+    reset = await run.retry(asked.reason, only=asked.node, actor=clerk.actor)
+    return RunRetried(run_id=asked.run_id, reset=reset, unknown_effects=plan.unknown_effects)
 
 
-@operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Role.OPERATOR, status=202)
+@operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
+async def plan_retry(clerk: Clerk, asked: PlanRetry) -> RetryPlan:
+    """Says what a retry of a run would run again and which effects may repeat, and changes nothing."""
+    plan = await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
+    return RetryPlan(run_id=asked.run_id, reset=plan.reset, unknown_effects=plan.unknown_effects, roots=plan.roots)
+
+
+@operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)
 async def cancel_run(clerk: Clerk, asked: SteerRun) -> RunState:
     """Ends a run: nothing more starts, what waits ends, what runs is asked to stop."""
     run = clerk.client.run(asked.run_id)
@@ -239,7 +270,7 @@ async def cancel_run(clerk: Clerk, asked: SteerRun) -> RunState:
     return RunState(run_id=asked.run_id, state=(await run.show()).state)
 
 
-@operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Role.OPERATOR)
+@operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Access.OPERATOR)
 async def pause_run(clerk: Clerk, asked: SteerRun) -> RunState:
     """Starts no more nodes of a run until it is resumed."""
     run = clerk.client.run(asked.run_id)
@@ -247,7 +278,7 @@ async def pause_run(clerk: Clerk, asked: SteerRun) -> RunState:
     return RunState(run_id=asked.run_id, state=(await run.show()).state)
 
 
-@operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Role.OPERATOR)
+@operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Access.OPERATOR)
 async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
     """Lets a paused run go on."""
     run = clerk.client.run(asked.run_id)
@@ -255,7 +286,7 @@ async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
     return RunState(run_id=asked.run_id, state=(await run.show()).state)
 
 
-@operation("run.ending", "GET /api/v1/runs/{run_id}/ending", Role.VIEWER, commands=("run start",))
+@operation("run.ending", "GET /api/v1/runs/{run_id}/ending", Access.VIEWER, commands=("run start",))
 async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
     """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
     try:
@@ -265,7 +296,7 @@ async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
     return RunState(run_id=asked.run_id, state=ending.state)
 
 
-@operation("run.events", "GET /api/v1/runs/{run_id}/events", Role.VIEWER, commands=("run watch",))
+@operation("run.events", "GET /api/v1/runs/{run_id}/events", Access.VIEWER, commands=("run watch",))
 async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
     """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
     number = limits.task_number(asked.run_id)
@@ -295,6 +326,7 @@ OPERATIONS = (
     why_run,
     graph_run,
     retry_run,
+    plan_retry,
     cancel_run,
     pause_run,
     resume_run,

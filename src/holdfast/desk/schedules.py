@@ -9,11 +9,12 @@ import msgspec
 from holdfast import wire
 from holdfast.client.declared import declared_action
 from holdfast.core import limits
+from holdfast.core.access import Access
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import valid_interval
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
 from holdfast.dispatcher import schedules
 from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
@@ -84,7 +85,7 @@ class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool
 
 
-@operation("schedule.create", "POST /api/v1/schedules", Role.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
+@operation("schedule.create", "POST /api/v1/schedules", Access.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
 async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
     """Makes a schedule for an action or a flow that workers know."""
     draft = _draft(clerk, asked)
@@ -133,7 +134,7 @@ async def _read(clerk: Clerk, name: str) -> ScheduleView:
     return view
 
 
-@operation("schedule.list", "GET /api/v1/schedules", Role.VIEWER)
+@operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
 async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
     """Lists schedules: when they fire next, and how they stand."""
     rows = await schedules.list_schedules(clerk.database, clerk.tenant_id)
@@ -141,7 +142,7 @@ async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
     return SchedulePage(schedules=page, next=following)
 
 
-@operation("schedule.show", "GET /api/v1/schedules/{name}", Role.VIEWER)
+@operation("schedule.show", "GET /api/v1/schedules/{name}", Access.VIEWER)
 async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
     """Shows one schedule and what became of its newest slots."""
     if not 1 <= asked.slots <= SLOTS_MAX:
@@ -151,27 +152,27 @@ async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
     return ScheduleShown(schedule=view, slots=slots)
 
 
-@operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Role.OPERATOR)
+@operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Access.OPERATOR)
 async def pause_schedule(clerk: Clerk, asked: SteerSchedule) -> SchedulePaused:
     """Fires nothing of a schedule until it is resumed."""
     done = await schedules.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
     return SchedulePaused(name=asked.name, paused=True, is_changed=done)
 
 
-@operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Role.OPERATOR)
+@operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Access.OPERATOR)
 async def resume_schedule(clerk: Clerk, asked: SteerSchedule) -> SchedulePaused:
     """Lets a schedule fire again."""
     done = await schedules.resume(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
     return SchedulePaused(name=asked.name, paused=False, is_changed=done)
 
 
-@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Role.OPERATOR, status=202)
+@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202)
 async def fire_schedule(clerk: Clerk, asked: SteerSchedule) -> Fired:
     """Fires a schedule now, also a paused one."""
     return await schedules.fire(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
 
 
-@operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Role.OPERATOR)
+@operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)
 async def delete_schedule(clerk: Clerk, asked: SteerSchedule) -> ScheduleDeleted:
     """Forgets a schedule and its slots; what it fired stays."""
     await schedules.delete_schedule(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)

@@ -9,9 +9,10 @@ import msgspec
 from holdfast import wire
 from holdfast.client.declared import declared_action
 from holdfast.core import limits
+from holdfast.core.access import Access
 from holdfast.core.replay import Recorded
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Once, Request, Role, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit, words
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import look, replay
@@ -160,7 +161,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     recorded: RecordedEnd | None
 
 
-@operation("task.list", "GET /api/v1/tasks", Role.VIEWER)
+@operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
 async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
     """Lists tasks, newest first, in pages."""
     rows = await look.list_tasks(
@@ -177,7 +178,7 @@ async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
 
 
 @operation(
-    "task.submit", "POST /api/v1/tasks", Role.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+    "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
 )
 async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
     """Hands in one task."""
@@ -190,14 +191,14 @@ async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
     return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
 
 
-@operation("task.show", "GET /api/v1/tasks/{task_id}", Role.VIEWER)
+@operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)
 async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
     """Shows one task in full."""
     number = limits.task_number(asked.task_id)
     return await look.show_task(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
 
 
-@operation("task.why", "GET /api/v1/tasks/{task_id}/why", Role.VIEWER)
+@operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
 async def why_task(clerk: Clerk, asked: OfTask) -> Why:
     """Explains why a task is where it is."""
     number = limits.task_number(asked.task_id)
@@ -205,21 +206,21 @@ async def why_task(clerk: Clerk, asked: OfTask) -> Why:
     return why_of(found, task_id=asked.task_id)
 
 
-@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Role.OPERATOR, status=202)
+@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202)
 async def retry_task(clerk: Clerk, asked: SteerTask) -> Retried:
     """Runs a failed task again: a waiting retry now, one with budget left as a new generation."""
     attempt = await clerk.client.retry(asked.task_id, reason=asked.reason, actor=clerk.actor)
     return Retried(task_id=str(limits.task_number(asked.task_id)), attempt=attempt, status="queued")
 
 
-@operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Role.OPERATOR, status=202)
+@operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
 async def cancel_task(clerk: Clerk, asked: SteerTask) -> TaskState:
     """Stops a task: at once, or by asking it."""
     state = await clerk.client.cancel(asked.task_id, reason=asked.reason, actor=clerk.actor)
     return TaskState(task_id=str(limits.task_number(asked.task_id)), state=state)
 
 
-@operation("task.ending", "GET /api/v1/tasks/{task_id}/ending", Role.VIEWER, commands=("task wait", "task watch"))
+@operation("task.ending", "GET /api/v1/tasks/{task_id}/ending", Access.VIEWER, commands=("task wait", "task watch"))
 async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
     """Waits a while for the end of a task, and says how it ended."""
     try:
@@ -233,7 +234,7 @@ async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
     return TaskEnding(task_id=asked.task_id, state=ending.state, output=output, error=error)
 
 
-@operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Role.VIEWER)
+@operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Access.VIEWER)
 async def read_logs(clerk: Clerk, asked: ReadLogs) -> Logs:
     """Reads what the attempts of a task logged, and how far they said they got."""
     number = limits.task_number(asked.task_id)
@@ -246,7 +247,7 @@ async def read_logs(clerk: Clerk, asked: ReadLogs) -> Logs:
     return Logs(state=state, notes=notes, next=place, is_all=len(notes) < asked.limit)
 
 
-@operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Role.OPERATOR, commands=("task replay",))
+@operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
 async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
     """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
     number = limits.task_number(asked.task_id)

@@ -7,13 +7,15 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.core.access import Access
 from holdfast.core.circuit import CircuitState
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, Role, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import NAMES_PAGE, Limit, next_of, page_of, valid_limit
-from holdfast.dispatcher import look
+from holdfast.dispatcher import launching, look
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.drain import drain_worker
+from holdfast.dispatcher.launching import LaunchView
 from holdfast.dispatcher.look import ActionView, WorkerView
 from holdfast.errors import Invalid, NotFound
 
@@ -66,7 +68,7 @@ class SteerBreaker(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("worker.list", "GET /api/v1/workers", Role.VIEWER, commands=("worker list", "top"))
+@operation("worker.list", "GET /api/v1/workers", Access.VIEWER, commands=("worker list", "top"))
 async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
     """Lists workers, present ones first."""
     before = None if asked.before is None else _place(asked.before)
@@ -86,13 +88,13 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
 
 
-@operation("worker.show", "GET /api/v1/workers/{worker_id}", Role.VIEWER)
+@operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
 async def show_worker(clerk: Clerk, asked: OfWorker) -> WorkerView:
     """Shows one worker and what it holds."""
     return await look.show_worker(clerk.database, _number(asked.worker_id))
 
 
-@operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Role.OPERATOR)
+@operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
 async def drain(clerk: Clerk, asked: SteerWorker) -> WorkerView:
     """Asks a worker to finish what it holds and take no more."""
     return await drain_worker(clerk.database, _number(asked.worker_id), actor=clerk.actor, reason=asked.reason)
@@ -108,7 +110,7 @@ def _number(worker_id: str) -> int:
     return int(worker_id)
 
 
-@operation("action.list", "GET /api/v1/actions", Role.VIEWER)
+@operation("action.list", "GET /api/v1/actions", Access.VIEWER)
 async def list_actions(clerk: Clerk, asked: ListActions) -> ActionPage:
     """Lists the actions that workers declared."""
     rows = await look.list_actions(clerk.database, clerk.tenant_id)
@@ -116,7 +118,7 @@ async def list_actions(clerk: Clerk, asked: ListActions) -> ActionPage:
     return ActionPage(actions=page, next=following)
 
 
-@operation("action.show", "GET /api/v1/actions/{name}", Role.VIEWER)
+@operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
 async def show_action(clerk: Clerk, asked: OfAction) -> ActionView:
     """Shows one action and its whole retry policy."""
     if found := await look.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
@@ -130,13 +132,13 @@ async def show_action(clerk: Clerk, asked: OfAction) -> ActionView:
     )
 
 
-@operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Role.VIEWER, commands=("action breaker",))
+@operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Access.VIEWER, commands=("action breaker",))
 async def show_action_breaker(clerk: Clerk, asked: OfAction) -> BreakerView:
     """Shows the circuit breaker of an action."""
     return await show_breaker(clerk.database, clerk.tenant_id, asked.name)
 
 
-@operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Role.OPERATOR, commands=("action breaker",))
+@operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Access.OPERATOR, commands=("action breaker",))
 async def steer_breaker(clerk: Clerk, asked: SteerBreaker) -> BreakerView:
     """Opens, closes or resets the circuit breaker of an action."""
     if asked.to == "open" and not asked.reason.strip():
@@ -146,7 +148,25 @@ async def steer_breaker(clerk: Clerk, asked: SteerBreaker) -> BreakerView:
     return await steer(clerk.engine, clerk.tenant_id, asked.name, to, actor=clerk.actor, reason=asked.reason)
 
 
+class ListLaunches(Request, frozen=True, kw_only=True):
+    """At most how many."""
+
+    limit: Limit = WORKERS_PAGE
+
+
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
+    launches: list[LaunchView]
+
+
+@operation("launch.list", "GET /api/v1/launches", Access.VIEWER)
+async def list_launches(clerk: Clerk, asked: ListLaunches) -> Launches:
+    """Lists launches that are not over, oldest first."""
+    limit = valid_limit(asked.limit)
+    return Launches(launches=await launching.list_launches(clerk.database, clerk.tenant_id, limit=limit))
+
+
 OPERATIONS = (
+    list_launches,
     list_workers,
     show_worker,
     drain,

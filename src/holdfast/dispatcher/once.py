@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Conflict
-from holdfast.store.database import Session
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _TAKE_KEY = sql("take_request_key")
@@ -42,6 +42,10 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
         assert session.is_in_transaction()
         if await session.fetchval(_TAKE_KEY, self.tenant_id, self.key, self.digest) is not None:
             return
+        await self.look(session)
+
+    async def look(self, session: Session | Database) -> None:
+        """Find what was answered under the key: `AnsweredBefore`, or `Conflict` if it stands for another request."""
         row = await session.fetchrow(_READ_KEY, self.tenant_id, self.key)
         if row is None:
             return

@@ -1,0 +1,149 @@
+"""Who gets in: API tokens, and the accounts and domains that may sign in. For administrators."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.access import Access
+from holdfast.desk.clerk import Clerk
+from holdfast.desk.operation import Request, operation
+from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.dispatcher import members, tokens
+from holdfast.dispatcher.members import Member
+from holdfast.dispatcher.tokens import CreatedToken, TokenView
+
+
+class CreateToken(Request, frozen=True, kw_only=True):
+    """A name, what its holder may do, for a worker the only queues, and how long it lives."""
+
+    name: str
+    role: str
+    queues: list[str] | None = None
+    expires_seconds: float | None = None
+    reason: str = ""
+
+
+class ListTokens(Request, frozen=True, kw_only=True):
+    """`with_ended` also those that expired or were revoked. `after` is the `next` of the page before."""
+
+    with_ended: bool = False
+    after: str | None = None
+    limit: Limit = NAMES_PAGE
+
+
+class TokenPage(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: list[TokenView]
+    next: str | None
+
+
+class RevokeToken(Request, frozen=True, kw_only=True):
+    """The id or the name of a token in use."""
+
+    token_id: str
+    reason: str = ""
+
+
+class TokenRevoked(msgspec.Struct, frozen=True, kw_only=True):
+    token_id: str
+    state: str
+
+
+class AddMember(Request, frozen=True, kw_only=True):
+    """One account by its `subject`, or a whole hosted `domain`, of an issuer; `google` is one."""
+
+    issuer: str
+    role: str
+    subject: str | None = None
+    domain: str | None = None
+    name: str = ""
+    reason: str = ""
+
+
+class ListMembers(Request, frozen=True, kw_only=True):
+    """`after` is the `next` of the page before."""
+
+    after: str | None = None
+    limit: Limit = NAMES_PAGE
+
+
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    members: list[Member]
+    next: str | None
+
+
+class RemoveMember(Request, frozen=True, kw_only=True):
+    member_id: int
+    reason: str = ""
+
+
+class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: int
+    state: str
+
+
+@operation("token.create", "POST /api/v1/tokens", Access.ADMIN, status=201)
+async def create_token(clerk: Clerk, asked: CreateToken) -> CreatedToken:
+    """Makes an API token; its secret is answered this once."""
+    return await tokens.create_token(
+        clerk.database,
+        clerk.tenant_id,
+        name=asked.name,
+        role=asked.role,
+        queues=asked.queues,
+        expires_seconds=asked.expires_seconds,
+        actor=clerk.actor,
+        reason=asked.reason,
+    )
+
+
+@operation("token.list", "GET /api/v1/tokens", Access.ADMIN)
+async def list_tokens(clerk: Clerk, asked: ListTokens) -> TokenPage:
+    """Lists API tokens, newest first, without their secrets."""
+    rows = await tokens.list_tokens(clerk.database, clerk.tenant_id, with_ended=asked.with_ended)
+    page, following = page_of(rows, lambda row: row.token_id, asked.after, asked.limit)
+    return TokenPage(tokens=page, next=following)
+
+
+@operation("token.revoke", "POST /api/v1/tokens/{token_id}/revoke", Access.ADMIN)
+async def revoke_token(clerk: Clerk, asked: RevokeToken) -> TokenRevoked:
+    """Ends an API token for good."""
+    ended = await tokens.revoke_token(
+        clerk.database, clerk.tenant_id, asked.token_id, actor=clerk.actor, reason=asked.reason
+    )
+    return TokenRevoked(token_id=ended, state="revoked")
+
+
+@operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
+async def add_member(clerk: Clerk, asked: AddMember) -> Member:
+    """Lets an account, or everybody of a domain, sign in."""
+    return await members.add_member(
+        clerk.database,
+        clerk.tenant_id,
+        issuer=asked.issuer,
+        subject=asked.subject,
+        domain=asked.domain,
+        role=asked.role,
+        name=asked.name,
+        actor=clerk.actor,
+        reason=asked.reason,
+    )
+
+
+@operation("member.list", "GET /api/v1/members", Access.ADMIN)
+async def list_members(clerk: Clerk, asked: ListMembers) -> MemberPage:
+    """Lists who may sign in."""
+    rows = await members.list_members(clerk.database, clerk.tenant_id)
+    page, following = page_of(rows, lambda row: str(row.member_id), asked.after, asked.limit)
+    return MemberPage(members=page, next=following)
+
+
+@operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
+async def remove_member(clerk: Clerk, asked: RemoveMember) -> MemberRemoved:
+    """Lets an account or a domain in no longer."""
+    await members.remove_member(
+        clerk.database, clerk.tenant_id, asked.member_id, actor=clerk.actor, reason=asked.reason
+    )
+    return MemberRemoved(member_id=asked.member_id, state="removed")
+
+
+OPERATIONS = (create_token, list_tokens, revoke_token, add_member, list_members, remove_member)
