@@ -34,7 +34,7 @@ BELOW = {
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "wake": {"store"},
+    "wake": {"core", "errors", "settings", "store"},
     "place": {"errors", "settings", "store"},
     "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
     "flow": {"core", "errors", "wire"},

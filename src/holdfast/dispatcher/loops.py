@@ -18,6 +18,7 @@ from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
+from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
@@ -25,6 +26,7 @@ from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once
 from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
 from holdfast.store.database import TROUBLE
+from holdfast.wake.carriers import is_external
 
 log = logging.getLogger("holdfast.loops")
 
@@ -61,6 +63,8 @@ class Loops:
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
+            if is_external(self._settings.wake):
+                group.create_task(Relay(self._engine).run())
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
