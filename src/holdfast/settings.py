@@ -132,7 +132,10 @@ class WakeSettings:
         None, "The dead-letter queue of that queue: hints there are sent again while their task waits.", kind=str
     )
     visibility_seconds: float = setting(
-        30.0, "How long a received hint is hidden from other workers, and how often it is renewed.", lowest=1, highest=43200
+        30.0,
+        "How long a received hint is hidden from other workers, and how often it is renewed.",
+        lowest=1,
+        highest=43200,
     )
     hints_max: int = setting(
         100, "Outstanding hints per queue; `holdfast wake on` stores it.", lowest=1, highest=100_000

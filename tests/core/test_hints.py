@@ -46,7 +46,14 @@ def test_an_absent_attempt_counts_as_the_first():
 
 
 def test_other_fields_are_not_read():
-    body = {"task_id": "7", "attempt": 2, "taskType": "x", "taskSnapshot": {"task_id": "8"}, "queue": "y", "action": "z"}
+    body = {
+        "task_id": "7",
+        "attempt": 2,
+        "taskType": "x",
+        "taskSnapshot": {"task_id": "8"},
+        "queue": "y",
+        "action": "z",
+    }
     assert read_hint(json.dumps(body)) == Hint(task_id=7, attempt=2)
 
 

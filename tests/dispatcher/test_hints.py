@@ -11,7 +11,15 @@ import pytest
 from tests.core.flows import a_flow
 
 from holdfast.core.outcome import Completed, Released
-from holdfast.dispatcher.hints import read_wake, replenish_once, return_hints, take_hints, tell_away, tell_back, write_hints
+from holdfast.dispatcher.hints import (
+    read_wake,
+    replenish_once,
+    return_hints,
+    take_hints,
+    tell_away,
+    tell_back,
+    write_hints,
+)
 from holdfast.errors import Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql

@@ -35,7 +35,7 @@ class Mischief:
         self.kind = kind
         self.count = 0
         self._random = random.Random(7)
-        self._kept: list[Any] = []
+        self._kept: dict[type, list[Any]] = {}
 
     def __call__(self, items: Sequence[T], corrupt: Callable[[T, str], T]) -> list[T]:
         self.count += len(items)
@@ -57,8 +57,11 @@ class Mischief:
         return self._random.sample(items, len(items))
 
     def delay(self, items: list[T]) -> list[T]:
-        """Each waits for the next to come along; the last one waits for ever."""
-        self._kept, before = items, self._kept
+        """Each waits for the next of its kind to come along; the last one waits for ever."""
+        if not items:
+            return []
+        before = self._kept.get(type(items[0]), [])
+        self._kept[type(items[0])] = items
         return before
 
 

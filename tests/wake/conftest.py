@@ -58,10 +58,13 @@ def aws_of_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def _carrier(name: str, request: pytest.FixtureRequest) -> Carrier:
     if name == "postgres":
         return Postgres()
+    server = request.getfixturevalue(f"{name}_server")
+    if server.process is None:
+        server.start()
     if name == "redis":
-        return Redis(request.getfixturevalue("redis_server"))
+        return Redis(server)
     request.getfixturevalue("aws_of_nobody")
-    return Sqs(request.getfixturevalue("sqs_server"))
+    return Sqs(server)
 
 
 @pytest.fixture(params=["postgres", "sqs", "redis"])

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 START_SECONDS_MAX = 60.0
-SQS_PACKAGES = ("moto[server]>=5.2,<6",)
+SQS_PACKAGES = ("ministack==1.5.33",)
 
 
 def free_port() -> int:
@@ -37,10 +37,18 @@ class Server:
     def command(self) -> list[str]:
         raise NotImplementedError
 
+    def environment(self) -> dict[str, str]:
+        return {}
+
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=os.environ | self.environment(),
             )
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._answers():
@@ -78,7 +86,11 @@ class SqsServer(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        return [str(sqs_home() / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
+        return [str(sqs_home() / "bin" / "ministack")]
+
+    def environment(self) -> dict[str, str]:
+        address = {"BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port)}
+        return address | {"SERVICES": "sqs", "SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0", "PYTHONPATH": ""}
 
 
 def sqs_home() -> Path:

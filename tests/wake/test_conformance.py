@@ -44,7 +44,7 @@ async def test_a_carrier_that_is_away_costs_only_speed(carrier, fleet, execution
         await started.work_off(steady=3, flaky=0)
         await carrier.stop(database, monkeypatch)
         # Nobody serves this one, so that there is something left to explain.
-        orphan = await client.enqueue("shop.unserved", {})
+        orphan = await client.enqueue("shop.unserved")
         await started.work_off(steady=10, flaky=2)
         if carrier.is_external:
 

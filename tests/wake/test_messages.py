@@ -37,9 +37,7 @@ async def transport(queue):
 
 def consumer_of(transport, engine, worker_id: int, looked: list[int]) -> Consumer:
     reader = Reader(worker_id=worker_id, actions={ACTION}, queues=None)
-    return Consumer(
-        transport, engine.database, reader, look=looked.extend, free=lambda: 10, visibility_seconds=0.001
-    )
+    return Consumer(transport, engine.database, reader, look=looked.extend, free=lambda: 10, visibility_seconds=0.001)
 
 
 async def received(transport, count: int):
@@ -98,9 +96,7 @@ async def test_a_carrier_that_is_away_says_so(transport, queue, monkeypatch):
     assert len(await received(transport, 1)) == 1
 
 
-async def test_what_nobody_needs_to_hear_again_is_deleted_and_the_rest_is_left(
-    transport, queue, engine, dispatcher
-):
+async def test_what_nobody_needs_to_hear_again_is_deleted_and_the_rest_is_left(transport, queue, engine, dispatcher):
     waits = (await dispatcher.enqueue(a_task())).task_id
     held = await a_running_task(dispatcher, worker="second")
     mine = await a_running_task(dispatcher, worker="first")

@@ -29,7 +29,10 @@ def show() -> None:
 
 @wake.command()
 @click.option(
-    "--hints-max", type=click.IntRange(1, 100_000), metavar="N", help="Outstanding per queue.  [default: the setting, 100]"
+    "--hints-max",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Outstanding per queue.  [default: the setting, 100]",
 )
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def on(hints_max: int | None, reason: str) -> None:

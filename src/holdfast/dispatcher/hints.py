@@ -60,7 +60,9 @@ async def read_wake(database: Database) -> WakeView:
     )
 
 
-async def write_hints(engine: Engine, wanted: bool, *, hints_max: int | None = None, actor: str, reason: str) -> WakeView:
+async def write_hints(
+    engine: Engine, wanted: bool, *, hints_max: int | None = None, actor: str, reason: str
+) -> WakeView:
     """Begin or stop to write hints. Takes a short lock on the hot table, which only its owner may."""
     if hints_max is not None and not 1 <= hints_max <= HINTS_MAX:
         raise Invalid(

@@ -18,8 +18,8 @@ from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
-from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
+from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
 from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot

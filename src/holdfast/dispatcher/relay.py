@@ -30,6 +30,7 @@ REPLENISH_SECONDS = 1.0
 REVIVE_SECONDS = 30.0
 AWAY_SECONDS_FIRST = 0.2
 AWAY_SECONDS_MAX = 5.0
+_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *TROUBLE)
 
 
 class Relay:
@@ -69,7 +70,9 @@ class Relay:
         if await self.relay_once() == TAKE_BATCH:
             return
         try:
-            await asyncio.wait_for(self._rung.wait(), RELAY_SECONDS)
+            # Not wait_for: a ring and a cancellation at the same moment would lose the latter.
+            async with asyncio.timeout(RELAY_SECONDS):
+                await self._rung.wait()
         except TimeoutError:
             return
 
@@ -139,7 +142,7 @@ class Relay:
             try:
                 await step()
                 return
-            except (HoldfastError, *TROUBLE) as error:
+            except _TROUBLE as error:
                 log.debug("will try again: %s", error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, AWAY_SECONDS_MAX)

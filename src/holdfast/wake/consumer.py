@@ -29,6 +29,7 @@ BUSY_SECONDS = 0.2
 KEEP_SECONDS = 0.5
 RECONNECT_SECONDS_FIRST = 0.1
 RECONNECT_SECONDS_MAX = 5.0
+_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *TROUBLE)
 _MALFORMED = Judged(verdict=Verdict.DROP, reason="malformed")
 
 
@@ -42,7 +43,7 @@ class _Followed:
 
 
 class Consumer:
-    """`start`, then `look(lanes)` is called for every hint worth it, until `close`. `free` says how many are welcome."""
+    """`start`, then `look(lanes)` is called for hints that are worth it, until `close`. `free`: how many may come."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Consumer:
         self._renew_seconds = visibility_seconds / 3
         self._followed: dict[int, _Followed] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_closing = False
         self.is_away = False
 
     async def start(self) -> None:
@@ -70,6 +72,7 @@ class Consumer:
 
     async def close(self) -> None:
         """What is followed is left: it comes again, and is then found to be over."""
+        self._is_closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -78,13 +81,13 @@ class Consumer:
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         """Go on whatever is away: without hints a worker polls, so this never ends one."""
         pause = RECONNECT_SECONDS_FIRST
-        while True:
+        while not self._is_closing:
             try:
                 await step()
                 self._notice(None)
                 pause = RECONNECT_SECONDS_FIRST
                 continue
-            except (HoldfastError, *TROUBLE) as error:
+            except _TROUBLE as error:
                 self._notice(error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, RECONNECT_SECONDS_MAX)

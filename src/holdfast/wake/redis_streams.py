@@ -106,7 +106,7 @@ class RedisStream:
     async def _trouble(self) -> AsyncIterator[None]:
         try:
             yield
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:  # whatever a library of others raises: a hint is not worth a worker
             raise away(f"Redis stream {self.key}", error) from error
 
 

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
 from holdfast.core.hints import Hint
 from holdfast.wake.transport import BATCH_MAX, Delivery, away
@@ -92,7 +91,7 @@ class SqsQueue:
     async def _ask(self, operation: str, **parameters: Any) -> Any:
         try:
             return await apart(lambda: getattr(self._client(), operation)(QueueUrl=self.url, **parameters))
-        except (BotoCoreError, ClientError, OSError, ValueError) as error:
+        except Exception as error:  # whatever a library of others raises: a hint is not worth a worker
             raise away(self._name, error) from error
 
     def _client(self) -> Any:

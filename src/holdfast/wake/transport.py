@@ -1,7 +1,7 @@
 """The contract of a carrier of hints beside PostgreSQL: one address, to which hints go and from which they come.
 
-A carrier may lose, repeat, reorder, delay or corrupt anything; only speed depends on it. What is wrong with it is raised
-as `Unavailable` with the code `carrier_away`, whatever its library calls it.
+A carrier may lose, repeat, reorder, delay or corrupt anything; only speed depends on it. What is wrong with it is
+raised as `Unavailable` with the code `carrier_away`, whatever its library calls it.
 """
 
 from __future__ import annotations
