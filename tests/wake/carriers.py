@@ -6,6 +6,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import boto3
@@ -26,6 +27,17 @@ KILL_LISTENERS = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid() and query like 'LISTEN%'
 """
+
+
+@cache
+def _client(endpoint: str) -> Any:
+    return boto3.client(
+        "sqs",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
 
 
 class Mischief:
@@ -170,18 +182,12 @@ class Sqs(Carrier):
         super().__init__()
         self.server = server
         self._name = f"test-{uuid.uuid4().hex}"
+        self._client = _client(server.endpoint)
         self.make()
-
-    def client(self) -> Any:
-        return boto3.client("sqs", endpoint_url=self.server.endpoint, region_name="us-east-1")
 
     def make(self, name: str = "") -> str:
         """Make the queue, or another one beside it."""
-        client = self.client()
-        try:
-            url: str = client.create_queue(QueueName=name or self._name)["QueueUrl"]
-        finally:
-            client.close()
+        url: str = self._client.create_queue(QueueName=name or self._name)["QueueUrl"]
         if not name:
             self.url = url
         return url
@@ -194,26 +200,14 @@ class Sqs(Carrier):
         return WakeSettings(over="sqs", sqs_queue_url=self.url, **fields)
 
     def send(self, body: str, *, url: str = "") -> None:
-        client = self.client()
-        try:
-            client.send_message(QueueUrl=url or self.url, MessageBody=body or " ")
-        finally:
-            client.close()
+        self._client.send_message(QueueUrl=url or self.url, MessageBody=body)
 
     def left(self, *, url: str = "") -> int:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        client = self.client()
-        try:
-            found = client.get_queue_attributes(QueueUrl=url or self.url, AttributeNames=names)["Attributes"]
-        finally:
-            client.close()
+        found = self._client.get_queue_attributes(QueueUrl=url or self.url, AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
 
     def attributes(self) -> dict[str, Any]:
         """Take a message off and show its attributes."""
-        client = self.client()
-        try:
-            found = client.receive_message(QueueUrl=self.url, MessageAttributeNames=["All"])["Messages"][0]
-        finally:
-            client.close()
+        found = self._client.receive_message(QueueUrl=self.url, MessageAttributeNames=["All"])["Messages"][0]
         return {"body": json.loads(found["Body"]), **found["MessageAttributes"]}

@@ -44,7 +44,7 @@ async def test_a_carrier_that_is_away_costs_only_speed(carrier, fleet, execution
         await started.work_off(steady=3, flaky=0)
         await carrier.stop(database, monkeypatch)
         # Nobody serves this one, so that there is something left to explain.
-        orphan = await client.enqueue("shop.unserved")
+        orphan = await database.fetchval("select holdfast.enqueue('shop.unserved')")
         await started.work_off(steady=10, flaky=2)
         if carrier.is_external:
 
@@ -52,7 +52,7 @@ async def test_a_carrier_that_is_away_costs_only_speed(carrier, fleet, execution
                 return (await read_wake(database)).away_seconds is not None
 
             await eventually(is_away)
-            why = await client.why(orphan.task_id)
+            why = await client.why(orphan)
             assert any(f"wake-ups over {carrier.name} have been away" in line for line in why.evidence)
             findings = await check_up(database, now=datetime.now(UTC), carrier=carrier.name)
             (found,) = [one for one in findings if one.name == "wake-ups"]
@@ -67,6 +67,6 @@ async def test_a_carrier_that_is_away_costs_only_speed(carrier, fleet, execution
         else:
             await carrier.start(monkeypatch)
         await started.work_off(steady=3, flaky=0)
-        await orphan.cancel()
+        await client.cancel(orphan)
     assert set(executions.values()) == {1}
     assert len(executions) == 3 + 10 + 2 * 2 + 3
