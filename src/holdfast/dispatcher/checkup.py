@@ -65,7 +65,7 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
 
     `carrier` is what this process was told to use for wake-ups.
     """
-    found = [*_server(await database.fetchrow(_SERVER), now=now), await _wake_ups(database)]
+    found = [*_server(await database.fetchrow(_SERVER), now=now), await _notifications(database)]
     try:
         version = await schema_version(database)
         found.append(_schema(version))
@@ -80,17 +80,17 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
     return found
 
 
-async def _wake_ups(database: Database) -> Finding:
+async def _notifications(database: Database) -> Finding:
     way = "through a pooler" if database.is_pooled else "without a pooler that shows itself"
     try:
         is_heard = await hears(database)
     except AWAY as error:
         detail, fix = f"the direct way fails: {error}", "Check HOLDFAST_DIRECT_URL."
-        return Finding(name="wake-ups", level=Level.FAILED, detail=detail, fix=fix)
+        return Finding(name="notifications", level=Level.FAILED, detail=detail, fix=fix)
     return finding(
-        "wake-ups",
+        "notifications",
         is_heard,
-        f"{way}; notifications {'arrive' if is_heard else 'do not arrive, so workers find work by polling'}",
+        f"{way} they {'arrive' if is_heard else 'do not arrive, so workers find work by polling'}",
         "Set HOLDFAST_DIRECT_URL to the PostgreSQL behind the pooler.",
     )
 
