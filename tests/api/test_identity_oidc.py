@@ -109,6 +109,10 @@ async def test_tokens_with_wrong_claims_are_nobodys(call, issuer, anna, ticks):
         {"sub": None},
         {"sub": ""},
         {"token_use": "access"},
+        {"exp": float("inf")},
+        {"exp": "soon"},
+        {"exp": [at + HOUR]},
+        {"iat": {}},
     ]
     assert await status(call, issuer.token()) == 200
     for changes in wrong:
