@@ -158,6 +158,14 @@ class TestPatience:
             while (await self.wrong(call)).status == 401:
                 pass
 
+    async def test_a_token_that_ended_counts_as_guessing_from_then_on(self, call, token, engine, ticks):
+        asked = call.bearing(await token("viewer", "old"))
+        assert (await asked.get("/api/v1/tasks")).status == 200
+        await tokens.revoke_token(engine.database, 1, "old", actor="ada")
+        ticks.advance(AuthSettings().token_cache_seconds)
+        found = [(await asked.get("/api/v1/tasks")).status for _ in range(BURST + 2)]
+        assert found == [401] * (BURST + 1) + [429]
+
     async def test_right_tokens_cost_no_patience(self, call, token):
         texts = [await token("viewer", f"v{number}") for number in range(BURST * 2)]
         assert {(await call.bearing(text).get("/api/v1/tasks")).status for text in texts} == {200}

@@ -239,6 +239,11 @@ async def test_without_any_key_it_is_said_so_and_tried_again_a_minute_later(call
     assert (await status(call, issuer.token()), issuer.fetches) == (200, 2)
 
 
+async def test_keys_are_not_fetched_from_elsewhere(call, issuer, anna):
+    issuer.mood = "elsewhere"
+    assert (await status(call, issuer.token()), issuer.fetches) == (503, 1)
+
+
 async def test_many_at_once_wait_for_one_fetch(call, issuer, anna):
     found = await asyncio.gather(*(status(call, issuer.token(iat=int(time.time()) - n)) for n in range(8)))
     assert (set(found), issuer.fetches) == ({200}, 1)
