@@ -35,8 +35,10 @@ BELOW = {
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
     "wake": {"store"},
+    "net": {"errors", "settings"},
+    "webhooks": {"errors"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
+    "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
     "flow": {"core", "errors", "wire", "yaml_text"},
     "action": {"core", "errors", "flow", "worker.context"},
@@ -67,7 +69,7 @@ BELOW = {
         "worker",
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
-    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
+    "api": LEAVES | {"core", "dispatcher", "net", "store", "wake"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -16,6 +16,8 @@ from holdfast.errors import InvalidSettings
 from holdfast.settings_option import LOCAL, PRODUCTION, Option, options_of, setting, table_of
 from holdfast.settings_source import from_ambient, from_arguments, from_environment, from_toml, usual_toml
 
+AUTO, ON, OFF = "auto", "on", "off"
+
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
 INTERNAL_PORT = 8788
@@ -41,6 +43,9 @@ class WorkerSettings:
         "How long a launched worker may take to attach before it counts as lost.",
         lowest=1,
         highest=86400,
+    )
+    probe_url: str | None = setting(
+        None, "URL of this worker that the server asks now and then whether it is well.", kind=str
     )
     timeout_seconds: float | None = setting(
         None,
@@ -146,10 +151,72 @@ class AuthSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EgressSettings:
+    """Where the engine may send requests that others asked for: webhooks and probes."""
+
+    allow: tuple[str, ...] = setting(
+        (),
+        "Networks, addresses and host names that may be asked although they are not public, comma-separated.",
+        flat_name="egress_allow",
+    )
+    ports: str = setting("80,443,8080,8443", "Ports that may be asked; `*` opens every one.", flat_name="egress_ports")
+    proxy: str | None = setting(
+        None,
+        "Proxy that all such requests go through; it resolves names, so it must refuse inner addresses itself.",
+        kind=str,
+        is_secret=True,
+        flat_name="egress_proxy",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """How events are delivered, and workers probed."""
+
+    timeout_seconds: float = setting(
+        10.0, "How long a receiver may take to answer.", lowest=0.05, highest=25, flat_name="webhook_timeout_seconds"
+    )
+    failures_max: int = setting(
+        20,
+        "Failed deliveries of one event in a row that pause its webhook.",
+        lowest=1,
+        highest=10_000,
+        flat_name="webhook_failures_max",
+    )
+    look_seconds: float = setting(
+        1.0, "Pause between looks for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
+    )
+    probe_seconds: float = setting(
+        5.0, "Pause between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
+    )
+    probe_timeout_seconds: float = setting(
+        2.0, "How long a probe waits.", lowest=0.05, highest=25, flat_name="probe_timeout_seconds"
+    )
+    probe_failures_max: int = setting(
+        3,
+        "Failed probes in a row after which a worker counts as unhealthy.",
+        lowest=1,
+        highest=1000,
+        flat_name="probe_failures_max",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
     url: str | None = setting(None, "PostgreSQL to use.", kind=str, is_secret=True)
+    direct_url: str | None = setting(
+        None,
+        "The same PostgreSQL without the pooler that `url` leads through; wake-ups are heard there.",
+        kind=str,
+        is_secret=True,
+    )
+    prepare: str = setting(
+        AUTO,
+        "Whether statements are prepared once per connection; `auto`: unless a pooler shows itself.",
+        choices=(AUTO, ON, OFF),
+    )
     home: Path | None = setting(  # noqa: RUF009 - declares a field, like dataclasses.field
         None, "Directory of the embedded database; setting it asks for one.", kind=Path
     )
@@ -175,6 +242,8 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     wake: WakeSettings = field(default_factory=WakeSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)
+    egress: EgressSettings = field(default_factory=EgressSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
 
     def __post_init__(self) -> None:
         for option in options():
@@ -227,6 +296,8 @@ _SECTIONS: Mapping[str, type] = {
     "limits": LimitSettings,
     "wake": WakeSettings,
     "auth": AuthSettings,
+    "egress": EgressSettings,
+    "webhooks": WebhookSettings,
 }
 
 

@@ -952,6 +952,70 @@ IDENTIFYING: Sequence[Mutant] = [
     *_of("remove_member", ("m.tenant_id = $1 and", "$1::int is not null and", "another_tenants_member_stays")),
 ]
 
+DELIVERING: Sequence[Mutant] = [
+    *_of(
+        "add_webhook",
+        ("on conflict (tenant_id, name) do nothing", "", "a_webhooks_name_is_taken_once"),
+    ),
+    *_of(
+        "lock_webhook",
+        ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants"),
+        ("for no key update of w", "", "what_a_change_of_a_webhook_saw_stays_so"),
+    ),
+    *_of("remove_webhook", ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants")),
+    *_of("rotate_webhook", ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants")),
+    *_of(
+        "pause_webhook",
+        ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants"),
+        ("and w.paused_at is null", "", "a_second_pause_keeps_the_first_reason"),
+    ),
+    *_of(
+        "resume_webhook",
+        ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants"),
+        ("and w.paused_at is not null", "", "only_a_paused_webhook_is_resumed"),
+    ),
+    *_of(
+        "lease_webhooks",
+        ("w.paused_at is null and", "", "a_paused_webhook_is_not_leased"),
+        ("w.due_at <= holdfast.instant()", "true", "a_webhook_is_not_leased_before_its_time"),
+        (
+            "(w.lease_token is null or w.lease_expires_at <= holdfast.instant())",
+            "true",
+            "a_webhook_has_one_holder",
+        ),
+        ("for no key update skip locked", "", "whoever_leases_webhooks_waits_for_nobody"),
+    ),
+    *_of(
+        "advance_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+        ("and w.lease_expires_at > holdfast.instant()", "", "a_holder_whose_time_is_over_moves_nothing"),
+    ),
+    *_of(
+        "release_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+    ),
+    *_of(
+        "fail_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+        ("and w.lease_expires_at > holdfast.instant()", "", "a_holder_whose_time_is_over_moves_nothing"),
+    ),
+    *_of(
+        "take_probes",
+        ("w.state in ('active', 'draining') and", "", "a_worker_that_left_is_not_asked"),
+        ("where p.due_at <= holdfast.instant()", "", "copies_that_see_the_same_turn_do_not_both_take_it"),
+    ),
+    _redundant(
+        "take_probes",
+        "and (x.worker_id is null or x.due_at <= holdfast.instant())",
+        "",
+        "the condition on the conflict decides; this one keeps the rest from being looked at and locked",
+    ),
+    *_of(
+        "record_probe",
+        ("and p.due_at = $2", "and $2::timestamptz is not null", "a_late_answer_of_a_worker_counts_nothing"),
+    ),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
     *LEASING,
@@ -968,6 +1032,7 @@ MUTANTS: Sequence[Mutant] = [
     *RECOVERING,
     *CAMPAIGNING,
     *IDENTIFYING,
+    *DELIVERING,
 ]
 
 CONSTRAINTS = {
@@ -992,6 +1057,9 @@ CONSTRAINTS = {
     "token.token_revoked": "the_schema_refuses_a_revocation_by_nobody",
     "member.member_which": "the_schema_refuses_a_member_who_is_everybody",
     "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
+    "webhook.webhook_lease": "the_schema_refuses_a_lease_without_its_end",
+    "webhook.webhook_pause": "the_schema_refuses_a_holder_of_a_paused_webhook",
+    "webhook.webhook_secrets": "the_schema_refuses_an_old_secret_for_ever",
     "dead_letter.letter_dispatched": "the_schema_refuses_a_retry_that_was_never_dispatched",
 }
 """CHECK constraints of the hot path, and the check that fails without each."""

@@ -27,6 +27,7 @@ HOMES = {
         "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),
         "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
         "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),
+        "webhook": ("holdfast.cli.webhook:webhook", "Deliver events to URLs, signed."),
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {

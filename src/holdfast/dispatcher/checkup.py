@@ -11,9 +11,10 @@ from typing import Any
 import asyncpg
 
 from holdfast.core.duration import human
-from holdfast.store.database import MINIMUM_VERSION, Database
+from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
 from holdfast.store.migrate import known, schema_version
 from holdfast.store.statements import sql
+from holdfast.wake.listener import hears
 
 _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
@@ -58,7 +59,7 @@ def finding(name: str, is_well: bool, detail: str, fix: str, *, otherwise: Level
 
 async def check_up(database: Database, *, now: datetime) -> list[Finding]:
     """Look at the server, the schema, the rights and the flow of work. `now` is this machine's clock."""
-    found = [*_server(await database.fetchrow(_SERVER), now=now)]
+    found = [*_server(await database.fetchrow(_SERVER), now=now), await _wake_ups(database)]
     try:
         version = await schema_version(database)
         found.append(_schema(version))
@@ -69,6 +70,21 @@ async def check_up(database: Database, *, now: datetime) -> list[Finding]:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
         found.append(Finding(name="rights", level=Level.FAILED, detail=str(error), fix=fix))
     return found
+
+
+async def _wake_ups(database: Database) -> Finding:
+    way = "through a pooler" if database.is_pooled else "without a pooler that shows itself"
+    try:
+        is_heard = await hears(database)
+    except AWAY as error:
+        detail, fix = f"the direct way fails: {error}", "Check HOLDFAST_DIRECT_URL."
+        return Finding(name="wake-ups", level=Level.FAILED, detail=detail, fix=fix)
+    return finding(
+        "wake-ups",
+        is_heard,
+        f"{way}; notifications {'arrive' if is_heard else 'do not arrive, so workers find work by polling'}",
+        "Set HOLDFAST_DIRECT_URL to the PostgreSQL behind the pooler.",
+    )
 
 
 def _server(row: Any, *, now: datetime) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report, Settled
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
 from holdfast.flow.flow import Flow
@@ -142,7 +143,7 @@ class Worker:
         await self._register()
         listener = Listener(self.engine.database, WAKE_CHANNEL, self._on_ring)
         heart = Heart(
-            self.engine.database.url,
+            self.engine.database,
             self.worker_id,
             self._hold.entries,
             self,
@@ -175,8 +176,10 @@ class Worker:
         await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
         await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
         await self._hold.declared.declare()
+        probe_url = self.engine.settings.worker.probe_url
+        labels = "{}" if probe_url is None else json.dumps({PROBE_LABEL: probe_url})
         row = await self.engine.database.fetchrow(
-            _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
+            _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, labels
         )
         self.worker_id = row["worker_id"]
         self._hold.show_kill_at()
