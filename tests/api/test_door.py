@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from starlette.requests import Request
+from tests.api.conftest import path_of
 
 from holdfast.api.door.address import is_loopback, require_safe_address
 from holdfast.api.door.developer import developer
@@ -21,10 +22,6 @@ GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.access is not Access.P
 
 def name_of(endpoint) -> str:
     return f"{endpoint.method} {endpoint.path}"
-
-
-def path_of(endpoint) -> str:
-    return endpoint.path.replace("{task_id}", "1")
 
 
 def test_every_route_is_declared_with_its_access():
