@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch, api } ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
     errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
@@ -34,9 +34,9 @@ BELOW = {
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "wake": {"store"},
     "net": {"errors", "settings"},
     "webhooks": {"errors"},
+    "wake": {"core", "errors", "settings", "store"},
     "place": {"errors", "settings", "store"},
     "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
@@ -61,6 +61,7 @@ BELOW = {
         "core",
         "dispatcher",
         "flow",
+        "launch",
         "load",
         "packs",
         "place",
@@ -70,6 +71,7 @@ BELOW = {
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
     "api": LEAVES | {"core", "dispatcher", "net", "store", "wake"},
+    "launch": LEAVES | {"core", "dispatcher", "store", "wake", "worker.descendants"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -80,6 +80,78 @@ CLAIMING: Sequence[Mutant] = [
     ),
 ]
 
+LAUNCHING: Sequence[Mutant] = [
+    *_of(
+        "reserve",
+        ("t.attempt + 1 = $4", "true", "a_stale_launcher_reserves_no_later_attempt"),
+        ("s.expires_at > holdfast.instant()", "true", "a_reservation_needs_the_slot_it_was_made_with"),
+    ),
+    _redundant(
+        "attach",
+        "t.attempt = $2 and t.state = 'v'",
+        "t.attempt = $2",
+        "attaching deletes the tokens of its attempt, so a running one has none to attach with",
+    ),
+    *_of(
+        "take_slot",
+        (
+            "where not holdfast.is_slot_held(s)\nreturning",
+            "where true\nreturning",
+            "a_slot_that_was_taken_meanwhile_is_not_taken_again",
+        ),
+        ("or not holdfast.is_slot_held(s)", "", "the_slot_of_an_attempt_that_is_over_is_free"),
+    ),
+    *_of("free_slots", ("not holdfast.is_slot_held(s)", "true", "a_slot_of_an_open_attempt_is_not_freed")),
+    *_of(
+        "launched",
+        ("h.attempt = $2", "$2::int is not null", "only_the_launch_of_the_attempt_is_written_down"),
+        ("and h.holder = $3", "and $3::uuid is not null", "a_launch_taken_back_is_not_written_down"),
+    ),
+    *_of(
+        "lock_reservation",
+        (
+            "t.attempt = $2 and t.lease_token = $3 and t.state = 'v'",
+            "$2::int + 1 > 0 and $3::uuid is not null",
+            "a_failed_launch_takes_nothing_back_from_a_worker_that_came",
+        ),
+        ("for update of t", "", "a_failed_launch_waits_for_a_worker_that_attaches"),
+    ),
+    _redundant(
+        "fail_launch",
+        "h.attempt = $2 and h.holder = $3",
+        "h.holder = $3 and $2::int is not null",
+        "a holder belongs to one launch (launch_holder); the attempt is there for the key",
+    ),
+    _redundant(
+        "unreserve",
+        "t.attempt = $2 and t.lease_token = $3 and t.state = 'v'",
+        "$2::int is not null and $3::uuid is not null",
+        "lock_reservation looked at the same row in the same transaction, and holds it",
+    ),
+    *_of(
+        "adopt_launch",
+        (
+            "o.state = 'p' and o.launching_until <= holdfast.instant()",
+            "o.state = 'p'",
+            "a_launch_under_way_is_not_taken_over",
+        ),
+        (
+            "r.attempt = o.attempt and r.state = 'v'\n          and r.lease_expires_at > holdfast.instant()",
+            "true",
+            "a_launch_whose_reservation_is_over_is_not_taken_over",
+        ),
+        ("for update of o skip locked", "", "two_that_take_over_get_different_launches"),
+    ),
+    *_of(
+        "look_at_launches",
+        ("h.state = 'l'", "true", "only_launches_nobody_attached_to_are_asked_about"),
+        ("for update of h skip locked", "", "one_of_two_asks_about_a_launch"),
+        ("h.attempt = due.attempt", "true", "looking_at_a_launch_marks_it_alone"),
+        ("t.attempt = seen.attempt and t.state = 'v'", "true", "only_open_reservations_are_asked_about"),
+    ),
+    *_of("forget_launch", ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone")),
+]
+
 LEASING: Sequence[Mutant] = [
     *_of(
         "heartbeat",
@@ -110,8 +182,10 @@ LEASING: Sequence[Mutant] = [
     *_of(
         "attach",
         ("t.attempt = $2", "$2::int is not null", "only_the_exact_attempt_can_be_attached"),
-        ("t.lease_token = $3", "$3::uuid is not null", "only_the_right_token_can_be_attached"),
-        ("and t.state = 'v'", "", "a_running_attempt_cannot_be_attached_again"),
+        ("$3::bytea = any(h.token_hashes)", "$3::bytea is not null", "only_the_right_token_can_be_attached"),
+        ("and h.token_expires_at > holdfast.instant()", "", "a_token_past_its_time_cannot_be_used"),
+        ("and h.attempt = t.attempt and", "and", "a_token_of_an_earlier_attempt_cannot_be_used"),
+        ("and h.attempt = taken.attempt", "", "attaching_spends_the_tokens_of_its_attempt_alone"),
         ("t.lease_expires_at > holdfast.instant()", "true", "a_reservation_past_its_time_cannot_be_attached"),
         ("and w.state = 'active'", "", "a_worker_that_drains_attaches_nothing"),
     ),
@@ -1016,8 +1090,32 @@ DELIVERING: Sequence[Mutant] = [
     ),
 ]
 
+HINTING: Sequence[Mutant] = [
+    *_of(
+        "take_hints",
+        ("h.send_at <= holdfast.instant()", "true", "a_hint_is_not_sent_again_before_its_time"),
+        ("t.state = 'q' and t.task_id", "t.task_id", "a_task_that_runs_needs_no_hint"),
+        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "clear_hints",
+        ("and t.state = 'q'", "", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
+        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "fill_hints",
+        ("q.paused_at is null", "true", "a_paused_queue_gets_no_further_hints"),
+        ("exists (select from holdfast.wake w where w.is_on)", "true", "no_hints_are_filled_in_while_they_are_off"),
+        ("t.state = 'q' and t.lane_id", "t.lane_id", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
+        ("on conflict (task_id) do nothing", "", "two_relays_fill_in_a_hint_once"),
+    ),
+    *_of("tell_carrier_away", ("where w.is_on", "", "no_hints_are_filled_in_while_they_are_off")),
+    *_of("tell_carrier_back", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
+    *LAUNCHING,
     *LEASING,
     *SETTLING,
     *ASKING,
@@ -1033,6 +1131,7 @@ MUTANTS: Sequence[Mutant] = [
     *CAMPAIGNING,
     *IDENTIFYING,
     *DELIVERING,
+    *HINTING,
 ]
 
 CONSTRAINTS = {

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import health, metrics, stream, tasks, workers
+from holdfast.api import health, launched, metrics, stream, tasks, workers
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
@@ -34,6 +34,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *tasks.ENDPOINTS,
     *stream.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *launched.ENDPOINTS,
 )
 
 INTERNAL = "/internal/"

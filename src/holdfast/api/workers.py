@@ -114,7 +114,7 @@ async def register(asked: Asked) -> Response:
 async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
-    workers, worker_id = asked.house.workers, _worker(body.worker_id)
+    workers, worker_id = asked.house.workers, worker_number(body.worker_id)
     allowed = asked.caller.queues
     if body.task_id is not None:
         tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
@@ -153,7 +153,7 @@ async def exchange(asked: Asked) -> Response:
     if max(len(body.held), len(body.completions)) > limits.BATCH_MAX:
         raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
     done = await asked.house.workers.exchange(
-        _worker(body.worker_id),
+        worker_number(body.worker_id),
         held=[limits.task_number(task_id) for task_id in body.held],
         dones=[_done(one, bytes_max) for one in body.completions],
         queues=body.queues,
@@ -174,7 +174,8 @@ async def exchange(asked: Asked) -> Response:
     )
 
 
-def _worker(worker_id: Id) -> int:
+def worker_number(worker_id: Id) -> int:
+    """The incarnation that an id means."""
     text = str(worker_id)
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise Conflict(

@@ -13,6 +13,7 @@ HOMES = {
         "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
         "server": ("holdfast.cli.serve:server", "Offer the HTTP API and run the repair loops."),
         "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
+        "attach": ("holdfast.cli.attach:attach", "Run the one attempt this process was launched for."),
     },
     "Work": {
         "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
@@ -22,6 +23,7 @@ HOMES = {
         "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
         "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
+        "launch": ("holdfast.cli.launch:launch", "See what launchers started."),
         "action": ("holdfast.cli.action:action", "See what workers can run, and steer breakers."),
         "pack": ("holdfast.cli.pack:pack", "Check packs of YAML actions."),
         "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),
@@ -34,6 +36,7 @@ HOMES = {
         "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
+        "wake": ("holdfast.cli.wake:wake", "Write hints for SQS or Redis, or stop to."),
         "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
         "token": ("holdfast.cli.token:token", "Make, list and revoke API tokens."),
         "member": ("holdfast.cli.member:member", "Say who may sign in, and as what."),

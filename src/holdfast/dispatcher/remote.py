@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.core.outcome import Failed, Outcome
+from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -138,6 +139,20 @@ class RemoteWorkers:
                 claimed = await claim_task(session, claimer.identity, task_id)
                 if allowed is not None:
                     # Refused after the claim, which is undone: only its row says for sure which queue it is of.
+                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
+            return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
+
+    async def attach(
+        self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
+        async with self._engine.database.session() as session:
+            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
+            async with session.transaction():
+                claimed = await attach(session, claimer.identity, task_id, attempt, token)
+                if allowed is not None:
+                    # Undone with the attach, as for a task claimed by name.
                     await self._engine.catalog.learn([claimed.lane_id], (), session=session)
                     require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
             return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
