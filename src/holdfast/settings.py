@@ -18,6 +18,7 @@ from holdfast.settings_source import from_ambient, from_arguments, from_environm
 
 AUTO, ON, OFF = "auto", "on", "off"
 
+POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
 INTERNAL_PORT = 8788
@@ -112,8 +113,14 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSettings:
-    """Other carriers of wake-ups than PostgreSQL."""
+    """What carries wake-ups. `{queue}` in an address stands for the name of the task's queue."""
 
+    over: str = setting(
+        POSTGRES,
+        "What carries wake-ups to workers; sqs and redis also need `holdfast wake on`, once.",
+        choices=(POSTGRES, SQS, REDIS),
+        flat_name="wake",
+    )
     redis_url: str | None = setting(
         None,
         "Redis for wake-ups.",
@@ -121,9 +128,26 @@ class WakeSettings:
         is_secret=True,
         aliases=("REDIS_URL", "TASK_TRACKING_REDIS_URL"),
     )
-    redis_key_prefix: str = setting("holdfast", "Prefix of Redis keys.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",))
+    redis_key_prefix: str = setting(
+        "holdfast", "Prefix of Redis keys; the stream is PREFIX:wake.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
+    )
     sqs_queue_url: str | None = setting(
         None, "SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
+    )
+    sqs_dead_letter_url: str | None = setting(
+        None, "The dead-letter queue of that queue: hints there are sent again while their task waits.", kind=str
+    )
+    visibility_seconds: float = setting(
+        30.0,
+        "How long a received hint is hidden from other workers, and how often it is renewed.",
+        lowest=1,
+        highest=43200,
+    )
+    hints_max: int = setting(
+        100, "Outstanding hints per queue; `holdfast wake on` stores it.", lowest=1, highest=100_000
+    )
+    resend_seconds: float = setting(
+        30.0, "When a hint is sent again while its task still waits; doubled each time.", lowest=0.05, highest=86400
     )
 
 
@@ -305,6 +329,19 @@ class Settings:
                 code="heartbeat_too_slow",
                 advice=f"Set HOLDFAST_HEARTBEAT_SECONDS to at most {self.worker.lease_seconds / 3:.3g}, "
                 f"or HOLDFAST_LEASE_SECONDS to at least {self.worker.heartbeat_seconds * 3:g}.",
+            )
+        self._require_carrier()
+
+    def _require_carrier(self) -> None:
+        """A carrier without an address would be found out only by the first wake-up."""
+        addresses = {SQS: (self.wake.sqs_queue_url, "SQS_QUEUE_URL"), REDIS: (self.wake.redis_url, "REDIS_URL")}
+        address, name = addresses.get(self.wake.over, ("none needed", ""))
+        if not address:
+            raise InvalidSettings(
+                f"Wake-ups are to go over {self.wake.over}, and its address is not set.",
+                code="carrier_without_address",
+                advice=f"Set HOLDFAST_{name}, or HOLDFAST_WAKE=postgres.",
+                setting="wake.over",
             )
 
     @classmethod

@@ -31,8 +31,8 @@ async def test_an_untouched_database_is_at_zero(bare):
 
 async def test_migrating_applies_everything_in_order(bare):
     applied = await migrate(bare)
-    assert applied == known()
-    assert await schema_version(bare) == known()[-1].number
+    assert [migration.number for migration in applied] == list(range(1, len(known()) + 1))
+    assert await schema_version(bare) == len(known())
 
 
 async def test_migrating_twice_applies_nothing_the_second_time(bare):
@@ -60,7 +60,7 @@ async def test_an_engine_refuses_a_schema_older_than_itself(bare, holdfast_setti
 
 async def test_an_engine_migrates_when_it_is_told_to(bare, holdfast_settings):
     async with Engine(bare.url, holdfast_settings, migrates=True) as engine:
-        assert await schema_version(engine.database) == known()[-1].number
+        assert await schema_version(engine.database) == len(known())
 
 
 async def test_an_engine_accepts_a_schema_newer_than_itself(engine, holdfast_settings):

@@ -65,7 +65,8 @@ async def _examine(shell: Shell) -> list[Finding]:
     try:
         kind = " (embedded)" if place.is_embedded else ""
         found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
-        return [*found, *await check_up(database, now=datetime.now(UTC))]
+        found += await check_up(database, now=datetime.now(UTC), carrier=settings.wake.over)
+        return [*found, *await _carrier(settings)]
     finally:
         await database.close()
         place.close()
@@ -81,6 +82,25 @@ async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
         theirs = (await desk.ask(examine, Nothing())).findings
     here = Finding(name="server", level=Level.OK, detail=without_password(settings.url or ""))
     return [here, *theirs]
+
+
+async def _carrier(settings: Settings) -> list[Finding]:
+    """Ask the carrier of hints itself, from here."""
+    from holdfast.dispatcher.checkup import Finding, Level
+    from holdfast.wake.carriers import QUEUE, address_for, is_external, open_transport
+
+    wake = settings.wake
+    if not is_external(wake) or QUEUE in (wake.sqs_queue_url or "") + wake.redis_key_prefix:
+        return []
+    try:
+        transport = open_transport(wake, address_for(wake, ""))
+        try:
+            return [Finding(name="carrier", level=Level.OK, detail=await transport.check())]
+        finally:
+            await transport.close()
+    except HoldfastError as error:
+        # Work flows without it, so it is a warning.
+        return [Finding(name="carrier", level=Level.WARNING, detail=error.detail, fix=error.advice)]
 
 
 def _print(shell: Shell, findings: list[Finding]) -> None:

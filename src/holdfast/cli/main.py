@@ -36,6 +36,7 @@ HOMES = {
         "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
+        "wake": ("holdfast.cli.wake:wake", "Write hints for SQS or Redis, or stop to."),
         "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
         "token": ("holdfast.cli.token:token", "Make, list and revoke API tokens."),
         "member": ("holdfast.cli.member:member", "Say who may sign in, and as what."),

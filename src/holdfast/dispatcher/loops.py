@@ -21,6 +21,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.probe import probe_once
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
+from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
 from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
@@ -29,6 +30,7 @@ from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_st
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded, is_possible
 from holdfast.store.database import TROUBLE
+from holdfast.wake.carriers import is_external
 
 log = logging.getLogger("holdfast.loops")
 
@@ -78,6 +80,8 @@ class Loops:
                 webhooks = self._settings.webhooks
                 group.create_task(self._repeat("webhooks", self.deliver, webhooks.look_seconds))
                 group.create_task(self._repeat("probes", self.probe, webhooks.probe_seconds))
+            if is_external(self._settings.wake):
+                group.create_task(Relay(self._engine).run())
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""

@@ -34,7 +34,7 @@ class Migration:
 
 
 def known() -> list[Migration]:
-    """The migrations this version carries, in order."""
+    """The migrations this version carries, in order and without gaps."""
     found = sorted(
         (
             Migration(number=int(match[1]), name=match[2], script=file.read_text("utf-8"))
@@ -43,7 +43,7 @@ def known() -> list[Migration]:
         ),
         key=lambda migration: migration.number,
     )
-    assert len({migration.number for migration in found}) == len(found), "two migrations have one number"
+    assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migrations have a gap"
     return found
 
 
@@ -79,10 +79,10 @@ async def schema_version(database: Database) -> int:
 
 async def require_current(database: Database) -> None:
     """Refuse to work on a schema older than this code."""
-    version, newest = await schema_version(database), known()[-1].number
-    if version < newest:
+    version = await schema_version(database)
+    if version < len(known()):
         raise Unavailable(
-            f"The schema is at migration {version}, this version needs {newest}.",
+            f"The schema is at migration {version}, this version needs {len(known())}.",
             code="schema_outdated",
             advice="Run `holdfast migrate`.",
         )
