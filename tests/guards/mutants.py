@@ -1113,6 +1113,17 @@ HINTING: Sequence[Mutant] = [
     *_of("tell_carrier_back", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
 ]
 
+REQUESTING: Sequence[Mutant] = [
+    *_of("take_request_key", ("on conflict do nothing", "", "a_key_is_taken_once")),
+    *_of(
+        "keep_answer",
+        ("tenant_id = $1 and", "$1::int is not null and", "an_answer_is_kept_under_its_own_key"),
+        ("key = $2 and", "$2::text is not null and", "an_answer_is_kept_under_its_own_key"),
+        ("digest = $3 and", "$3::bytea is not null and", "an_answer_is_kept_under_its_own_key"),
+        ("and answer is null", "", "an_answer_that_was_given_stays"),
+    ),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
     *LAUNCHING,
@@ -1132,6 +1143,7 @@ MUTANTS: Sequence[Mutant] = [
     *IDENTIFYING,
     *DELIVERING,
     *HINTING,
+    *REQUESTING,
 ]
 
 CONSTRAINTS = {

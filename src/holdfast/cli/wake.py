@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import emit_json
 from holdfast.cli.tree import Group
 from holdfast.core.duration import human
@@ -23,8 +23,10 @@ def wake() -> None:
 @wake.command()
 def show() -> None:
     """Show whether hints are written, how many are outstanding, and how the carrier is."""
+    from holdfast.desk.care import Nothing, show_wake
+
     shell = the_shell()
-    _emit(shell, shell.run(_show(shell)))
+    _emit(shell, shell.ask(show_wake, Nothing()))
 
 
 @wake.command()
@@ -41,31 +43,20 @@ def on(hints_max: int | None, reason: str) -> None:
     Needs the owner of the schema, once, and a server or workers with loops whose HOLDFAST_WAKE is sqs or redis: they
     send the hints. Takes a lock on the hot table for a moment.
     """
+    from holdfast.desk.care import WriteHints, write_hints
+
     shell = the_shell()
-    most = hints_max or shell.settings().wake.hints_max
-    _emit(shell, shell.run(_write(shell, True, most, reason)))
+    _emit(shell, shell.ask(write_hints, WriteHints(hints_max=hints_max, reason=reason)))
 
 
 @wake.command()
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def off(reason: str) -> None:
     """Write no more hints, and forget those that wait. Workers go on by NOTIFY and polling."""
+    from holdfast.desk.care import StopHints, stop_hints
+
     shell = the_shell()
-    _emit(shell, shell.run(_write(shell, False, None, reason)))
-
-
-async def _show(shell: Shell) -> WakeView:
-    from holdfast.dispatcher.hints import read_wake
-
-    async with shell.client() as client:
-        return await read_wake(client.engine.database)
-
-
-async def _write(shell: Shell, wanted: bool, hints_max: int | None, reason: str) -> WakeView:
-    from holdfast.dispatcher.hints import write_hints
-
-    async with shell.client() as client:
-        return await write_hints(client.engine, wanted, hints_max=hints_max, actor=actor(), reason=reason)
+    _emit(shell, shell.ask(stop_hints, StopHints(reason=reason)))
 
 
 def _emit(shell: Shell, view: WakeView) -> None:

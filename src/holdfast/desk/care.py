@@ -10,9 +10,10 @@ from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of
-from holdfast.dispatcher import audit, verify
+from holdfast.dispatcher import audit, hints, verify
 from holdfast.dispatcher.audit import AuditRow, AuditVerified
 from holdfast.dispatcher.checkup import Finding, check_up
+from holdfast.dispatcher.hints import WakeView
 from holdfast.dispatcher.pulse import Pulse, read_pulse
 from holdfast.dispatcher.verify import Verified
 
@@ -92,4 +93,34 @@ async def take_pulse(clerk: Clerk, asked: Nothing) -> Pulse:
     return await read_pulse(clerk.database)
 
 
-OPERATIONS = (list_audit, verify_audit, verify_invariants, examine, take_pulse)
+class WriteHints(Request, frozen=True, kw_only=True):
+    """At most how many hints are outstanding per queue; the setting of the server unless said."""
+
+    hints_max: int | None = None
+    reason: str = ""
+
+
+class StopHints(Request, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+@operation("wake.show", "GET /api/v1/wake", Access.VIEWER)
+async def show_wake(clerk: Clerk, asked: Nothing) -> WakeView:
+    """Shows whether hints are written for SQS or Redis, and how they fare."""
+    return await hints.read_wake(clerk.database)
+
+
+@operation("wake.on", "POST /api/v1/wake/on", Access.ADMIN)
+async def write_hints(clerk: Clerk, asked: WriteHints) -> WakeView:
+    """Writes a hint with every change that makes a task claimable; needs the owner of the schema."""
+    most = asked.hints_max if asked.hints_max is not None else clerk.engine.settings.wake.hints_max
+    return await hints.write_hints(clerk.engine, True, hints_max=most, actor=clerk.actor, reason=asked.reason)
+
+
+@operation("wake.off", "POST /api/v1/wake/off", Access.ADMIN)
+async def stop_hints(clerk: Clerk, asked: StopHints) -> WakeView:
+    """Writes no more hints, and forgets those that wait."""
+    return await hints.write_hints(clerk.engine, False, hints_max=None, actor=clerk.actor, reason=asked.reason)
+
+
+OPERATIONS = (list_audit, verify_audit, verify_invariants, examine, take_pulse, show_wake, write_hints, stop_hints)
