@@ -140,12 +140,20 @@ async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, 
         await a_failed_task(dispatcher, queue=f"q{number}", worker=f"w{number}")
         await call.post(f"/api/v1/effects/e{number}/allow", {"reason": "may"})
         await engine.catalog.declare(engine.tenant_id, f"shop.a{number}", "default", RetryPolicy(), "1")
+        for key in ("first", "second"):
+            await engine.database.fetch(
+                "insert into holdfast.effect (tenant_id, key, task_id, attempt, ordinal, generation, lease_token, name, digest)"
+                " values (1, $1, $2, 1, 0, 1, gen_random_uuid(), 'smtp.send', '')",
+                f"{key}-{number}",
+                number,
+            )
     lists = {
         "/api/v1/tasks": ("tasks", "task_id", "before"),
         "/api/v1/queues": ("queues", "name", "after"),
         "/api/v1/workers": ("workers", "worker_id", "before"),
         "/api/v1/actions": ("actions", "name", "after"),
         "/api/v1/dead/letters": ("letters", "dead_letter_id", "before"),
+        "/api/v1/effects": ("effects", "idempotency_key", "after"),
         "/api/v1/effects/rules": ("rules", "effect", "after"),
         "/api/v1/audit": ("rows", "seq", "before"),
     }
@@ -154,6 +162,7 @@ async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, 
         seen, following = [], ""
         while following is not None:
             page = (await call.get(f"{path}?limit=2{f'&{cursor}={following}' if following else ''}")).json
+            assert len(page[rows]) <= 2
             seen += [row[key] for row in page[rows]]
             following = page["next"]
         assert (len(whole) >= 3, seen) == (True, whole), path

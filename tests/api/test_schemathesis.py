@@ -18,7 +18,12 @@ from holdfast.testing import factories as a
 schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
 
 EXAMPLES = 8
-SLOW = {EVENTS: "streams for ever", "/api/v1/verify": "reads every table"}
+LEFT_OUT = {
+    EVENTS: "streams for ever",
+    "/api/v1/verify": "reads every table",
+    "/api/v1/webhooks": "looks up hosts that a request names",
+    "/api/v1/wake/on": "rewrites triggers of the hot table",
+}
 
 
 async def a_scene(dispatcher) -> None:
@@ -64,7 +69,7 @@ def test_every_made_up_request_is_answered_as_the_document_says(server_url):
     asked = 0
     for result in schema.get_all_operations():
         operation = result.ok()
-        if operation.path in SLOW:
+        if operation.path in LEFT_OUT:
             continue
         asked += 1
         _put_to_the_test(operation, wanted)
@@ -84,8 +89,7 @@ def _put_to_the_test(operation, wanted) -> None:
         suppress_health_check=list(HealthCheck),
     )
     def ask(case) -> None:
-        for name in ("wait_seconds",):
-            (case.query or {}).pop(name, None)
+        (case.query or {}).pop("wait_seconds", None)
         case.call_and_validate(headers={"x-dev-user": "anna"}, checks=wanted, timeout=30)
 
     ask()

@@ -135,18 +135,42 @@ where a.tenant_id = $1 and ($2::text is null or a.effect = $2)
 order by a.effect, a.action;
 
 -- name: list_effects
--- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key.
-select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key, shown.state, e.attempt,
-  e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt, e.code, e.message, e.compensation,
-  e.compensated_by::text as compensated_by, e.compensated_at
-from holdfast.effect e
-cross join lateral (select holdfast.effect_state(e) as state) shown
-left join holdfast.effect last on last.tenant_id = $1 and last.key = $5::text
-where e.tenant_id = $1 and ($2::bigint[] is null or e.task_id = any($2)) and ($3::text is null or shown.state = $3)
-  and ($5::text is null or e.task_id < last.task_id
-    or (e.task_id = last.task_id and (e.opened_at, e.key) > (last.opened_at, last.key)))
-order by e.task_id desc, e.opened_at, e.key
-limit $4;
+-- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key ($5).
+-- Each branch reads a page along an index, from the task of that key on: what has no answer is few and has its own.
+with last as materialized (
+  select l.task_id, l.opened_at, l.key
+  from holdfast.effect l
+  where l.tenant_id = $1 and l.key = $5::text
+),
+page as materialized (
+  (
+    select e.key
+    from holdfast.effect e
+    where $3::text in ('pending', 'unknown') and e.state in ('p', 'u') and e.tenant_id = $1
+      and ($2::bigint[] is null or e.task_id = any($2)) and holdfast.effect_state(e) = $3
+      and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
+      and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
+    order by e.task_id desc, e.opened_at, e.key
+    limit $4
+  )
+  union all
+  (
+    select e.key
+    from holdfast.effect e
+    where ($3::text is null or $3 not in ('pending', 'unknown')) and e.tenant_id = $1
+      and ($2::bigint[] is null or e.task_id = any($2)) and ($3::text is null or holdfast.effect_state(e) = $3)
+      and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
+      and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
+    order by e.task_id desc, e.opened_at, e.key
+    limit $4
+  )
+)
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key,
+  holdfast.effect_state(e) as state, e.attempt, e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt,
+  e.code, e.message, e.compensation, e.compensated_by::text as compensated_by, e.compensated_at
+from page
+join holdfast.effect e on e.tenant_id = $1 and e.key = page.key
+order by e.task_id desc, e.opened_at, e.key;
 
 -- name: lock_compensation
 -- The effect to be undone, locked; whether its task still goes on, and what its compensation needs to know.
