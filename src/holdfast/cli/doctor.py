@@ -54,7 +54,9 @@ async def _examine(shell: Shell) -> list[Finding]:
     except HoldfastError as error:
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
     try:
-        database = await Database(place.url, sessions_max=1).open()
+        database = await Database(
+            place.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
+        ).open()
     except HoldfastError as error:
         place.close()
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]

@@ -90,6 +90,19 @@ class QuotaFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """Who launches the task's worker, since when no server said it can, and how launches of its next attempt fared."""
+
+    launcher: str
+    seen_at: datetime | None = None
+    slots: int = 0
+    taken: int = 0
+    failures: int = 0
+    error: str = ""
+    launched_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
     """The last attempt that failed, timed out or was lost, with the decision that followed."""
 
@@ -169,3 +182,5 @@ class TaskFacts:
     unknown_effects: tuple[str, ...] = ()
     """What its attempts began to send and have neither receipt nor refusal for."""
     place: RunPlace | None = None
+    launch: LaunchFacts | None = None
+    """Where a launcher starts the worker."""

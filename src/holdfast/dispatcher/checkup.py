@@ -13,9 +13,10 @@ import asyncpg
 from holdfast.core.duration import human
 from holdfast.dispatcher.hints import WakeView, read_wake
 from holdfast.settings import POSTGRES
-from holdfast.store.database import MINIMUM_VERSION, Database
+from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
 from holdfast.store.migrate import known, schema_version
 from holdfast.store.statements import sql
+from holdfast.wake.listener import hears
 
 _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
@@ -64,7 +65,7 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
 
     `carrier` is what this process was told to use for wake-ups.
     """
-    found = [*_server(await database.fetchrow(_SERVER), now=now)]
+    found = [*_server(await database.fetchrow(_SERVER), now=now), await _wake_ups(database)]
     try:
         version = await schema_version(database)
         found.append(_schema(version))
@@ -72,11 +73,26 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
             found += _rights(await database.fetchrow(_RIGHTS))
             found += _work(await database.fetchrow(_WORK))
         if version >= len(known()):
-            found.append(_wake(await read_wake(database), carrier))
+            found.append(_hints(await read_wake(database), carrier))
     except asyncpg.InsufficientPrivilegeError as error:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
         found.append(Finding(name="rights", level=Level.FAILED, detail=str(error), fix=fix))
     return found
+
+
+async def _wake_ups(database: Database) -> Finding:
+    way = "through a pooler" if database.is_pooled else "without a pooler that shows itself"
+    try:
+        is_heard = await hears(database)
+    except AWAY as error:
+        detail, fix = f"the direct way fails: {error}", "Check HOLDFAST_DIRECT_URL."
+        return Finding(name="wake-ups", level=Level.FAILED, detail=detail, fix=fix)
+    return finding(
+        "wake-ups",
+        is_heard,
+        f"{way}; notifications {'arrive' if is_heard else 'do not arrive, so workers find work by polling'}",
+        "Set HOLDFAST_DIRECT_URL to the PostgreSQL behind the pooler.",
+    )
 
 
 def _server(row: Any, *, now: datetime) -> Iterator[Finding]:
@@ -176,26 +192,26 @@ def _rights(row: Any) -> Iterator[Finding]:
     )
 
 
-def _wake(view: WakeView, carrier: str) -> Finding:
+def _hints(view: WakeView, carrier: str) -> Finding:
     """Whether hints are written where they are waited for, and go out."""
     if carrier != POSTGRES and not view.is_on:
         return Finding(
-            name="wake-ups",
+            name="hints",
             level=Level.WARNING,
             detail=f"HOLDFAST_WAKE is {carrier}, and no hints are written: workers only poll",
             fix="As the owner: holdfast wake on",
         )
     if not view.is_on:
-        return Finding(name="wake-ups", level=Level.OK, detail="over PostgreSQL")
+        return Finding(name="hints", level=Level.OK, detail="off: wake-ups go over PostgreSQL")
     if view.away_seconds is not None:
         return Finding(
-            name="wake-ups",
+            name="hints",
             level=Level.WARNING,
             detail=f"{view.carrier} has been away for {human(view.away_seconds)}: {view.away_detail}",
             fix=f"Bring {view.carrier} back; until then workers poll and nothing is lost.",
         )
     return finding(
-        "wake-ups",
+        "hints",
         view.late_seconds <= WAKE_SECONDS_MAX,
         f"hints wait unsent for {human(view.late_seconds)}"
         if view.late_seconds > WAKE_SECONDS_MAX

@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from holdfast.action import Action
@@ -28,6 +29,7 @@ from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report, Settled
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
 from holdfast.flow.flow import Flow
@@ -79,6 +81,7 @@ class Worker:
         rules: Rules | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
+        runs_launched: bool = False,
     ) -> None:
         settings = engine.settings.worker
         self.engine = engine
@@ -93,6 +96,7 @@ class Worker:
         self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
+        self._runs_launched = runs_launched
         self._notes = Notes()
         self._has_notes_due = False
         self._signal = asyncio.Event()
@@ -144,7 +148,7 @@ class Worker:
         await self._register()
         ears = self._ears()
         heart = Heart(
-            self.engine.database.url,
+            self.engine.database,
             self.worker_id,
             self._hold.entries,
             self,
@@ -189,7 +193,12 @@ class Worker:
         flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
-                DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
+                DEFAULT_TENANT_ID,
+                action.name,
+                action.queue,
+                action.policy(defaults),
+                self.version,
+                launcher=action.launcher,
             )
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
         await declare_guards(self.engine, DEFAULT_TENANT_ID, guards)
@@ -197,18 +206,24 @@ class Worker:
         await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
         await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
         await self._hold.declared.declare()
+        probe_url = self.engine.settings.worker.probe_url
+        labels = "{}" if probe_url is None else json.dumps({PROBE_LABEL: probe_url})
         row = await self.engine.database.fetchrow(
-            _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
+            _REGISTER, self.name, self.version, self.queues, self._pulled(), self.slots, labels
         )
         self.worker_id = row["worker_id"]
         self._hold.show_kill_at()
         identity = WorkerIdentity(
             worker_id=self.worker_id,
-            actions=sorted(self.actions),
+            actions=self._pulled(),
             queues=self.queues,
             lease_seconds=self._settings.lease_seconds,
         )
         self._claimer = Claimer(identity)
+
+    def _pulled(self) -> list[str]:
+        """The actions whose tasks this worker takes: the others have workers launched for them."""
+        return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     async def _work(self) -> None:
         poll_at = 0.0
@@ -245,14 +260,22 @@ class Worker:
             if self._session is None:
                 self._session = await self.engine.database.connect()
                 await warm(self._session)
-                found = await held_by(self._session, self._claimer.identity, self._hold.known_tokens())
+                found = await held_by(self._session, self._claimer.identity, self._hold.known())
                 recovered = await with_inputs(self._session, self.engine.catalog, found)
                 await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
                 want = self._want()
             if self._notes:
                 await self._notes.store(self._session)
             self._has_notes_due = False
-            done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
+            done = await exchange(
+                self._session,
+                self.engine.catalog,
+                self._claimer,
+                reports,
+                want,
+                now=sent_at,
+                start=partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping),
+            )
             await self._hold.start(done.claimed, sent_at, is_stopping=self._is_stopping)
         except TROUBLE as error:
             await self._lose_session(error)
