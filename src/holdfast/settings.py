@@ -16,9 +16,9 @@ from holdfast.errors import InvalidSettings
 from holdfast.settings_option import LOCAL, PRODUCTION, Option, options_of, setting, table_of
 from holdfast.settings_source import from_ambient, from_arguments, from_environment, from_toml, usual_toml
 
-POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
 AUTO, ON, OFF = "auto", "on", "off"
 
+POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
 INTERNAL_PORT = 8788

@@ -25,16 +25,16 @@ def test_the_bound_comes_from_the_settings(holdfast):
 def test_a_doctor_misses_hints_that_a_carrier_waits_for(holdfast):
     environment = {"HOLDFAST_WAKE": "redis", "HOLDFAST_REDIS_URL": NOWHERE}
     ran = holdfast("doctor", "-o", "json", **environment)
-    assert "no hints are written" in finding(ran, "hints")["detail"]
+    assert "no hints are written" in finding(ran, "wake-ups")["detail"]
     assert finding(ran, "carrier")["level"] == "warning"
     assert "secret" not in ran.out + ran.err
     holdfast("wake", "on")
-    assert finding(holdfast("doctor", "-o", "json", **environment), "hints")["level"] == "ok"
+    assert finding(holdfast("doctor", "-o", "json", **environment), "wake-ups")["level"] == "ok"
 
 
 def test_a_doctor_finds_nothing_to_say_about_notify(holdfast):
     ran = holdfast("doctor", "-o", "json")
-    assert finding(ran, "hints")["detail"] == "off: wake-ups go over PostgreSQL"
+    assert finding(ran, "wake-ups")["detail"] == "over PostgreSQL"
     assert not [one for one in ran.json if one["name"] == "carrier"]
 
 

@@ -1004,29 +1004,6 @@ CAMPAIGNING: Sequence[Mutant] = [
     ),
 ]
 
-HINTING: Sequence[Mutant] = [
-    *_of(
-        "take_hints",
-        ("h.send_at <= holdfast.instant()", "true", "a_hint_is_not_sent_again_before_its_time"),
-        ("t.state = 'q' and t.task_id", "t.task_id", "a_task_that_runs_needs_no_hint"),
-        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
-    ),
-    *_of(
-        "clear_hints",
-        ("and t.state = 'q'", "", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
-        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
-    ),
-    *_of(
-        "fill_hints",
-        ("q.paused_at is null", "true", "a_paused_queue_gets_no_further_hints"),
-        ("exists (select from holdfast.wake w where w.is_on)", "true", "no_hints_are_filled_in_while_they_are_off"),
-        ("t.state = 'q' and t.lane_id", "t.lane_id", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
-        ("on conflict (task_id) do nothing", "", "two_relays_fill_in_a_hint_once"),
-    ),
-    *_of("tell_carrier_away", ("where w.is_on", "", "no_hints_are_filled_in_while_they_are_off")),
-    *_of("tell_carrier_back", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
-]
-
 IDENTIFYING: Sequence[Mutant] = [
     *_of(
         "create_token",
@@ -1113,6 +1090,29 @@ DELIVERING: Sequence[Mutant] = [
     ),
 ]
 
+HINTING: Sequence[Mutant] = [
+    *_of(
+        "take_hints",
+        ("h.send_at <= holdfast.instant()", "true", "a_hint_is_not_sent_again_before_its_time"),
+        ("t.state = 'q' and t.task_id", "t.task_id", "a_task_that_runs_needs_no_hint"),
+        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "clear_hints",
+        ("and t.state = 'q'", "", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
+        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "fill_hints",
+        ("q.paused_at is null", "true", "a_paused_queue_gets_no_further_hints"),
+        ("exists (select from holdfast.wake w where w.is_on)", "true", "no_hints_are_filled_in_while_they_are_off"),
+        ("t.state = 'q' and t.lane_id", "t.lane_id", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
+        ("on conflict (task_id) do nothing", "", "two_relays_fill_in_a_hint_once"),
+    ),
+    *_of("tell_carrier_away", ("where w.is_on", "", "no_hints_are_filled_in_while_they_are_off")),
+    *_of("tell_carrier_back", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
     *LAUNCHING,
@@ -1129,9 +1129,9 @@ MUTANTS: Sequence[Mutant] = [
     *WRITING,
     *RECOVERING,
     *CAMPAIGNING,
-    *HINTING,
     *IDENTIFYING,
     *DELIVERING,
+    *HINTING,
 ]
 
 CONSTRAINTS = {

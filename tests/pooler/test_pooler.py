@@ -95,9 +95,9 @@ async def test_a_direct_way_is_heard_on(holdfast_url, direct_url):
 
 
 @pytest.mark.parametrize(("has_direct", "level"), [(True, Level.OK), (False, Level.WARNING)])
-async def test_the_doctor_says_whether_wake_ups_arrive(holdfast_url, direct_url, has_direct, level, instant):
+async def test_the_doctor_says_whether_notifications_arrive(holdfast_url, direct_url, has_direct, level, instant):
     async with opened(holdfast_url, direct_url=direct_url if has_direct else None) as database:
-        (finding,) = [one for one in await check_up(database, now=instant) if one.name == "wake-ups"]
+        (finding,) = [one for one in await check_up(database, now=instant) if one.name == "notifications"]
     assert (finding.level, "through a pooler" in finding.detail) == (level, True)
     assert ("HOLDFAST_DIRECT_URL" in finding.fix) is (level is Level.WARNING)
 

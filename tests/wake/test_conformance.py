@@ -55,7 +55,7 @@ async def test_a_carrier_that_is_away_costs_only_speed(carrier, fleet, execution
             why = await client.why(orphan)
             assert any(f"wake-ups over {carrier.name} have been away" in line for line in why.evidence)
             findings = await check_up(database, now=datetime.now(UTC), carrier=carrier.name)
-            (found,) = [one for one in findings if one.name == "hints"]
+            (found,) = [one for one in findings if one.name == "wake-ups"]
             assert found.level == "warning" and f"{carrier.name} has been away" in found.detail
 
             await carrier.start(monkeypatch)

@@ -23,8 +23,8 @@ KINDS = frozenset(
         "queue": "limited paused resumed",
         "quota": "lifted set",
         "schedule": "changed created deleted fired missed paused resumed skipped waiting",
-        "task": "canceled completed failed lost queued released reserved retrying revived skipped started "
-        "upstream_failed",
+        "task": "canceled completed failed launch_failed lost queued released reserved retrying revived skipped "
+        "started upstream_failed",
     }.items()
     for verb in verbs.split()
 )

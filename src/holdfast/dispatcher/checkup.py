@@ -65,7 +65,7 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
 
     `carrier` is what this process was told to use for wake-ups.
     """
-    found = [*_server(await database.fetchrow(_SERVER), now=now), await _wake_ups(database)]
+    found = [*_server(await database.fetchrow(_SERVER), now=now), await _notifications(database)]
     try:
         version = await schema_version(database)
         found.append(_schema(version))
@@ -73,24 +73,24 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
             found += _rights(await database.fetchrow(_RIGHTS))
             found += _work(await database.fetchrow(_WORK))
         if version >= len(known()):
-            found.append(_hints(await read_wake(database), carrier))
+            found.append(_wake(await read_wake(database), carrier))
     except asyncpg.InsufficientPrivilegeError as error:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
         found.append(Finding(name="rights", level=Level.FAILED, detail=str(error), fix=fix))
     return found
 
 
-async def _wake_ups(database: Database) -> Finding:
+async def _notifications(database: Database) -> Finding:
     way = "through a pooler" if database.is_pooled else "without a pooler that shows itself"
     try:
         is_heard = await hears(database)
     except AWAY as error:
         detail, fix = f"the direct way fails: {error}", "Check HOLDFAST_DIRECT_URL."
-        return Finding(name="wake-ups", level=Level.FAILED, detail=detail, fix=fix)
+        return Finding(name="notifications", level=Level.FAILED, detail=detail, fix=fix)
     return finding(
-        "wake-ups",
+        "notifications",
         is_heard,
-        f"{way}; notifications {'arrive' if is_heard else 'do not arrive, so workers find work by polling'}",
+        f"{way} they {'arrive' if is_heard else 'do not arrive, so workers find work by polling'}",
         "Set HOLDFAST_DIRECT_URL to the PostgreSQL behind the pooler.",
     )
 
@@ -192,26 +192,26 @@ def _rights(row: Any) -> Iterator[Finding]:
     )
 
 
-def _hints(view: WakeView, carrier: str) -> Finding:
+def _wake(view: WakeView, carrier: str) -> Finding:
     """Whether hints are written where they are waited for, and go out."""
     if carrier != POSTGRES and not view.is_on:
         return Finding(
-            name="hints",
+            name="wake-ups",
             level=Level.WARNING,
             detail=f"HOLDFAST_WAKE is {carrier}, and no hints are written: workers only poll",
             fix="As the owner: holdfast wake on",
         )
     if not view.is_on:
-        return Finding(name="hints", level=Level.OK, detail="off: wake-ups go over PostgreSQL")
+        return Finding(name="wake-ups", level=Level.OK, detail="over PostgreSQL")
     if view.away_seconds is not None:
         return Finding(
-            name="hints",
+            name="wake-ups",
             level=Level.WARNING,
             detail=f"{view.carrier} has been away for {human(view.away_seconds)}: {view.away_detail}",
             fix=f"Bring {view.carrier} back; until then workers poll and nothing is lost.",
         )
     return finding(
-        "hints",
+        "wake-ups",
         view.late_seconds <= WAKE_SECONDS_MAX,
         f"hints wait unsent for {human(view.late_seconds)}"
         if view.late_seconds > WAKE_SECONDS_MAX

@@ -76,12 +76,12 @@ class Loops:
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
-            if is_external(self._settings.wake):
-                group.create_task(Relay(self._engine).run())
             if is_possible():
                 webhooks = self._settings.webhooks
                 group.create_task(self._repeat("webhooks", self.deliver, webhooks.look_seconds))
                 group.create_task(self._repeat("probes", self.probe, webhooks.probe_seconds))
+            if is_external(self._settings.wake):
+                group.create_task(Relay(self._engine).run())
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
