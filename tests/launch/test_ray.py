@@ -23,23 +23,22 @@ from holdfast.launch.loop import Launching
 from holdfast.settings import Settings
 
 pytestmark = [pytest.mark.ray, pytest.mark.crash]
-LOOPBACK = "127.0.0.1"
 RAY = Path(sys.executable).parent / "ray"
 APP = f"{Path(shop_app.__file__)}:app"
 
 
 def free_port() -> int:
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind(("", 0))
         return one.getsockname()[1]
 
 
 def started(*words: str, log: Path) -> subprocess.Popen:
     """A node in the foreground, in a session of its own."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
     with log.open("wb") as out:
         return subprocess.Popen(
-            [RAY, "start", "--block", f"--node-ip-address={LOOPBACK}", *words],
+            [RAY, "start", "--block", *words],
             env={**os.environ, **quiet},
             stdout=out,
             stderr=out,
@@ -48,13 +47,13 @@ def started(*words: str, log: Path) -> subprocess.Popen:
         )
 
 
-def until_open(port: int, head: subprocess.Popen, log: Path) -> None:
+def until_open(address: str, head: subprocess.Popen, log: Path) -> None:
     """Until the head listens; it says nothing about it that could be relied on."""
     for _ in range(300):
         assert head.poll() is None, log.read_text()
         with socket.socket() as one:
             one.settimeout(0.5)
-            if one.connect_ex((LOOPBACK, port)) == 0:
+            if one.connect_ex((address.rpartition(":")[0], int(address.rpartition(":")[2]))) == 0:
                 return
         time.sleep(0.2)
     raise AssertionError(log.read_text())
@@ -74,7 +73,7 @@ def session_members(session: int) -> list[int]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A head that runs nothing, and two nodes with room for one worker each."""
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("ray")
     port = free_port()
     head = started(
@@ -85,15 +84,14 @@ def cluster(tmp_path_factory):
         "--object-store-memory=80000000",
         log=folder / "head.log",
     )
-    address = f"{LOOPBACK}:{port}"
-    until_open(port, head, folder / "head.log")
+    # Ray does not let a driver use loopback: it puts the machine's own address in its place.
+    address = f"{ray.util.get_node_ip_address()}:{port}"
+    until_open(address, head, folder / "head.log")
     nodes = [
         started(f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", log=folder / f"{number}.log")
         for number in (1, 2)
     ]
     yield address, nodes
-    import ray
-
     ray.shutdown()
     for one in (*nodes, head):
         for pid in session_members(one.pid):
