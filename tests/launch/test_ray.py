@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.launch import shop_app
@@ -35,7 +36,7 @@ def free_port() -> int:
 
 def started(*words: str, log: Path) -> subprocess.Popen:
     """A node in the foreground, in a session of its own."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "180"}
     with log.open("wb") as out:
         return subprocess.Popen(
             [RAY, "start", "--block", *words],
@@ -57,6 +58,14 @@ def until_open(address: str, head: subprocess.Popen, log: Path) -> None:
                 return
         time.sleep(0.2)
     raise AssertionError(log.read_text())
+
+
+def until_alive(ray: Any, count: int) -> None:
+    for _ in range(600):
+        if len([one for one in ray.nodes() if one["Alive"]]) == count:
+            return
+        time.sleep(0.2)
+    raise AssertionError(ray.nodes())
 
 
 def session_members(session: int) -> list[int]:
@@ -84,19 +93,22 @@ def cluster(tmp_path_factory):
         "--object-store-memory=80000000",
         log=folder / "head.log",
     )
-    # Ray does not let a driver use loopback: it puts the machine's own address in its place.
-    address = f"{ray.util.get_node_ip_address()}:{port}"
-    until_open(address, head, folder / "head.log")
-    nodes = [
-        started(f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", log=folder / f"{number}.log")
-        for number in (1, 2)
-    ]
-    yield address, nodes
-    ray.shutdown()
-    for one in (*nodes, head):
-        for pid in session_members(one.pid):
-            os.kill(pid, signal.SIGKILL)
-        one.wait()
+    nodes: list[subprocess.Popen] = []
+    try:
+        # Ray does not let a driver use loopback: it puts the machine's own address in its place.
+        address = f"{ray.util.get_node_ip_address()}:{port}"
+        until_open(address, head, folder / "head.log")
+        room = ("--num-cpus=1", "--object-store-memory=80000000")
+        nodes += [started(f"--address={address}", *room, log=folder / f"{number}.log") for number in (1, 2)]
+        ray.init(address=address, namespace="holdfast", log_to_driver=False, configure_logging=False)
+        until_alive(ray, len(nodes) + 1)
+        yield address, nodes
+        ray.shutdown()
+    finally:
+        for one in (*nodes, head):
+            for pid in session_members(one.pid):
+                os.kill(pid, signal.SIGKILL)
+            one.wait()
 
 
 @pytest.fixture
