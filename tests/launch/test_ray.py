@@ -99,9 +99,11 @@ def cluster(tmp_path_factory):
         address = f"{ray.util.get_node_ip_address()}:{port}"
         until_open(address, head, folder / "head.log")
         room = ("--num-cpus=1", "--object-store-memory=80000000")
-        nodes += [started(f"--address={address}", *room, log=folder / f"{number}.log") for number in (1, 2)]
         ray.init(address=address, namespace="holdfast", log_to_driver=False, configure_logging=False)
-        until_alive(ray, len(nodes) + 1)
+        for number in (1, 2):
+            # One after the other: two that start at once on one machine wait for each other's files.
+            nodes.append(started(f"--address={address}", *room, log=folder / f"{number}.log"))
+            until_alive(ray, number + 1)
         yield address, nodes
         ray.shutdown()
     finally:
