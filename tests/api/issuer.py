@@ -49,7 +49,7 @@ class Issuer:
             def do_GET(self) -> None:
                 outer.fetches += 1
                 outer.is_held.wait(20)
-                status, body = outer.answer()
+                status, body = outer.answer() if self.path == "/keys" else outer.published()
                 self.send_response(status)
                 if status == 302:
                     self.send_header("location", "/elsewhere")
@@ -75,7 +75,10 @@ class Issuer:
             case "elsewhere":
                 return 302, b""
             case _:
-                return 200, json.dumps({"keys": self.keys}).encode()
+                return self.published()
+
+    def published(self) -> tuple[int, bytes]:
+        return 200, json.dumps({"keys": self.keys}).encode()
 
     @property
     def url(self) -> str:

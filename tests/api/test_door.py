@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from starlette.requests import Request
+from tests.api.conftest import path_of
 
 from holdfast.api.door.address import is_loopback, require_safe_address
+from holdfast.api.door.developer import developer
 from holdfast.api.identity import Access
 from holdfast.api.problems import STATUSES, problem, status_of
 from holdfast.api.server import ENDPOINTS, application, serving
@@ -19,10 +22,6 @@ GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.access is not Access.P
 
 def name_of(endpoint) -> str:
     return f"{endpoint.method} {endpoint.path}"
-
-
-def path_of(endpoint) -> str:
-    return endpoint.path.replace("{task_id}", "1")
 
 
 def test_every_route_is_declared_with_its_access():
@@ -99,6 +98,36 @@ async def test_a_page_of_this_machine_is_fine(call, origin):
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:8787", "LOCALHOST:3"])
 async def test_loopback_names_are_fine(call, host):
     assert (await call.get("/api/v1/tasks", host=host)).status == 200
+
+
+HOME = {"client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8787), "host": "localhost", "x-dev-user": "anna"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "is_known"),
+    [
+        ({}, {}, True),
+        ({"client": ("::1", 5), "server": ("::1", 8787), "host": "[::1]:8787"}, {"host": "::1"}, True),
+        ({"client": ("10.0.0.9", 5)}, {}, False),
+        ({"client": ("::ffff:10.0.0.9", 5)}, {}, False),
+        ({"client": None}, {}, False),
+        ({"server": ("10.0.0.1", 8787)}, {}, False),
+        ({"server": None}, {}, False),
+        ({}, {"host": "0.0.0.0"}, False),
+        ({}, {"env": "production"}, False),
+        ({"host": "holdfast.example"}, {}, False),
+        ({"x-forwarded-for": "127.0.0.1"}, {}, False),
+        ({"x-dev-user": "anna\n"}, {}, False),
+    ],
+    ids=str,
+)
+def test_every_condition_counts(changes, settings, is_known):
+    told = {**HOME, **changes}
+    scope = {"type": "http", "client": told.pop("client"), "server": told.pop("server")}
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in told.items()]
+    found = developer(Request(scope), Settings(**{"env": "local", **settings}))
+    assert (found is not None) == is_known
+    assert found is None or (found.actor, found.tenant_id, found.may) == ("dev:anna", 1, frozenset(Access))
 
 
 class TestProduction:

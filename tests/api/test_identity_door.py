@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from tests.api.conftest import Caller
+from tests.api.conftest import Caller, path_of
 
 from holdfast.api.door.address import neighbourhood
 from holdfast.api.edge import Endpoint, House, reply, route
@@ -29,7 +29,7 @@ def holdfast_settings():
 
 async def test_without_a_token_exactly_two_paths_answer(call):
     for endpoint in ENDPOINTS:
-        answer = await call(endpoint.method, endpoint.path.replace("{task_id}", "1"), x_dev_user=None)
+        answer = await call(endpoint.method, path_of(endpoint), x_dev_user=None)
         expected = 200 if endpoint.path in PUBLIC else 401
         assert answer.status == expected, (endpoint.method, endpoint.path)
         if expected == 401:
@@ -157,6 +157,14 @@ class TestPatience:
             assert (await asked.get("/api/v1/tasks")).status == 200
             while (await self.wrong(call)).status == 401:
                 pass
+
+    async def test_a_token_that_ended_counts_as_guessing_from_then_on(self, call, token, engine, ticks):
+        asked = call.bearing(await token("viewer", "old"))
+        assert (await asked.get("/api/v1/tasks")).status == 200
+        await tokens.revoke_token(engine.database, 1, "old", actor="ada")
+        ticks.advance(AuthSettings().token_cache_seconds)
+        found = [(await asked.get("/api/v1/tasks")).status for _ in range(BURST + 2)]
+        assert found == [401] * (BURST + 1) + [429]
 
     async def test_right_tokens_cost_no_patience(self, call, token):
         texts = [await token("viewer", f"v{number}") for number in range(BURST * 2)]

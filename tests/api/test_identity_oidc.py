@@ -109,6 +109,10 @@ async def test_tokens_with_wrong_claims_are_nobodys(call, issuer, anna, ticks):
         {"sub": None},
         {"sub": ""},
         {"token_use": "access"},
+        {"exp": float("inf")},
+        {"exp": "soon"},
+        {"exp": [at + HOUR]},
+        {"iat": {}},
     ]
     assert await status(call, issuer.token()) == 200
     for changes in wrong:
@@ -233,6 +237,11 @@ async def test_without_any_key_it_is_said_so_and_tried_again_a_minute_later(call
     assert (await status(call, issuer.token()), issuer.fetches) == (503, 1)
     ticks.advance(60)
     assert (await status(call, issuer.token()), issuer.fetches) == (200, 2)
+
+
+async def test_keys_are_not_fetched_from_elsewhere(call, issuer, anna):
+    issuer.mood = "elsewhere"
+    assert (await status(call, issuer.token()), issuer.fetches) == (503, 1)
 
 
 async def test_many_at_once_wait_for_one_fetch(call, issuer, anna):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.api.conftest import path_of
 
 from holdfast.api.server import ENDPOINTS
 from holdfast.core.access import ROLES, Access, Role
@@ -21,17 +22,13 @@ def holdfast_settings():
     return Settings(port=0)
 
 
-def path_of(endpoint) -> str:
-    return endpoint.path.replace("{task_id}", "999999")
-
-
 @pytest.mark.parametrize("role", Role)
 async def test_every_role_gets_in_where_the_table_says_and_nowhere_else(call, token, role):
     asked = call.bearing(await token(role))
     for endpoint in ENDPOINTS:
         if endpoint.access is Access.PUBLIC or endpoint.path.endswith("/events"):
             continue
-        answer = await asked(endpoint.method, path_of(endpoint), {} if endpoint.method == "POST" else None)
+        answer = await asked(endpoint.method, path_of(endpoint, "999999"), {} if endpoint.method == "POST" else None)
         is_in = answer.status not in (401, 403)
         assert is_in == (endpoint.access in ROLES[role]), (endpoint.method, endpoint.path, answer.body)
         if not is_in:

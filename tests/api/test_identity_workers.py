@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.api.conftest import path_of
 
 from holdfast.api.server import ENDPOINTS
 from holdfast.core.access import Access
@@ -140,7 +141,7 @@ async def test_a_capability_opens_nothing_else(call, claimed):
         if endpoint.access in (Access.PUBLIC, Access.ATTEMPT):
             continue
         body = {} if endpoint.method == "POST" else None
-        answer = await asked(endpoint.method, endpoint.path.replace("{task_id}", claimed[0]["task_id"]), body)
+        answer = await asked(endpoint.method, path_of(endpoint, claimed[0]["task_id"]), body)
         assert answer.status == 403, endpoint.path
 
 

@@ -347,3 +347,9 @@ async def test_a_node_without_its_input_fails_and_is_not_handed_out(call, worker
     assert await claimed(call, worker) == []
     assert await dispatcher.runs.nodes(run) == {"first": "completed", "second": "failed"}
     assert await dispatcher.runs.state(run) == "failed"
+
+
+async def test_a_worker_cannot_offer_an_inner_url_to_be_probed(call):
+    labels = {"probe_url": "http://169.254.169.254/latest/meta-data"}
+    answer = await call.post("/internal/workers", {"worker_id": "w", "actions": ["a"], "labels": labels})
+    assert (answer.status, answer.json["code"]) == (422, "url_not_allowed")

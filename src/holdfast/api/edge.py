@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +18,9 @@ from starlette.routing import Route
 
 from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
+from holdfast.api.lag import Lag
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Forbidden, Invalid, Unauthorized
 
@@ -36,6 +38,8 @@ class House:
     door: Door
     workers: RemoteWorkers
     closing: asyncio.Event
+    measure: Measure = field(default_factory=Measure)
+    lag: Lag = field(default_factory=Lag)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ CODE_STATUSES = {
     "body_not_json": 415,
     "body_too_slow": 408,
     "too_many_attempts": 429,
+    "url_not_allowed": 422,
 }
 """Codes whose status is not that of their branch."""
 

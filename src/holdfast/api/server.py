@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import health, launched, stream, tasks, workers
+from holdfast.api import health, launched, metrics, stream, tasks, workers
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
@@ -31,9 +31,10 @@ from holdfast.errors import HoldfastError, Unavailable
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *workers.ENDPOINTS,
-    *launched.ENDPOINTS,
     *tasks.ENDPOINTS,
     *stream.ENDPOINTS,
+    *metrics.ENDPOINTS,
+    *launched.ENDPOINTS,
 )
 
 INTERNAL = "/internal/"
@@ -92,6 +93,7 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
     await house.door.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(house.door.close)
+        stack.push_async_callback(_end, asyncio.create_task(house.lag.run(), name="holdfast-lag"))
         # Bound before anything starts, so that a taken port is said at once.
         public = stack.enter_context(_bound(settings.host, settings.port, "HOLDFAST_PORT"))
         if settings.internal_address is None:
@@ -103,6 +105,11 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
             offered = [one for one in ENDPOINTS if _is_for_all(one) or one.path.startswith(INTERNAL) == workers_here]
             await stack.enter_async_context(_offered(house, offered, bound))
         yield Addresses(url=_url(public), internal_url=_url(internal))
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _is_for_all(endpoint: Endpoint) -> bool:

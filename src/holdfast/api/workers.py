@@ -14,8 +14,11 @@ from holdfast.api.identity import Access
 from holdfast.core import limits
 from holdfast.core.failure import FAILED_CODE, Failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.remote import Done
 from holdfast.errors import Conflict, Invalid
+from holdfast.net.address import Rules
+from holdfast.net.guarded import check_url
 
 ENVELOPE_BYTES = 512 * 1024
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
@@ -92,6 +95,8 @@ async def register(asked: Asked) -> Response:
         raise Invalid(
             f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
         )
+    if body.labels.get(PROBE_LABEL):
+        await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
     worker_id = await asked.house.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),

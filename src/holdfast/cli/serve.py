@@ -82,10 +82,12 @@ def _work(
     beside: Beside | None = None,
 ) -> int:
     from holdfast.core import limits
+    from holdfast.wake.carriers import require_carrier
     from holdfast.worker.orders import Ending
     from holdfast.worker.parent import run_workers
 
     named = None if queues is None else [limits.valid_queue(name.strip()) for name in queues.split(",")]
+    require_carrier(settings.wake, named)
     code = run_workers(
         app_ref,
         settings,
@@ -145,7 +147,9 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
     """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
     from holdfast.dispatcher.engine import Engine
     from holdfast.store.database import without_password
+    from holdfast.wake.carriers import require_carrier
 
+    require_carrier(settings.wake, [])
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)

@@ -103,7 +103,7 @@ def _queued(facts: TaskFacts) -> Explanation:
     gates = gates_of(facts)
     checks = (Check(ok=True, text="it is due"), *(gate.check for gate in gates))
     came = "submitted" if facts.place is None else "ready since"
-    evidence = (f"{came} {ago(facts.at, facts.created_at)}", *_history(facts))
+    evidence = (f"{came} {ago(facts.at, facts.created_at)}", *_carrier(facts), *_history(facts))
     for gate in gates:
         if not gate.check.ok:
             return Explanation(
@@ -128,6 +128,14 @@ def _queued(facts: TaskFacts) -> Explanation:
     else:
         headline = f"Ready: nothing holds it back{behind(facts)}; a worker takes it next."
     return Explanation(code="ready", headline=headline, state="queued", checks=checks, evidence=evidence)
+
+
+def _carrier(facts: TaskFacts) -> tuple[str, ...]:
+    """A carrier that is away holds nothing back, it only makes a start later."""
+    if facts.carrier is None:
+        return ()
+    away = human(seconds_between(facts.at, facts.carrier.away_since))
+    return (f"wake-ups over {facts.carrier.name} have been away for {away}: workers find it when they next poll",)
 
 
 def _delayed(facts: TaskFacts) -> Explanation:

@@ -136,6 +136,15 @@ class RunPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CarrierFacts:
+    """A carrier of wake-ups that cannot be used, and since when."""
+
+    name: str
+    away_since: datetime
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
     """Everything an explanation may rest on. `at` is the moment of reading."""
 
@@ -148,6 +157,8 @@ class TaskFacts:
     crew: CrewFacts = CrewFacts()
     breaker: BreakerFacts | None = None
     quotas: tuple[QuotaFacts, ...] = ()
+    carrier: CarrierFacts | None = None
+    """What should carry its wake-up and is away."""
     attempt: int = 0
     retries: int = 0
     max_retries: int = 3

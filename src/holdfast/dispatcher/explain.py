@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.explain import Explanation, explain
 from holdfast.core.facts import (
     BreakerFacts,
+    CarrierFacts,
     CrewFacts,
     FailureFacts,
     LaunchFacts,
@@ -75,6 +76,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         crew=CrewFacts() if wait is None else _crew(wait),
         breaker=None if breaker is None else _breaker(breaker),
         quotas=tuple(_quota(view) for view in quotas),
+        carrier=None if wait is None else _carrier(wait),
         attempt=row["attempt"],
         retries=row["retries"],
         max_retries=row["max_retries"],
@@ -147,6 +149,12 @@ def _crew(wait: Any) -> CrewFacts:
     return CrewFacts(
         able=wait["able"], slots=wait["slots"], busy=wait["busy"], last=_worker(wait, "last"), elsewhere=elsewhere
     )
+
+
+def _carrier(wait: Any) -> CarrierFacts | None:
+    if wait["carrier_away_since"] is None:
+        return None
+    return CarrierFacts(name=wait["carrier"], away_since=wait["carrier_away_since"], detail=wait["carrier_detail"])
 
 
 def _breaker(view: BreakerView) -> BreakerFacts:

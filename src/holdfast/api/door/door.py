@@ -128,7 +128,7 @@ class Door:
             raise self._unknown("The token is not accepted.")
         person = await self._id_tokens.read(credential)
         if (membership := await find_membership(database, person)) is None:
-            log.warning("%s (%s) signed in and is not a member", person.actor, person.email or "no address")
+            log.warning("%r (%r) signed in and is not a member", person.actor, person.email or "no address")
             raise Forbidden(
                 "You signed in, and are not a member here.",
                 code="not_a_member",

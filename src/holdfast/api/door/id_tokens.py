@@ -15,7 +15,8 @@ import jwt
 from holdfast.api.door.keys import KeyRing
 from holdfast.core.id_token import LEEWAY_SECONDS, REQUIRED_CLAIMS, Person, Provider, judged, key_named, not_believed
 
-_UNREADABLE = (jwt.PyJWTError, ValueError, RecursionError)
+_UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""What a library may say of a token that somebody made to be odd: numbers without end, lists for texts, deep nests."""
 
 
 class IdTokens:
