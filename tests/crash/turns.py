@@ -44,4 +44,4 @@ class Turn:
 
 TURNS = [Turn(mode) for mode in Mode] if IS_WHOLE else [Turn()]
 CUTS = [Mode.CUT_BEFORE, Mode.CUT_AFTER] if IS_WHOLE else [(Mode.CUT_BEFORE, Mode.CUT_AFTER)[DAY % 2]]
-"""For who loses connections and lives on: a real worker that is cut off at each of its statements, one after the other."""
+"""For who loses connections and lives on: a real worker that is cut off at each of its statements in turn."""
