@@ -157,7 +157,9 @@ async def exchange_reports(stage: Stage) -> None:
         session = await engine.database.connect()
         try:
             claimer = victims_claimer(given)
-            recovered = await held_by(session, claimer.identity, [report.lease_token for report in reports])
+            recovered = await held_by(
+                session, claimer.identity, [(report.task_id, report.lease_token) for report in reports]
+            )
             done = await exchange(session, engine.catalog, claimer, reports, given["want"] - len(recovered), now=0.0)
         finally:
             await session.close()

@@ -54,7 +54,8 @@ CLAIMING: Sequence[Mutant] = [
         "held_by",
         ("t.worker_id = $1", "$1::int is not null", "a_worker_finds_only_its_own_leases_again"),
         ("t.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_found_again"),
-        ("t.lease_token <> all($2::uuid[])", "$2::uuid[] is not null", "a_worker_finds_only_its_own_leases_again"),
+        ("known.task_id = t.task_id and ", "", "a_worker_finds_only_its_own_leases_again"),
+        ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
     _redundant(
         "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"

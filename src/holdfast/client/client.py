@@ -210,8 +210,8 @@ class Client:
         """Start one run per input: all of them, or none if one is refused."""
         options = _run_options(flow) if options is None else options
         found = await self._found_flow(flow)
-        definition = found if isinstance(found, FlowDefinition) else found.plan.definition
-        accepted = [accept_run_input(definition.inputs, given) for given in inputs]
+        taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
+        accepted = [accept_run_input(taken, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
         if options.key is not None:
             limits.valid_key(options.key)

@@ -186,7 +186,7 @@ class Run:
 async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
     """Start one run of what is ready to run; under a key at most once."""
     engine = client.engine
-    accepted = accept_run_input(snapshot.plan.definition.inputs, given)
+    accepted = accept_run_input(snapshot.plan.inputs, given)
     encoded = wire.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
     if options.key is not None:
         limits.valid_key(options.key)

@@ -93,7 +93,7 @@ async def _plan(
     await catalog.flows.learn([found["snapshot_id"]], session)
     snapshot = catalog.flows.snapshot(found["snapshot_id"])
     rows = await session.fetch(_NODE_STATES, run_id, tenant_id)
-    names = [node.name for node in snapshot.plan.nodes]
+    names = snapshot.plan.names
     plan = redrive(
         snapshot.plan.definition,
         {names[row["node_no"]]: _state(row["state"]) for row in rows},
