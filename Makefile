@@ -21,7 +21,7 @@ test: setup lint types  ## the whole suite, under 6 minutes on 2 cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@HOLDFAST_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools
