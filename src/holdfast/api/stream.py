@@ -55,6 +55,8 @@ async def _stream(asked: Asked, cursor: str) -> AsyncIterator[bytes]:
             continue
         silent_seconds += LOOK_SECONDS
         if silent_seconds >= ALIVE_SECONDS:
+            if not await asked.is_still_welcome():
+                return
             silent_seconds = 0.0
             yield b": alive\n\n"
         try:

@@ -14,8 +14,11 @@ from holdfast.api.identity import Access
 from holdfast.core import limits
 from holdfast.core.failure import FAILED_CODE, Failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.remote import Done
 from holdfast.errors import Conflict, Invalid
+from holdfast.net.address import Rules
+from holdfast.net.guarded import check_url
 
 ENVELOPE_BYTES = 512 * 1024
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
@@ -92,11 +95,13 @@ async def register(asked: Asked) -> Response:
         raise Invalid(
             f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
         )
+    if body.labels.get(PROBE_LABEL):
+        await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
     worker_id = await asked.house.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
         actions=body.actions,
-        queues=body.queues,
+        queues=asked.caller.served(body.queues),
         slots=body.slots,
         version=body.version[: limits.NAME_CHARACTERS_MAX],
         labels=wire.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
@@ -109,20 +114,26 @@ async def register(asked: Asked) -> Response:
 async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
-    workers, worker_id = asked.house.workers, _worker(body.worker_id)
+    workers, worker_id = asked.house.workers, worker_number(body.worker_id)
+    allowed = asked.caller.queues
     if body.task_id is not None:
-        tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id))
+        tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
     else:
-        tasks = await workers.claim(worker_id, queues=body.queues, limit=_limit(body.limit, lowest=1))
-    return reply({"tasks": tasks})
+        limit = _limit(body.limit, lowest=1)
+        tasks = await workers.claim(worker_id, queues=body.queues, limit=limit, allowed=allowed)
+    return reply({"tasks": await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)})
 
 
 async def heartbeat(asked: Asked) -> Response:
     """Extend one lease."""
     body = await asked.body(Beat)
-    return reply(
-        await asked.house.workers.heartbeat(limits.task_number(body.task_id), _attempt(body.attempt), body.lease_token)
+    task_id, attempt = limits.task_number(body.task_id), _attempt(body.attempt)
+    asked.caller.require_attempt(task_id, attempt)
+    renewed = await asked.house.workers.heartbeat(task_id, attempt, body.lease_token)
+    capability_token = await asked.house.door.capabilities.renewed(
+        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at
     )
+    return reply({**msgspec.structs.asdict(renewed), "capability_token": capability_token})
 
 
 async def complete(asked: Asked) -> Response:
@@ -130,6 +141,7 @@ async def complete(asked: Asked) -> Response:
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
     done = _done(body, bytes_max)
+    asked.caller.require_attempt(done.task_id, done.attempt)
     await asked.house.workers.complete(done)
     return reply({"task_id": str(done.task_id), "attempt": done.attempt, "accepted": True})
 
@@ -141,15 +153,16 @@ async def exchange(asked: Asked) -> Response:
     if max(len(body.held), len(body.completions)) > limits.BATCH_MAX:
         raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
     done = await asked.house.workers.exchange(
-        _worker(body.worker_id),
+        worker_number(body.worker_id),
         held=[limits.task_number(task_id) for task_id in body.held],
         dones=[_done(one, bytes_max) for one in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
+        allowed=asked.caller.queues,
     )
     return reply(
         {
-            "tasks": done.tasks,
+            "tasks": await asked.house.door.capabilities.given_to(done.tasks, asked.caller.tenant_id),
             "accepted": done.accepted,
             "refused": [
                 {"task_id": str(one.task_id), "attempt": one.attempt, "winner": one.winner} for one in done.refused
@@ -161,7 +174,8 @@ async def exchange(asked: Asked) -> Response:
     )
 
 
-def _worker(worker_id: Id) -> int:
+def worker_number(worker_id: Id) -> int:
+    """The incarnation that an id means."""
     text = str(worker_id)
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise Conflict(
@@ -216,7 +230,7 @@ def _outcome(body: Completion, bytes_max: int) -> Outcome:
 ENDPOINTS = (
     Endpoint(method="POST", path="/internal/workers", access=Access.WORKER, handler=register),
     Endpoint(method="POST", path="/internal/task-claim", access=Access.WORKER, handler=claim),
-    Endpoint(method="POST", path="/internal/heartbeat", access=Access.WORKER, handler=heartbeat),
-    Endpoint(method="POST", path="/internal/task-complete", access=Access.WORKER, handler=complete),
+    Endpoint(method="POST", path="/internal/heartbeat", access=Access.ATTEMPT, handler=heartbeat),
+    Endpoint(method="POST", path="/internal/task-complete", access=Access.ATTEMPT, handler=complete),
     Endpoint(method="POST", path="/internal/exchange", access=Access.WORKER, handler=exchange),
 )

@@ -61,6 +61,11 @@ def valid_effect(name: object) -> str:
     return _valid_name("effect", name)
 
 
+def valid_token_name(name: object) -> str:
+    """Accept the name of an API token, such as `ci-deploy`."""
+    return _valid_name("token name", name)
+
+
 def valid_key(key: object) -> str:
     """Accept an idempotency key: 1 to 256 printable characters, not only spaces."""
     if not isinstance(key, str) or not key.strip() or not key.isprintable() or len(key) > KEY_CHARACTERS_MAX:

@@ -205,11 +205,8 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     """
     assert session.is_in_transaction()
     found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
-    if found is not None and found["is_limited"] and found["state"] == "q" and not found["is_paused"]:
-        await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
-        if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
-            raise _refusal(task_id, "at_limit")
-        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
+    if found is not None and found["state"] == "q" and not await take_room(session, found):
+        raise _refusal(task_id, "at_limit")
     granted = 0
     if found is not None and found["is_on_trial"] and found["state"] == "q":
         rooms = await trial_rooms(session, [found["breaker_id"]])
@@ -224,6 +221,17 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
     raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
+
+
+async def take_room(session: Session, found: Any) -> bool:
+    """Take one start of a limited queue, under its lock; whether there was one. `found` tells what the queue limits."""
+    if not found["is_limited"] or found["is_paused"]:
+        return True
+    await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
+    if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
+        return False
+    await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
+    return True
 
 
 _OVER = {"c": "completed", "f": "failed", "x": "canceled"}

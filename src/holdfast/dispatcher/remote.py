@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,7 +16,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.access import require_queues
 from holdfast.core.outcome import Failed, Outcome
+from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -57,6 +59,7 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None
     timeout_seconds: float | None
     capability_token: str | None = None
+    """The right to beat for and to settle this attempt, for whoever runs it and is no worker. The server adds it."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +113,15 @@ class RemoteWorkers:
         row = await self._engine.database.fetchrow(_REGISTER, name, version, served, named, slots, labels)
         return int(row["worker_id"])
 
-    async def claim(self, worker_id: int, *, queues: Sequence[str] | None, limit: int) -> list[Handed]:
-        """Take at most `limit` tasks of the worker's actions; one that drains gets none."""
+    async def claim(
+        self, worker_id: int, *, queues: Sequence[str] | None, limit: int, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Take at most `limit` tasks of the worker's actions; one that drains gets none.
+
+        `allowed` are the only queues its caller may serve; `Forbidden` for others.
+        """
         async with self._engine.database.session() as session:
-            claimer, slots, is_draining = await self._worker(session, worker_id, queues)
+            claimer, slots, is_draining = await self._worker(session, worker_id, queues, allowed)
             if is_draining:
                 return []
             done = await exchange(
@@ -121,12 +129,32 @@ class RemoteWorkers:
             )
             return await self._hand_out(session, done.claimed)
 
-    async def claim_named(self, worker_id: int, task_id: int) -> list[Handed]:
-        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`)."""
+    async def claim_named(
+        self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
         async with self._engine.database.session() as session:
-            claimer, _, _ = await self._worker(session, worker_id, None)
+            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
             async with session.transaction():
                 claimed = await claim_task(session, claimer.identity, task_id)
+                if allowed is not None:
+                    # Refused after the claim, which is undone: only its row says for sure which queue it is of.
+                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
+            return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
+
+    async def attach(
+        self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
+        async with self._engine.database.session() as session:
+            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
+            async with session.transaction():
+                claimed = await attach(session, claimer.identity, task_id, attempt, token)
+                if allowed is not None:
+                    # Undone with the attach, as for a task claimed by name.
+                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
             return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
@@ -158,7 +186,14 @@ class RemoteWorkers:
             )
 
     async def exchange(
-        self, worker_id: int, *, held: Sequence[int], dones: Sequence[Done], queues: Sequence[str] | None, limit: int
+        self,
+        worker_id: int,
+        *,
+        held: Sequence[int],
+        dones: Sequence[Done],
+        queues: Sequence[str] | None,
+        limit: int,
+        allowed: Collection[str] | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call. A worker has one such call under way at a time.
 
@@ -167,7 +202,7 @@ class RemoteWorkers:
         await self._prepare()
         named = [*held, *(done.task_id for done in dones)]
         async with self._engine.database.session() as session:
-            claimer, slots, is_draining = await self._worker(session, worker_id, queues)
+            claimer, slots, is_draining = await self._worker(session, worker_id, queues, allowed)
             async with session.transaction():
                 rows = await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds)
                 found = await session.fetch(_HELD_UNNAMED, worker_id, named, self._lease_seconds, HELD_MAX)
@@ -188,10 +223,14 @@ class RemoteWorkers:
         )
 
     async def _worker(
-        self, session: Session, worker_id: int, queues: Sequence[str] | None
+        self, session: Session, worker_id: int, queues: Sequence[str] | None, allowed: Collection[str] | None
     ) -> tuple[Claimer, int, bool]:
         """The worker's claimer, its slots and whether it drains; asking counts as a beat."""
         row = await session.fetchrow(_READ_WORKER, worker_id)
+        if row is not None:
+            # A worker of other queues is somebody else's, and what it holds is handed out under its id.
+            require_queues(allowed, row["queues"])
+            require_queues(allowed, queues or ())
         beat = None if row is None else await session.fetchrow(_BEAT_WORKER, worker_id, "{}")
         if row is None or beat is None:
             raise Conflict(

@@ -53,7 +53,7 @@ class Heart:
 
     def __init__(
         self,
-        url: str,
+        database: Database,
         worker_id: int,
         held: dict[int, Held],
         body: Body,
@@ -64,7 +64,7 @@ class Heart:
         health: Callable[[], str],
         catalog: Catalog,
     ) -> None:
-        self._database = Database(url)
+        self._database = database.apart()
         self._worker_id = worker_id
         self._held = held
         self._body = body

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.action import Action
+from holdfast.core.hints import Reader
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
@@ -28,6 +29,7 @@ from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report, Settled
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
 from holdfast.flow.flow import Flow
@@ -36,6 +38,8 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
+from holdfast.wake.carriers import addresses_of, is_external, open_transport
+from holdfast.wake.consumer import Consumer
 from holdfast.wake.listener import Listener
 from holdfast.worker.declare import declare_schedules
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
@@ -77,6 +81,7 @@ class Worker:
         rules: Rules | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
+        runs_launched: bool = False,
     ) -> None:
         settings = engine.settings.worker
         self.engine = engine
@@ -91,6 +96,7 @@ class Worker:
         self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
+        self._runs_launched = runs_launched
         self._notes = Notes()
         self._has_notes_due = False
         self._signal = asyncio.Event()
@@ -140,9 +146,9 @@ class Worker:
         """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
         self._loop = asyncio.get_running_loop()
         await self._register()
-        listener = Listener(self.engine.database, WAKE_CHANNEL, self._on_ring)
+        ears = self._ears()
         heart = Heart(
-            self.engine.database.url,
+            self.engine.database,
             self.worker_id,
             self._hold.entries,
             self,
@@ -152,22 +158,47 @@ class Worker:
             health=self._health,
             catalog=self.engine.catalog,
         )
-        await listener.start()
+        for ear in ears:
+            await ear.start()
         heart.start()
         self.ready.set()
         try:
             yield
         finally:
             heart.close()
-            await listener.close()
+            for ear in ears:
+                await ear.close()
             await self._leave()
+
+    def _ears(self) -> list[Listener] | list[Consumer]:
+        """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
+        wake, database = self.engine.settings.wake, self.engine.database
+        if not is_external(wake):
+            return [Listener(database, WAKE_CHANNEL, self._on_ring)]
+        reader = Reader(worker_id=self.worker_id, actions=frozenset(self.actions), queues=self.queues)
+        return [
+            Consumer(
+                open_transport(wake, address),
+                database,
+                reader,
+                look=self._look,
+                free=self._want,
+                visibility_seconds=wake.visibility_seconds,
+            )
+            for address in addresses_of(wake, self.queues)
+        ]
 
     async def _register(self) -> None:
         defaults = self.engine.default_policy
         flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
-                DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), self.version
+                DEFAULT_TENANT_ID,
+                action.name,
+                action.queue,
+                action.policy(defaults),
+                self.version,
+                launcher=action.launcher,
             )
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
         await declare_guards(self.engine, DEFAULT_TENANT_ID, guards)
@@ -175,18 +206,24 @@ class Worker:
         await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
         await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
         await self._hold.declared.declare()
+        probe_url = self.engine.settings.worker.probe_url
+        labels = "{}" if probe_url is None else json.dumps({PROBE_LABEL: probe_url})
         row = await self.engine.database.fetchrow(
-            _REGISTER, self.name, self.version, self.queues, sorted(self.actions), self.slots, "{}"
+            _REGISTER, self.name, self.version, self.queues, self._pulled(), self.slots, labels
         )
         self.worker_id = row["worker_id"]
         self._hold.show_kill_at()
         identity = WorkerIdentity(
             worker_id=self.worker_id,
-            actions=sorted(self.actions),
+            actions=self._pulled(),
             queues=self.queues,
             lease_seconds=self._settings.lease_seconds,
         )
         self._claimer = Claimer(identity)
+
+    def _pulled(self) -> list[str]:
+        """The actions whose tasks this worker takes: the others have workers launched for them."""
+        return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     async def _work(self) -> None:
         poll_at = 0.0

@@ -28,7 +28,7 @@ from holdfast.settings import Settings
 from holdfast.worker.held import FOREVER
 from holdfast.worker.orders import Ending, Orders
 from holdfast.worker.process import Process
-from holdfast.worker.repairs import Repairs
+from holdfast.worker.repairs import Beside, Repairs
 from holdfast.worker.restart import Restarts
 
 log = logging.getLogger("holdfast.parent")
@@ -49,14 +49,16 @@ def run_workers(
     queues: list[str] | None,
     loops: bool,
     packs: Sequence[str] = (),
+    beside: Beside | None = None,
 ) -> int:
     """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
 
-    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty.
+    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. `beside` is a loop
+    that runs beside the repair loops.
     """
     place = find_place(settings)
     try:
-        repairs = Repairs(place.url, settings, migrates=place.is_embedded, loops=loops)
+        repairs = Repairs(place.url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
         repairs.start()
         try:
             orders = Orders(
