@@ -69,7 +69,7 @@ class Databases:
         name = f"holdfast_test_{uuid.uuid4().hex}"
         async with self._maintenance() as connection:
             await connection.execute(f"create database {name} template {_name_of(url)} strategy file_copy")
-        return with_database(self._server_url, name)
+        return with_database(self.server_url, name)
 
     async def drop(self, url: str) -> None:
         """Drop a clone, whoever is still connected to it."""
