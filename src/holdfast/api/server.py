@@ -18,7 +18,6 @@ from holdfast.api.edge import Endpoint, House, route
 from holdfast.api.identity import require_safe_address
 from holdfast.api.problems import HANDLERS
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Unavailable
 from holdfast.settings import Settings
 
@@ -47,7 +46,7 @@ async def serving(engine: Engine) -> AsyncIterator[str]:
     """Offer the API at the settings' address while the block runs; gives its URL."""
     settings = engine.settings
     require_safe_address(settings)
-    house = House(engine=engine, workers=RemoteWorkers(engine), closing=asyncio.Event())
+    house = House(engine=engine, closing=asyncio.Event())
     bound = _bind(settings)
     server = _Server(
         uvicorn.Config(

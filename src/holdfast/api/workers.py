@@ -93,7 +93,7 @@ async def register(asked: Asked) -> Response:
             f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
         )
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
-    worker_id = await asked.house.workers.register(
+    worker_id = await asked.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
         actions=body.actions,
         queues=body.queues,
@@ -109,7 +109,7 @@ async def register(asked: Asked) -> Response:
 async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
-    workers, worker_id = asked.house.workers, _worker(body.worker_id)
+    workers, worker_id = asked.workers, _worker(body.worker_id)
     if body.task_id is not None:
         tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id))
     else:
@@ -121,7 +121,7 @@ async def heartbeat(asked: Asked) -> Response:
     """Extend one lease."""
     body = await asked.body(Beat)
     return reply(
-        await asked.house.workers.heartbeat(limits.task_number(body.task_id), _attempt(body.attempt), body.lease_token)
+        await asked.workers.heartbeat(limits.task_number(body.task_id), _attempt(body.attempt), body.lease_token)
     )
 
 
@@ -130,7 +130,7 @@ async def complete(asked: Asked) -> Response:
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
     done = _done(body, bytes_max)
-    await asked.house.workers.complete(done)
+    await asked.workers.complete(done)
     return reply({"task_id": str(done.task_id), "attempt": done.attempt, "accepted": True})
 
 
@@ -140,7 +140,7 @@ async def exchange(asked: Asked) -> Response:
     body = await asked.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
     if max(len(body.held), len(body.completions)) > limits.BATCH_MAX:
         raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
-    done = await asked.house.workers.exchange(
+    done = await asked.workers.exchange(
         _worker(body.worker_id),
         held=[limits.task_number(task_id) for task_id in body.held],
         dones=[_done(one, bytes_max) for one in body.completions],

@@ -76,7 +76,7 @@ class _Process:
         self._stop = threading.Event()
         self._cancel: Callable[[], None] | None = None
         self._is_running = False
-        self._declared = Declared(Database(app.settings.url or "", sessions_max=1), app.datasets)
+        self._declared = Declared(Database(app.settings.url or "", sessions_max=1), app.settings.tenant, app.datasets)
         self._aside: Aside | None = None
         self._questions = Questions(self._send)
 

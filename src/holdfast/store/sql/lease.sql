@@ -89,7 +89,9 @@ with taken as (
     lease_expires_at = holdfast.instant() + make_interval(secs => $5)
   where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
     and t.lease_expires_at > holdfast.instant()
-    and exists (select from holdfast.worker w where w.worker_id = $4 and w.state = 'active')
+    and exists (
+      select from holdfast.worker w where w.worker_id = $4 and w.state = 'active' and w.tenant_id = t.tenant_id
+    )
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
 ),
