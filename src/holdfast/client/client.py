@@ -150,6 +150,8 @@ class Client:
         [encoded] = self._encode(bound, [given])
         if (key := bound.options.key) is None:
             interned = await self._intern(bound)
+            if not engine.catalog.allowance.is_open(engine.tenant_id):
+                await engine.catalog.allowance.require(engine.tenant_id, 1)
             number = await accept_one(_session(connection) or engine.database, interned, encoded)
         else:
             order, keys = self._order(bound), [limits.valid_key(key)]
@@ -180,9 +182,15 @@ class Client:
         first, second = next(batches, []), next(batches, [])
         if not second:
             encoded = self._encode(bound, first)
+            await engine.catalog.allowance.require(engine.tenant_id, len(encoded))
             numbers = await accept(_session(connection) or engine.database, interned, encoded) if encoded else []
         else:
-            rest = (self._encode(bound, batch) for batch in chain([first, second], batches))
+            await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second))
+            rest = chain(
+                (self._encode(bound, batch) for batch in (first, second)),
+                # How many there are is known only at the end. One too many undoes them all.
+                (self._encode(bound, self._spent(batch)) for batch in batches),
+            )
             if connection is None:
                 async with engine.database.transaction() as session:
                     numbers = await accept_batches(session, interned, rest)
@@ -223,13 +231,14 @@ class Client:
         snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
         if options.key is not None:
             run_id, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
-            run_ids = [run_id]
-        elif (theirs := _session(connection)) is not None:
+            await follow_up(engine, news)
+            return [Run(self, run_id)]
+        await engine.catalog.allowance.require(engine.tenant_id, len(encoded))
+        if (theirs := _session(connection)) is not None:
             run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options)
             return [Run(self, run_id) for run_id in run_ids]
-        else:
-            async with engine.database.transaction() as session:
-                run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
+        async with engine.database.transaction() as session:
+            run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
         await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
 
@@ -443,6 +452,10 @@ class Client:
     def _encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
         bound.action.signature.check(bound.action.name, batch)
         return wire.encode_many(batch, bytes_max=self._settings.limits.input_bytes_max, what="input")
+
+    def _spent(self, batch: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        self.engine.catalog.allowance.spend(self.engine.tenant_id, len(batch))
+        return batch
 
     async def _intern(self, bound: Bound[Any, Any]) -> Interned:
         if bound.options is not _PLAIN:

@@ -186,6 +186,7 @@ async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any]
         limits.valid_key(options.key)
         number, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded, options)
     else:
+        await engine.catalog.allowance.require(engine.tenant_id, 1)
         async with engine.database.transaction() as session:
             [number], news = await start_runs(session, engine.catalog, snapshot, [encoded], options)
     await follow_up(engine, news)

@@ -17,6 +17,7 @@ from holdfast.store.statements import sql
 
 _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
+_WALLS = sql("checkup_walls")
 _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
@@ -27,6 +28,7 @@ NOTIFY_USAGE_MAX = 0.1
 CONNECTION_SHARE_MAX = 0.9
 BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
+WALLS_SINCE = 14
 
 
 class Level(StrEnum):
@@ -64,6 +66,8 @@ async def check_up(database: Database, *, now: datetime) -> list[Finding]:
         found.append(_schema(version))
         if version:
             found += _rights(await database.fetchrow(_RIGHTS))
+            if version >= WALLS_SINCE:
+                found += _walls(await database.fetchrow(_WALLS))
             found += _work(await database.fetchrow(_WORK))
     except asyncpg.InsufficientPrivilegeError as error:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
@@ -165,6 +169,35 @@ def _rights(row: Any) -> Iterator[Finding]:
         row["is_owner"],
         f"role {row['role']} {'may' if row['is_owner'] else 'may not'} begin and drop blocks of history",
         "Run `holdfast server` as the schema's owner, or grant that role.",
+    )
+
+
+def _walls(row: Any) -> Iterator[Finding]:
+    missing = [] if row["has_role"] else ["create role holdfast_tenant nologin"]
+    missing += [] if row["may_become"] else [f'grant holdfast_tenant to "{row["owner"]}"']
+    said = {
+        (False, False): "there is no role holdfast_tenant",
+        (True, False): "this role may not become holdfast_tenant",
+    }
+    yield finding(
+        "tenants",
+        not missing and not row["open_tables"],
+        said.get((row["has_role"], row["may_become"]))
+        or (
+            f"no wall on {', '.join(row['open_tables'])}"
+            if row["open_tables"]
+            else "row-level security keeps them apart"
+        ),
+        f"As an administrator of the database: {'; '.join(missing)}. Then run `holdfast migrate`."
+        if missing
+        else "Run `holdfast migrate`.",
+    )
+    yield finding(
+        "row security",
+        row["is_engine"],
+        "the engine sees every row" if row["is_engine"] else "row-level security hides every row from this role",
+        "Use the schema's owner or a role that is a member of it; or run `holdfast migrate` after granting.",
+        otherwise=Level.FAILED,
     )
 
 

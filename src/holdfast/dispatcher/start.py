@@ -87,6 +87,7 @@ async def start_keyed(
 
     May be repeated after a broken connection: a key that was accepted is found, and nothing starts again.
     """
+    await catalog.allowance.require(snapshot.tenant_id, 1, key=options.key)
     for repeat in range(_REPEATS_MAX):
         try:
             async with database.transaction() as session:

@@ -47,8 +47,15 @@ set max_running = $2, max_queued = $3
 where t.tenant_id = $1
 returning t.tenant_id, t.name, t.created_at, t.max_running, t.max_queued;
 
+-- name: read_allowance
+-- How much work a tenant may have queued; null for as much as it likes.
+select t.max_queued
+from holdfast.tenant t
+where t.tenant_id = $1;
+
 -- name: count_queued
--- How many tasks of a tenant are queued or wait for their time, counted to a bound: index entries, lane by lane.
+-- How many tasks of a tenant are queued, counted to a bound: index entries, lane by lane. Of those that wait for their
+-- time as many are looked at as the bound says, whosever they are: another tenant's must not make this slow.
 select (
     select coalesce(sum(c.queued), 0)
     from holdfast.lane l
@@ -58,8 +65,15 @@ select (
     ) c
     where l.tenant_id = $1
   )::bigint
-  + (select count(*) from (select from holdfast.live w where w.state = 'w' and w.tenant_id = $1 limit $2) waiting)
-  as queued;
+  + (
+    select count(*)
+    from (select x.tenant_id from holdfast.live x where x.state = 'w' limit $2) waiting
+    where waiting.tenant_id = $1
+  ) as queued;
+
+-- name: has_key
+-- Whether an idempotency key stands for something already.
+select exists (select from holdfast.idempotency i where i.tenant_id = $1 and i.key = $2);
 
 -- name: lock_tenants
 -- Serialise claims of limited tenants until this transaction ends.
