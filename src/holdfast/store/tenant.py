@@ -115,9 +115,8 @@ class TenantDatabase(Database):
         self._pool = whole._pool
         self._prepared = whole._prepared
         self._is_open = True
-        self._begin = (
-            f"begin; set local role {TENANT_ROLE}; select set_config('holdfast.tenant_id', '{int(tenant_id)}', true)"
-        )
+        # No query among them: the isolation level can still be chosen.
+        self._begin = f"begin; set local role {TENANT_ROLE}; set local holdfast.tenant_id = '{int(tenant_id)}'"
 
     async def open(self) -> Database:
         return self

@@ -12,14 +12,14 @@ alter table holdfast.tenant
 alter table holdfast.worker add column tenant_id int not null default 1 references holdfast.tenant;
 create index lane_tenant_action on holdfast.lane (tenant_id, action);
 
--- A part belongs to the tenant of its generation; checked for what is written from now on.
+-- A part belongs to the tenant of its generation.
 alter table holdfast.dataset_generation add constraint generation_tenant unique (tenant_id, generation_id);
 alter table holdfast.dataset_stage add constraint stage_tenant
   foreign key (tenant_id, generation_id) references holdfast.dataset_generation (tenant_id, generation_id)
-  on delete cascade not valid;
+  on delete cascade;
 alter table holdfast.dataset_commit add constraint commit_tenant
   foreign key (tenant_id, generation_id) references holdfast.dataset_generation (tenant_id, generation_id)
-  on delete cascade not valid;
+  on delete cascade;
 
 -- The tenant that this transaction works for; null where it works for none.
 create function holdfast.my_tenant() returns int
@@ -38,15 +38,20 @@ alter function holdfast.take_span(bigint) security definer set search_path = pg_
 -- it asks here for their names. Making them is left to apps, which are the engine.
 create or replace function holdfast.generation_names(
   which int, out rows_table text, out stage_table text, out column_list text, out is_keyed boolean
-) language sql stable as $$
+) language plpgsql stable as $$
+begin
   select format('%I.%I', d.place, d.name || '_v' || g.version),
     format('%I.%I', d.place, d.name || '_v' || g.version || '_staged'),
     (select string_agg(quote_ident(c.name), ', ' order by c.nth) from unnest(g.columns) with ordinality as c (name, nth)),
     cardinality(g.key) > 0
+  into rows_table, stage_table, column_list, is_keyed
   from holdfast.dataset_generation g
   join holdfast.dataset d on d.dataset_id = g.dataset_id
-  where g.generation_id = which and holdfast.is_for(g.tenant_id)
-$$;
+  where g.generation_id = which and holdfast.is_for(g.tenant_id);
+  if not found then
+    raise exception 'There is no generation %.', which using errcode = 'no_data_found';
+  end if;
+end $$;
 alter function holdfast.unmake_generation(int) security definer set search_path = pg_catalog, pg_temp;
 alter function holdfast.move_staged(int, bigint, uuid, int, text, text) security definer set search_path = pg_catalog, pg_temp;
 alter function holdfast.take_back(int, text, bigint) security definer set search_path = pg_catalog, pg_temp;

@@ -1,0 +1,27 @@
+"""The verbs behind the wall: scenarios of other folders, on an engine that is the tenant's and not the owner's."""
+
+from __future__ import annotations
+
+import pytest
+from tests.dispatcher.test_claim import *  # noqa: F403
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.testing.clock import Clock
+
+
+@pytest.fixture
+async def whole(holdfast_url, holdfast_settings):
+    async with Engine(holdfast_url, holdfast_settings, sessions_max=30) as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(whole):
+    return whole.of(whole.tenant_id)
+
+
+@pytest.fixture
+async def clock(whole):
+    made = Clock(whole.database)
+    yield made
+    await made.reset()
