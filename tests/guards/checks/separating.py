@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 
-from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses, reserved
+from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, elsewhere, refuses, reserved
 
 from holdfast.core.selection import Head
 from holdfast.dispatcher.tenants import create_tenant, find_tenant, limit_tenant
 from holdfast.errors import Conflict
-from holdfast.store.catalog import Catalog
-from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_task
 
 WHO = {"actor": "me", "reason": ""}
-
-
-async def elsewhere(stage: Stage) -> Dispatcher:
-    """The verbs of another tenant, directly on the database."""
-    await another_tenant(stage)
-    engine = copy.copy(stage.engine)
-    engine.tenant_id = OTHER_TENANT_ID
-    engine.catalog = Catalog(engine.database)
-    return Dispatcher(engine)
 
 
 @check
