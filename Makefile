@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint types docs soak bench clean
+.PHONY: setup demo test sweep lint types docs soak bench clean
 
 setup: $(VENV)/.ready
 
@@ -19,6 +19,9 @@ demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; D
 
 test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
+	@HOLDFAST_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m crash
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -12,6 +12,7 @@ import holdfast.core
 FOLDER = Path(holdfast.core.__file__).parent
 ALLOWED = {
     "__future__",
+    "array",
     "collections",
     "dataclasses",
     "datetime",

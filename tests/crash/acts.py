@@ -38,7 +38,7 @@ from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.retry import retry as retry_verb
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.start import RunOptions, start_keyed
+from holdfast.dispatcher.start import RunOptions, start
 from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -157,7 +157,9 @@ async def exchange_reports(stage: Stage) -> None:
         session = await engine.database.connect()
         try:
             claimer = victims_claimer(given)
-            recovered = await held_by(session, claimer.identity, [report.lease_token for report in reports])
+            recovered = await held_by(
+                session, claimer.identity, [(report.task_id, report.lease_token) for report in reports]
+            )
             done = await exchange(session, engine.catalog, claimer, reports, given["want"] - len(recovered), now=0.0)
         finally:
             await session.close()
@@ -312,7 +314,7 @@ async def start_run_keyed(stage: Stage) -> None:
     async with opened(stage) as engine:
         snapshot = await Dispatcher(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
         options = RunOptions(key=f"run-{stage.given['round']}")
-        run_id, _ = await start_keyed(engine.database, engine.catalog, snapshot, b"{}", options)
+        [run_id], _ = await start(engine.database, engine.catalog, snapshot, [b"{}"], options)
         stage.say(run_id)
 
 

@@ -56,7 +56,8 @@ CLAIMING: Sequence[Mutant] = [
         "held_by",
         ("t.worker_id = $1", "$1::int is not null", "a_worker_finds_only_its_own_leases_again"),
         ("t.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_found_again"),
-        ("t.lease_token <> all($2::uuid[])", "$2::uuid[] is not null", "a_worker_finds_only_its_own_leases_again"),
+        ("known.task_id = t.task_id and ", "", "a_worker_finds_only_its_own_leases_again"),
+        ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
     _redundant(
         "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
@@ -453,7 +454,13 @@ GUARDING: Sequence[Mutant] = [
     _redundant("begin_trials", "b.state = 'o' and", "", "breaker_trial: only an open breaker has a time to be tried"),
     *_of("forget_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
     *_of("steer_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
-    *_of("declare_quota", ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
+    *_of("steer_breaker", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),
+    *_of(
+        "declare_quota",
+        ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("for update of k", "", "what_a_guard_was_before_is_what_the_change_replaced"),
+    ),
     *_of("forget_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
     _redundant(
         "forget_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"

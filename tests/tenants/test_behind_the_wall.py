@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.dispatcher.test_claim import *  # noqa: F403
+from tests.flow.test_runs import *  # noqa: F403
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.testing.clock import Clock

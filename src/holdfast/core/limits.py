@@ -113,6 +113,17 @@ def valid_reason(reason: object) -> str:
     return _valid_text("reason", reason, REASON_CHARACTERS_MAX, code="invalid_reason")
 
 
+def required_reason(reason: str) -> str:
+    """The reason as it is kept; none is refused."""
+    if not reason.strip():
+        raise Invalid(
+            "A reason is needed: whoever finds this later wants to know why.",
+            code="reason_required",
+            advice="Say it with --reason TEXT.",
+        )
+    return valid_reason(reason)
+
+
 def valid_actor(actor: object) -> str:
     """Accept the name of whoever changes something."""
     return _valid_text("actor", actor, ACTOR_CHARACTERS_MAX, code="invalid_actor")

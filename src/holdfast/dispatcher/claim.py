@@ -89,15 +89,20 @@ class Claimer:
 
         What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
         """
-        self.may_have_more = True
-        if not self._gates and now - self._seen_at <= HEADS_SECONDS_MAX:
-            claimed = await self._take(session, want, {})
-            if claimed:
-                await self._count_starts(session, claimed)
-                return claimed
+        if claimed := await self.claim_known(session, want, now=now):
+            return claimed
         await self._look(session, now)
         claimed = await self._take_looked(session, want)
         self.may_have_more = len(claimed) == want
+        await self._count_starts(session, claimed)
+        return claimed
+
+    async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
+        """Take what cached heads give, without a look and without waiting for any lock."""
+        self.may_have_more = True
+        if want == 0 or self._gates or now - self._seen_at > HEADS_SECONDS_MAX:
+            return []
+        claimed = await self._take(session, want, {})
         await self._count_starts(session, claimed)
         return claimed
 
@@ -263,12 +268,20 @@ def _refusal(task_id: int, reason: str) -> Conflict:
     return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
-async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[Any]) -> list[Claimed]:
+async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:
     """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
 
-    `known` are the tokens of every lease it has heard of, also of attempts that ended and are not settled yet.
+    `known` are task and token of every lease it has heard of, also of attempts that ended and are not settled yet.
     """
-    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds, HELD_MAX)
+    leases = list(known)
+    rows = await session.fetch(
+        _HELD_BY,
+        identity.worker_id,
+        [task_id for task_id, _ in leases],
+        identity.lease_seconds,
+        HELD_MAX,
+        [lease_token for _, lease_token in leases],
+    )
     return [Claimed(*row) for row in rows]
 
 

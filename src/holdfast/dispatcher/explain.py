@@ -102,8 +102,8 @@ async def _place(database: Database, catalog: Catalog, row: Any) -> RunPlace | N
     plan = catalog.flows.snapshot(row["snapshot_id"]).plan
     return RunPlace(
         run_id=str(row["run_id"]),
-        flow=plan.definition.name,
-        version=plan.definition.version,
+        flow=plan.name,
+        version=plan.version,
         node=plan.nodes[row["node_no"]].name,
         item=row["item_no"],
     )

@@ -257,7 +257,9 @@ async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[Node
     async with database.session() as session:
         await catalog.flows.learn([row["snapshot_id"]], session)
         node = catalog.flows.snapshot(row["snapshot_id"]).plan.nodes[row["node_no"]]
-        given = await node_input(session, catalog, row["run_id"], row["node_no"], row["item_no"])
+        # What an item was given that its node has replaced since is gone with the outputs it came from.
+        asked = (row["run_id"], row["node_no"], row["item_no"])
+        given = None if row["is_past"] else await node_input(session, catalog, *asked)
         return node, msgspec.json.encode(given)
 
 

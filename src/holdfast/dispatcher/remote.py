@@ -256,7 +256,10 @@ class RemoteWorkers:
             (row["task_id"], row["attempt"]): row
             for row in await session.fetch(_OPEN_ATTEMPTS, [done.task_id for done in dones])
         }
-        await self._engine.catalog.learn((), {row["policy_id"] for row in known.values()}, session=session)
+        catalog = self._engine.catalog
+        await catalog.learn((), {row["policy_id"] for row in known.values()}, session=session)
+        # Another server may have handed the task out, so what its claims learned of breakers is not known here.
+        catalog.guarded |= {row["lane_id"] for row in known.values() if row["is_guarded"]}
         await self._say(session, dones)
         return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]
 
@@ -269,6 +272,7 @@ class RemoteWorkers:
             0 if row is None else row["retries"],
             0 if row is None else row["losses"],
             done.outcome,
+            lane_id=0 if row is None else row["lane_id"],
         )
 
     async def _prepare(self) -> None:

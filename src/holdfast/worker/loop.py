@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from holdfast.action import Action
@@ -228,14 +229,22 @@ class Worker:
             if self._session is None:
                 self._session = await self.engine.database.connect()
                 await warm(self._session)
-                found = await held_by(self._session, self._claimer.identity, self._hold.known_tokens())
+                found = await held_by(self._session, self._claimer.identity, self._hold.known())
                 recovered = await with_inputs(self._session, self.engine.catalog, found)
                 await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
                 want = self._want()
             if self._notes:
                 await self._notes.store(self._session)
             self._has_notes_due = False
-            done = await exchange(self._session, self.engine.catalog, self._claimer, reports, want, now=sent_at)
+            done = await exchange(
+                self._session,
+                self.engine.catalog,
+                self._claimer,
+                reports,
+                want,
+                now=sent_at,
+                start=partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping),
+            )
             await self._hold.start(done.claimed, sent_at, is_stopping=self._is_stopping)
         except TROUBLE as error:
             await self._lose_session(error)

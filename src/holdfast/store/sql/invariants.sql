@@ -33,7 +33,7 @@ where a.state = 'c' and b.task_id is null
   and a.task_id >= coalesce(
     (
       select n.items_first + n.items
-      from holdfast.node n
+      from holdfast.item_span n
       where n.items_first <= a.task_id
       order by n.items_first desc
       limit 1

@@ -212,8 +212,14 @@ left join lateral (
 ) b on true;
 
 -- name: open_attempts
--- What a report needs to be judged by, of attempts that are open: their policy and what of the budget is spent.
-select t.task_id, t.attempt, t.policy_id, t.retries, t.losses
+-- What a report needs to be judged by, of attempts that are open: their policy, what of the budget is spent, and whether
+-- a breaker counts them.
+select t.task_id, t.attempt, t.policy_id, t.retries, t.losses, t.lane_id,
+  exists (
+    select from holdfast.lane l
+    join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+    where l.lane_id = t.lane_id
+  ) as is_guarded
 from holdfast.live t
 where t.task_id = any($1::bigint[]) and t.lease_token is not null;
 
