@@ -183,11 +183,9 @@ class Client:
             numbers = await accept(_session(connection) or engine.database, interned, encoded) if encoded else []
         else:
             await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second))
-            rest = chain(
-                (self._encode(bound, batch) for batch in (first, second)),
-                # How many there are is known only at the end. One too many undoes them all.
-                (self._encode(bound, self._spent(batch)) for batch in batches),
-            )
+            # How many there are is known only at the end. One too many undoes them all.
+            more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in batches)
+            rest = (self._encode(bound, batch) for batch in chain([first, second], more))
             if connection is None:
                 async with engine.database.transaction() as session:
                     numbers = await accept_batches(session, interned, rest)
@@ -442,10 +440,6 @@ class Client:
     def _encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
         bound.action.signature.check(bound.action.name, batch)
         return wire.encode_many(batch, bytes_max=self._settings.limits.input_bytes_max, what="input")
-
-    def _spent(self, batch: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        self.engine.catalog.allowance.spend(self.engine.tenant_id, len(batch))
-        return batch
 
     async def _intern(self, bound: Bound[Any, Any]) -> Interned:
         if bound.options is not _PLAIN:

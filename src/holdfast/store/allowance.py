@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TypeVar
 
 from holdfast.errors import Unavailable
 from holdfast.store.database import Database, Session
@@ -17,6 +18,8 @@ from holdfast.store.statements import sql
 _READ = sql("read_allowance")
 _COUNT = sql("count_queued")
 _HAS_KEY = sql("has_key")
+
+T = TypeVar("T")
 
 LIMIT_SECONDS_MAX = 5.0
 COUNT_SECONDS_MAX = 1.0
@@ -66,14 +69,14 @@ class Allowance:
             return
         raise _refusal(limit)
 
-    def spend(self, tenant_id: int, count: int) -> None:
-        """The same in the midst of a batch, by what `require` counted before it began."""
+    def spend(self, tenant_id: int, batch: list[T]) -> list[T]:
+        """The same in the midst of many batches, by what `require` counted before the first; gives the batch back."""
         known = self._known.get(tenant_id)
-        if known is None or known.max_queued is None:
-            return
-        if known.queued + count > known.max_queued:
-            raise _refusal(known.max_queued)
-        known.queued += count
+        if known is not None and known.max_queued is not None:
+            if known.queued + len(batch) > known.max_queued:
+                raise _refusal(known.max_queued)
+            known.queued += len(batch)
+        return batch
 
     async def _read(self, source: Database | Session, tenant_id: int) -> _Known:
         now = time.monotonic()
