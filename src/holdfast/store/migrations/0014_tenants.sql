@@ -134,7 +134,10 @@ begin
   for one in
     select c.relname as name, c.relrowsecurity and c.relforcerowsecurity as is_forced,
       case c.relname
+        -- Of the installation, and no secret.
         when 'installation' then 'true'
+        when 'launcher' then 'true'
+        when 'wake' then 'true'
         when 'dataset_build' then
           'exists (select from holdfast.dataset_generation g where g.generation_id = dataset_build.generation_id)'
         when 'campaign_letter' then
@@ -151,6 +154,8 @@ begin
       case c.relname
         when 'tenant' then 'select'
         when 'installation' then 'select'
+        when 'launcher' then 'select'
+        when 'wake' then 'select'
         when 'audit' then 'select, insert'
         when 'event' then 'select, insert'
         when 'audit_head' then 'select, insert, update'
