@@ -180,6 +180,28 @@ DAMAGE = {
         create or replace view holdfast_data.orders as select order_id, cents from holdfast_data.orders_v2""",
     "rows_of_datasets_are_counted": "delete from holdfast_data.orders_v1 where order_id = 1",
     "a_commit_belongs_to_a_completed_attempt": "update holdfast.dataset_commit set attempt = 7",
+    "tenant_limits_hold": "update holdfast.tenant set max_running = 1",
+    "workers_stay_with_their_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.worker set tenant_id = 7""",
+    "notes_stay_with_their_tenant": """
+        insert into holdfast.note (task_id, attempt, tenant_id, kind, detail) values ($running, 1, 7, 'log', '{}')""",
+    "snapshots_stay_with_their_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        insert into holdfast.policy (tenant_id, digest, max_retries, max_losses, content) values (7, '', 1, 1, '{}');
+        update holdfast.snapshot set policy_ids =
+          array_fill((select policy_id from holdfast.policy where tenant_id = 7), array[cardinality(policy_ids)])""",
+    "datasets_stay_with_their_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        update holdfast.body set tenant_id = 7 where task_id in (select task_id from holdfast.dataset_build)""",
+    "campaigns_stay_with_their_tenant": """
+        insert into holdfast.tenant (tenant_id, name) values (7, 'other');
+        insert into holdfast.campaign (tenant_id, name, fingerprint, state, reason, started_by, needs_approval, canary,
+          at_once, upto_id, lane_ids, total)
+        values (7, 'x', 'f', 'canary', 'r', 'me', false, 1, 1, 1, '{}', 1);
+        update holdfast.dead_letter set campaign_id = (select campaign_id from holdfast.campaign)""",
+    "every_table_has_its_wall": "create table holdfast.forgotten (tenant_id int)",
+    "walls_have_no_doors": "grant delete on holdfast.audit to holdfast_tenant",
     "staged_rows_are_swept": """
         update holdfast.dataset_stage set staged_at = now() - interval '1 hour', attempt = 7""",
     "the_installation_has_its_secrets": "delete from holdfast.secret",

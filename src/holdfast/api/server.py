@@ -25,7 +25,6 @@ from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
 from holdfast.api.problems import HANDLERS, on_http, problem
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import HoldfastError, Unavailable
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -89,7 +88,7 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
     """Offer the API at all addresses of the settings while the block runs. `clock` is the door's."""
     settings = engine.settings
     require_safe_address(settings)
-    house = House(engine=engine, door=Door(engine, clock=clock), workers=RemoteWorkers(engine), closing=asyncio.Event())
+    house = House(engine=engine, door=Door(engine, clock=clock), closing=asyncio.Event())
     await house.door.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(house.door.close)

@@ -272,14 +272,14 @@ async def read_notes(database: Database, tenant_id: int, task_id: int, *, limit:
     return [Note(attempt=r["attempt"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"])) for r in rows]
 
 
-async def list_workers(database: Database, *, limit: int = 100) -> list[WorkerView]:
-    """Workers, present ones first."""
-    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit)]
+async def list_workers(database: Database, *, limit: int = 100, tenant_id: int | None = None) -> list[WorkerView]:
+    """Workers of one tenant or of all, present ones first."""
+    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, tenant_id)]
 
 
-async def show_worker(database: Database, worker_id: int) -> WorkerView:
-    """One worker with what it holds, or `NotFound`."""
-    row = await database.fetchrow(_FIND_WORKER, worker_id)
+async def show_worker(database: Database, worker_id: int, *, tenant_id: int | None = None) -> WorkerView:
+    """One worker with what it holds, or `NotFound`, also where it is not of the tenant named."""
+    row = await database.fetchrow(_FIND_WORKER, worker_id, tenant_id)
     if row is None:
         raise NotFound(
             f"There is no worker {worker_id}.", code="worker_not_found", advice="See `holdfast worker list`."
