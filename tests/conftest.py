@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from datetime import UTC, datetime
 from functools import cache
 
 import asyncpg
@@ -14,6 +16,9 @@ from holdfast.store.statements import Statement, statements_in
 from holdfast.testing.apart import run_apart
 
 pytest_plugins = ["holdfast.testing.plugin"]
+
+# Said once for all processes of the run (see tests/crash/turns.py): it may last past midnight.
+os.environ.setdefault("CRASH_SWEEP_DAY", str(datetime.now(UTC).toordinal()))
 
 LOOKED_UP = frozenset({"tenant", "queue", "lane", "policy", "flow", "snapshot", "block"})
 """Tables that others point to: with nothing in any other table an invariant speaks of, it speaks of nothing."""

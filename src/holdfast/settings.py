@@ -292,6 +292,7 @@ class Settings:
         "`local` allows development sign-in and the embedded database.",
         choices=(LOCAL, PRODUCTION),
     )
+    tenant: str = setting("default", "The tenant that this process works for.")
     host: str = setting("127.0.0.1", "Address the server listens on.")
     port: int = setting(8787, "Port the server listens on; 0 takes any free one.", highest=65535)
     internal_host: str | None = setting(

@@ -233,6 +233,9 @@ LOCAL = {
     "migrate": "changes the schema of a database, which no server of an older version may",
     "bench": "measures a database from where it runs",
     "completion": "prints a script",
+    "tenant list": "is about every tenant, and a caller is of one",
+    "tenant create": "is about every tenant, and a caller is of one",
+    "tenant limit": "is about every tenant, and a caller is of one",
     "pack check": "reads files of this machine",
     "flow check": "reads files of this machine",
 }

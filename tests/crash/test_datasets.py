@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.crash import dataset_acts as acts
 from tests.crash.repair import free_of_victims, register
-from tests.crash.turns import TURNS
+from tests.crash.turns import CUTS, TURNS
 
 from holdfast.app import App
 from holdfast.core.outcome import Completed
@@ -31,7 +31,7 @@ from holdfast.dispatcher.stage import sweep_stages_once
 from holdfast.errors import Conflict
 from holdfast.settings import Settings
 from holdfast.store.database import AWAY
-from holdfast.testing.crash import Fault, Mode, Stage, Victims
+from holdfast.testing.crash import Fault, Stage, Victims
 from holdfast.worker.context import Context
 from holdfast.worker.loop import Worker
 
@@ -296,7 +296,7 @@ async def test_work_that_builds_a_version_is_known_as_such_or_not_there(strikes)
     await strikes("build", arrange, judge, statements_min=3)
 
 
-@pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
+@pytest.mark.parametrize("mode", CUTS)
 async def test_a_real_worker_cut_off_at_every_statement_writes_each_row_once(mode, engine, record_property):
     """Without a key, so that a batch staged twice, or a completion counted twice, would show."""
     settings = Settings(url=engine.database.url)

@@ -12,11 +12,12 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from tests.crash.turns import CUTS
 
 from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.settings import Settings
-from holdfast.testing.crash import Fault, Mode
+from holdfast.testing.crash import Fault
 from holdfast.worker.loop import Worker
 
 pytestmark = pytest.mark.crash
@@ -30,7 +31,7 @@ def holdfast_settings(holdfast_url):
     return replace(settings, worker=replace(settings.worker, poll_seconds=0.2, slots=3))
 
 
-@pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
+@pytest.mark.parametrize("mode", CUTS)
 async def test_a_cut_connection_costs_no_second_execution(mode, engine, holdfast_settings, record_property):
     executions: Counter[int] = Counter()
     app = App("shop", settings=holdfast_settings)

@@ -1,7 +1,7 @@
 """Which fault strikes at which statement. Every run strikes at every statement; with what takes turns.
 
 In one run each statement meets one of the four faults, and tomorrow the next of them: four days, or `make sweep`, which
-strikes with all four everywhere, see everything. `HOLDFAST_SWEEP_DAY` repeats a day.
+strikes with all four everywhere, see everything. `CRASH_SWEEP_DAY` repeats a day.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from holdfast.testing.crash import Mode
 
 ORDER = (Mode.KILL_BEFORE, Mode.CUT_AFTER, Mode.KILL_AFTER, Mode.CUT_BEFORE)
-IS_WHOLE = os.environ.get("HOLDFAST_SWEEP") == "all"
-DAY = int(os.environ.get("HOLDFAST_SWEEP_DAY") or datetime.now(UTC).toordinal())
+IS_WHOLE = os.environ.get("CRASH_SWEEP") == "all"
+DAY = int(os.environ.get("CRASH_SWEEP_DAY") or datetime.now(UTC).toordinal())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,10 @@ class Turn:
         try:
             yield mode
         except BaseException as error:
-            error.add_note(f"{mode} at statement {k}; to repeat it: HOLDFAST_SWEEP=all pytest -k {mode} …")
+            error.add_note(f"{mode} at statement {k}; to repeat it: CRASH_SWEEP=all pytest -k {mode} …")
             raise
 
 
 TURNS = [Turn(mode) for mode in Mode] if IS_WHOLE else [Turn()]
+CUTS = [Mode.CUT_BEFORE, Mode.CUT_AFTER] if IS_WHOLE else [(Mode.CUT_BEFORE, Mode.CUT_AFTER)[DAY % 2]]
+"""For who loses connections and lives on: a real worker that is cut off at each of its statements in turn."""

@@ -162,7 +162,7 @@ async def test_an_approval_needs_other_eyes(dispatcher):
 
 
 async def register(dispatcher, version):
-    await dispatcher.engine.database.fetch(sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}")
+    await dispatcher.engine.database.fetch(sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}", 1)
 
 
 async def test_a_gate_opens_with_a_newer_worker_and_not_with_an_older_one(dispatcher):

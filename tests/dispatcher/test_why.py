@@ -36,7 +36,9 @@ def ask(engine):
 @pytest.fixture
 def register(engine):
     async def register(name="crew", *, queues=None, actions=("shop.charge",), slots=2, version="") -> int:
-        row = await engine.database.fetchrow(sql("register_worker"), name, version, queues, list(actions), slots, "{}")
+        row = await engine.database.fetchrow(
+            sql("register_worker"), name, version, queues, list(actions), slots, "{}", 1
+        )
         return row["worker_id"]
 
     return register

@@ -41,6 +41,7 @@ CLAIMING: Sequence[Mutant] = [
         "claim",
         ("q.paused_at is null", "true", "a_queue_paused_since_the_plan_gives_nothing"),
         ("w.state = 'active'", "true", "a_worker_that_drains_claims_nothing"),
+        ("and w.tenant_id = l.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
         ("where t.state = 'q' and t.lane_id", "where t.lane_id", "queued_tasks_behind_a_running_one_are_claimed"),
         ("for no key update skip locked", "", "claimers_do_not_wait_for_one_another"),
     ),
@@ -48,6 +49,7 @@ CLAIMING: Sequence[Mutant] = [
         "claim_task",
         ("and t.state = 'q'", "", "a_running_task_cannot_be_claimed_by_name"),
         ("and w.state = 'active'", "", "a_worker_that_drains_claims_nothing"),
+        ("and w.tenant_id = t.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
         ("q.paused_at is not null", "false", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
     ),
     *_of(
@@ -188,6 +190,7 @@ LEASING: Sequence[Mutant] = [
         ("and h.attempt = taken.attempt", "", "attaching_spends_the_tokens_of_its_attempt_alone"),
         ("t.lease_expires_at > holdfast.instant()", "true", "a_reservation_past_its_time_cannot_be_attached"),
         ("and w.state = 'active'", "", "a_worker_that_drains_attaches_nothing"),
+        ("and w.tenant_id = t.tenant_id", "", "a_worker_of_another_tenant_attaches_nothing"),
     ),
     *_of(
         "promote",
@@ -1124,6 +1127,20 @@ REQUESTING: Sequence[Mutant] = [
     ),
 ]
 
+SEPARATING: Sequence[Mutant] = [
+    *_of(
+        "lock_tenants",
+        (
+            "select pg_advisory_xact_lock(1752132968, n.tenant_id)",
+            "select",
+            "a_limited_tenant_starts_no_more_than_its_limit",
+        ),
+    ),
+    *_of("create_tenant", ("on conflict (name) do nothing", "", "a_tenant_is_made_once")),
+    *_of("lock_tenant", ("for no key update", "", "a_tenants_limits_are_changed_one_after_another")),
+    *_of("limit_tenant", ("t.tenant_id = $1", "$1::int is not null", "a_limit_is_that_of_its_tenant")),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
     *LAUNCHING,
@@ -1144,6 +1161,7 @@ MUTANTS: Sequence[Mutant] = [
     *DELIVERING,
     *HINTING,
     *REQUESTING,
+    *SEPARATING,
 ]
 
 CONSTRAINTS = {

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.launch import shop_app
@@ -23,23 +24,22 @@ from holdfast.launch.loop import Launching
 from holdfast.settings import Settings
 
 pytestmark = [pytest.mark.ray, pytest.mark.crash]
-LOOPBACK = "127.0.0.1"
 RAY = Path(sys.executable).parent / "ray"
 APP = f"{Path(shop_app.__file__)}:app"
 
 
 def free_port() -> int:
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind(("", 0))
         return one.getsockname()[1]
 
 
 def started(*words: str, log: Path) -> subprocess.Popen:
     """A node in the foreground, in a session of its own."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "180"}
     with log.open("wb") as out:
         return subprocess.Popen(
-            [RAY, "start", "--block", f"--node-ip-address={LOOPBACK}", *words],
+            [RAY, "start", "--block", *words],
             env={**os.environ, **quiet},
             stdout=out,
             stderr=out,
@@ -48,16 +48,24 @@ def started(*words: str, log: Path) -> subprocess.Popen:
         )
 
 
-def until_open(port: int, head: subprocess.Popen, log: Path) -> None:
+def until_open(address: str, head: subprocess.Popen, log: Path) -> None:
     """Until the head listens; it says nothing about it that could be relied on."""
     for _ in range(300):
         assert head.poll() is None, log.read_text()
         with socket.socket() as one:
             one.settimeout(0.5)
-            if one.connect_ex((LOOPBACK, port)) == 0:
+            if one.connect_ex((address.rpartition(":")[0], int(address.rpartition(":")[2]))) == 0:
                 return
         time.sleep(0.2)
     raise AssertionError(log.read_text())
+
+
+def until_alive(ray: Any, count: int) -> None:
+    for _ in range(600):
+        if len([one for one in ray.nodes() if one["Alive"]]) == count:
+            return
+        time.sleep(0.2)
+    raise AssertionError(ray.nodes())
 
 
 def session_members(session: int) -> list[int]:
@@ -74,7 +82,7 @@ def session_members(session: int) -> list[int]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A head that runs nothing, and two nodes with room for one worker each."""
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("ray")
     port = free_port()
     head = started(
@@ -85,20 +93,24 @@ def cluster(tmp_path_factory):
         "--object-store-memory=80000000",
         log=folder / "head.log",
     )
-    address = f"{LOOPBACK}:{port}"
-    until_open(port, head, folder / "head.log")
-    nodes = [
-        started(f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", log=folder / f"{number}.log")
-        for number in (1, 2)
-    ]
-    yield address, nodes
-    import ray
-
-    ray.shutdown()
-    for one in (*nodes, head):
-        for pid in session_members(one.pid):
-            os.kill(pid, signal.SIGKILL)
-        one.wait()
+    nodes: list[subprocess.Popen] = []
+    try:
+        # Ray does not let a driver use loopback: it puts the machine's own address in its place.
+        address = f"{ray.util.get_node_ip_address()}:{port}"
+        until_open(address, head, folder / "head.log")
+        room = ("--num-cpus=1", "--object-store-memory=80000000")
+        ray.init(address=address, namespace="holdfast", log_to_driver=False, configure_logging=False)
+        for number in (1, 2):
+            # One after the other: two that start at once on one machine wait for each other's files.
+            nodes.append(started(f"--address={address}", *room, log=folder / f"{number}.log"))
+            until_alive(ray, number + 1)
+        yield address, nodes
+        ray.shutdown()
+    finally:
+        for one in (*nodes, head):
+            for pid in session_members(one.pid):
+                os.kill(pid, signal.SIGKILL)
+            one.wait()
 
 
 @pytest.fixture

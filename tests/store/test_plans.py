@@ -39,6 +39,8 @@ HOT = [
     "which_exist",
     "add_notes",
     "unclaimed_lanes",
+    "take_hints",
+    "find_hinted",
     "tally_outcomes",
     "windows",
     "admit_retries",

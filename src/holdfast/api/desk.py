@@ -8,11 +8,13 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.client.client import Client
 from holdfast.desk.all import OPERATIONS
 from holdfast.desk.clerk import Clerk, perform
 from holdfast.desk.keys import with_key
 from holdfast.desk.operation import Operation, Request
-from holdfast.errors import Invalid
+from holdfast.errors import Forbidden, Invalid
+from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 KEY_HEADER = "idempotency-key"
 
@@ -23,12 +25,25 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
     async def answer(asked: Asked) -> Response:
         request = await decode(operation, asked)
         key = asked.request.headers.get(KEY_HEADER)
-        client = asked.house.client
+        client = _client(operation, asked)
         request, once = with_key(operation, request, key, client.engine.tenant_id)
         found = await perform(operation, Clerk(client, asked.caller.actor, once), request)
         return reply(found, operation.status)
 
     return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)
+
+
+def _client(operation: Operation[Any, Any], asked: Asked) -> Client:
+    """What carries it out: for the caller's tenant, or, for the installation's own tenant only, for all of it."""
+    if not operation.is_whole:
+        return asked.client
+    if asked.caller.tenant_id != DEFAULT_TENANT_ID:
+        raise Forbidden(
+            "This is about the whole installation.",
+            code="installation_only",
+            advice="Ask somebody of the default tenant.",
+        )
+    return asked.house.client
 
 
 async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:

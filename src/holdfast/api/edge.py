@@ -21,7 +21,7 @@ from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
 from holdfast.api.pace import Pace
 from holdfast.client.client import Client
-from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.engine import TENANTS_MAX, Engine
 from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Forbidden, Invalid, Unauthorized
@@ -39,11 +39,33 @@ class House:
     engine: Engine
     client: Client
     door: Door
-    workers: RemoteWorkers
     pace: Pace
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
+    clients: dict[int, Client] = field(default_factory=dict)
+    """What carries out operations for each tenant that has asked."""
+    crews: dict[int, RemoteWorkers] = field(default_factory=dict)
+    """The workers elsewhere of each tenant that has asked."""
+
+    def client_of(self, tenant_id: int) -> Client:
+        """What carries out operations for one tenant, and sees nothing of another."""
+        if (client := self.clients.get(tenant_id)) is None:
+            client = self.clients[tenant_id] = Client.over(self.engine.of(tenant_id))
+        return client
+
+    async def close(self) -> None:
+        """Let go of what clients hold."""
+        for client in (self.client, *self.clients.values()):
+            await client.__aexit__(None, None, None)
+
+    def crew(self, tenant_id: int) -> RemoteWorkers:
+        """The worker contract for one tenant."""
+        if (crew := self.crews.get(tenant_id)) is None:
+            while len(self.crews) >= TENANTS_MAX:
+                self.crews.pop(next(iter(self.crews)))
+            crew = self.crews[tenant_id] = RemoteWorkers(self.engine.of(tenant_id))
+        return crew
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +78,18 @@ class Asked:
 
     @property
     def engine(self) -> Engine:
-        return self.house.engine
+        """The engine of the caller's tenant; the whole one where nobody had to say who they are: show nothing of it."""
+        return self.house.engine if self.caller is NOBODY else self.house.engine.of(self.caller.tenant_id)
+
+    @property
+    def client(self) -> Client:
+        """What carries out operations for the caller's tenant."""
+        return self.house.client_of(self.caller.tenant_id)
+
+    @property
+    def workers(self) -> RemoteWorkers:
+        """The worker contract for the caller's tenant."""
+        return self.house.crew(self.caller.tenant_id)
 
     async def body(self, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""

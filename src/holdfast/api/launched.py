@@ -26,7 +26,7 @@ class Attach(msgspec.Struct, frozen=True):
 async def attach(asked: Asked) -> Response:
     """Swap a one-shot token for the lease of the attempt it was made for."""
     body = await asked.body(Attach)
-    tasks = await asked.house.workers.attach(
+    tasks = await asked.workers.attach(
         worker_number(body.worker_id),
         limits.task_number(body.task_id),
         attempt_of(body.attempt),

@@ -58,6 +58,7 @@ CODE_STATUSES = {
     "body_too_slow": 408,
     "too_many_attempts": 429,
     "url_not_allowed": 422,
+    "tenant_limit": 429,
 }
 """Codes whose status is not that of their branch."""
 

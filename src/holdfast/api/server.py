@@ -28,7 +28,6 @@ from holdfast.api.pace import Pace
 from holdfast.api.problems import HANDLERS, on_http, problem
 from holdfast.client.client import Client
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import HoldfastError, Unavailable
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -94,19 +93,17 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
     """Offer the API at all addresses of the settings while the block runs. `clock` is the door's."""
     settings = engine.settings
     require_safe_address(settings)
-    client = Client.over(engine)
     house = House(
         engine=engine,
-        client=client,
+        client=Client.over(engine),
         door=Door(engine, clock=clock),
-        workers=RemoteWorkers(engine),
         pace=Pace.of(settings.http),
         closing=asyncio.Event(),
     )
     await house.door.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(house.door.close)
-        stack.push_async_callback(client.__aexit__, None, None, None)
+        stack.push_async_callback(house.close)
         stack.push_async_callback(_end, asyncio.create_task(house.lag.run(), name="holdfast-lag"))
         # Bound before anything starts, so that a taken port is said at once.
         public = stack.enter_context(_bound(settings.host, settings.port, "HOLDFAST_PORT"))

@@ -98,7 +98,7 @@ async def register(asked: Asked) -> Response:
     if body.labels.get(PROBE_LABEL):
         await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
-    worker_id = await asked.house.workers.register(
+    worker_id = await asked.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
         actions=body.actions,
         queues=asked.caller.served(body.queues),
@@ -114,7 +114,7 @@ async def register(asked: Asked) -> Response:
 async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
-    workers, worker_id = asked.house.workers, worker_number(body.worker_id)
+    workers, worker_id = asked.workers, worker_number(body.worker_id)
     allowed = asked.caller.queues
     if body.task_id is not None:
         tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
@@ -129,7 +129,7 @@ async def heartbeat(asked: Asked) -> Response:
     body = await asked.body(Beat)
     task_id, attempt = limits.task_number(body.task_id), _attempt(body.attempt)
     asked.caller.require_attempt(task_id, attempt)
-    renewed = await asked.house.workers.heartbeat(task_id, attempt, body.lease_token)
+    renewed = await asked.workers.heartbeat(task_id, attempt, body.lease_token)
     capability_token = await asked.house.door.capabilities.renewed(
         asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at
     )
@@ -142,7 +142,7 @@ async def complete(asked: Asked) -> Response:
     body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
     done = _done(body, bytes_max)
     asked.caller.require_attempt(done.task_id, done.attempt)
-    await asked.house.workers.complete(done)
+    await asked.workers.complete(done)
     return reply({"task_id": str(done.task_id), "attempt": done.attempt, "accepted": True})
 
 
@@ -152,7 +152,7 @@ async def exchange(asked: Asked) -> Response:
     body = await asked.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
     if max(len(body.held), len(body.completions)) > limits.BATCH_MAX:
         raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
-    done = await asked.house.workers.exchange(
+    done = await asked.workers.exchange(
         worker_number(body.worker_id),
         held=[limits.task_number(task_id) for task_id in body.held],
         dones=[_done(one, bytes_max) for one in body.completions],

@@ -33,6 +33,7 @@ HOMES = {
         "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
     },
     "Care": {
+        "tenant": ("holdfast.cli.tenant:tenant", "Make, see and limit tenants."),
         "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),

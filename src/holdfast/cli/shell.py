@@ -18,6 +18,7 @@ import click
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, WaitTimeout
 
 if TYPE_CHECKING:
+    from holdfast.client.client import Client
     from holdfast.desk.desk import Desk
     from holdfast.desk.operation import Operation
     from holdfast.settings import Settings
@@ -61,6 +62,12 @@ class Shell:
         from holdfast.settings import Settings
 
         return Settings.load(os.environ, url=self.url, **overrides)
+
+    def client(self) -> Client:
+        """A client of the database itself, for what no desk offers."""
+        from holdfast.client.client import Client
+
+        return Client(self.settings(), {})
 
     def desk(self) -> Desk:
         """Where to ask: a server if the URL is that of one, else the database itself."""

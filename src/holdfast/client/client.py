@@ -39,7 +39,6 @@ from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
 
@@ -158,6 +157,8 @@ class Client:
         [encoded] = self._encode(bound, [given])
         if (key := bound.options.key) is None:
             interned = await self._intern(bound)
+            if not engine.catalog.allowance.is_open(engine.tenant_id):
+                await engine.catalog.allowance.require(engine.tenant_id, 1)
             number = await accept_one(_session(connection) or engine.database, interned, encoded)
         else:
             order, keys = self._order(bound), [limits.valid_key(key)]
@@ -188,9 +189,13 @@ class Client:
         first, second = next(batches, []), next(batches, [])
         if not second:
             encoded = self._encode(bound, first)
+            await engine.catalog.allowance.require(engine.tenant_id, len(encoded))
             numbers = await accept(_session(connection) or engine.database, interned, encoded) if encoded else []
         else:
-            rest = (self._encode(bound, batch) for batch in chain([first, second], batches))
+            await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second))
+            # How many there are is known only at the end. One too many undoes them all.
+            more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in batches)
+            rest = (self._encode(bound, batch) for batch in chain([first, second], more))
             if connection is None:
                 async with engine.database.transaction() as session:
                     numbers = await accept_batches(session, interned, rest)
@@ -234,6 +239,7 @@ class Client:
         engine = self.engine
         snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
         if (theirs := _session(connection)) is not None:
+            await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key)
             run_ids, _ = await start_within(theirs, engine.catalog, snapshot, encoded, options)
             return [Run(self, run_id) for run_id in run_ids]
         run_ids, news = await start(engine.database, engine.catalog, snapshot, encoded, options)
@@ -244,7 +250,7 @@ class Client:
         """The definition that the code has; for a name the code does not know, what the database has."""
         if isinstance(flow, str):
             own = self._own_definition(flow)
-            return own if own is not None else await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, flow)
+            return own if own is not None else await self.engine.catalog.flows.newest(self.engine.tenant_id, flow)
         if isinstance(flow, BoundFlow):
             flow = flow.flow
         return flow.definition if isinstance(flow, Flow) else flow
@@ -262,7 +268,7 @@ class Client:
         options: RunOptions | None = None,
     ) -> Run:
         """Start one run of a flow that some worker declared: its newest version, or one of them."""
-        snapshot = await self.engine.catalog.flows.newest(DEFAULT_TENANT_ID, name, version)
+        snapshot = await self.engine.catalog.flows.newest(self.engine.tenant_id, name, version)
         return await start_one(self, snapshot, given, options or RunOptions())
 
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
@@ -271,7 +277,7 @@ class Client:
             defaults = self.engine.default_policy
             rules = {name: action.rules(defaults) for name, action in self._actions.items()}
             snapshot = await snapshot_tree(
-                self.engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, self._own_definition
+                self.engine.catalog, self.engine.tenant_id, flow.validated(), rules, self._own_definition
             )
             # The flow is kept with it: an id belongs to its object only while the object lives.
             known = self._snapshots[id(flow)] = (flow, snapshot)
@@ -297,7 +303,7 @@ class Client:
         encoded = wire.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
         run_number = None if run_id is None else task_number(run_id)
         done = await send_signal(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, wait_key, encoded, run_id=run_number, actor=actor
+            engine.database, engine.catalog, engine.tenant_id, wait_key, encoded, run_id=run_number, actor=actor
         )
         await follow_up(engine, done)
 
@@ -353,7 +359,7 @@ class Client:
         done = await cancel_verb.cancel(
             self.engine.database,
             self.engine.catalog,
-            DEFAULT_TENANT_ID,
+            self.engine.tenant_id,
             [number],
             grace_seconds=self._settings.worker.cancel_grace_seconds,
             reason=reason,
@@ -361,7 +367,7 @@ class Client:
         )
         await follow_up(self.engine, done.news)
         if number not in done.states:
-            raise await cancel_verb.not_cancelable(self.engine.database, DEFAULT_TENANT_ID, number)
+            raise await cancel_verb.not_cancelable(self.engine.database, self.engine.tenant_id, number)
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
@@ -371,7 +377,7 @@ class Client:
         """
         engine = self.engine
         requeued = await retry(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), actor=actor, reason=reason
+            engine.database, engine.catalog, engine.tenant_id, task_number(task_id), actor=actor, reason=reason
         )
         await follow_up(engine, requeued.news)
         return requeued.attempt
@@ -383,7 +389,7 @@ class Client:
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""
-        return await why(self.engine.database, self.engine.catalog, DEFAULT_TENANT_ID, task_number(task_id))
+        return await why(self.engine.database, self.engine.catalog, self.engine.tenant_id, task_number(task_id))
 
     async def replay(
         self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
@@ -403,20 +409,20 @@ class Client:
 
         engine = self.engine
         captured = await capture(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, task_number(task_id), attempt=attempt
+            engine.database, engine.catalog, engine.tenant_id, task_number(task_id), attempt=attempt
         )
         bytes_max = self._settings.limits.output_bytes_max
         return Replay(self.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
 
     async def effects(self, task_id: str) -> list[EffectView]:
         """What a task's attempts did outside, and what became of it."""
-        return await list_effects(self.engine.database, DEFAULT_TENANT_ID, task_ids=[task_number(task_id)])
+        return await list_effects(self.engine.database, self.engine.tenant_id, task_ids=[task_number(task_id)])
 
     async def compensate(self, idempotency_key: str, *, reason: str, actor: str = "client") -> Compensation:
         """Undo an effect of a task that is over by the action registered for it, once."""
         engine = self.engine
         done = await compensate(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, idempotency_key, actor=actor, reason=reason
+            engine.database, engine.catalog, engine.tenant_id, idempotency_key, actor=actor, reason=reason
         )
         engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
         return done
@@ -460,7 +466,7 @@ class Client:
     def _order(self, bound: Bound[Any, Any]) -> Order:
         action, options = bound.action, bound.options
         return Order(
-            tenant_id=DEFAULT_TENANT_ID,
+            tenant_id=self.engine.tenant_id,
             queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
             action=action.name,
             policy=bound.policy(self.engine.default_policy),

@@ -11,7 +11,6 @@ from holdfast.dispatcher import cutover, datasets
 from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
 from holdfast.dispatcher.follow import follow_up
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -25,7 +24,8 @@ class DatasetClient:
 
     async def declare(self, dataset: Dataset) -> Generation:
         """Make sure that a version is there, without waiting for a worker to do so."""
-        return await datasets.declare(self._client.engine.database, DEFAULT_TENANT_ID, dataset)
+        engine = self._client.engine
+        return await datasets.declare(engine.database, engine.tenant_id, dataset)
 
     async def build(self, dataset: Dataset, work: Any, inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
         """Hand in the work that builds a version: tasks of an action, or runs of a flow, one per input.
@@ -48,34 +48,37 @@ class DatasetClient:
 
     async def generations(self, name: str | None = None) -> list[GenerationView]:
         """Every generation of every dataset, or of one."""
-        return await datasets.list_generations(self._client.engine.database, DEFAULT_TENANT_ID, name)
+        engine = self._client.engine
+        return await datasets.list_generations(engine.database, engine.tenant_id, name)
 
     async def commits(self, name: str, *, limit: int = 20) -> list[CommitView]:
         """The last commits to a dataset."""
-        return await datasets.recent_commits(self._client.engine.database, DEFAULT_TENANT_ID, name, limit=limit)
+        engine = self._client.engine
+        return await datasets.recent_commits(engine.database, engine.tenant_id, name, limit=limit)
 
     async def cut_over(
         self, name: str, version: int, *, force: bool = False, reason: str = "", actor: str = "client"
     ) -> bool:
         """Let readers see a version, at once and whole; answers whether it was another one before."""
         asking = Asking(actor=actor, reason=reason)
-        database = self._client.engine.database
-        return await cutover.cut_over(database, DEFAULT_TENANT_ID, name, version, asking, is_forced=force)
+        engine = self._client.engine
+        return await cutover.cut_over(engine.database, engine.tenant_id, name, version, asking, is_forced=force)
 
     async def roll_back(
         self, name: str, version: int, *, keep: bool = False, reason: str = "", actor: str = "client"
     ) -> int | None:
         """Take a version out of use and cancel its unfinished work; answers the version shown instead of it."""
         asking = Asking(actor=actor, reason=reason)
-        database = self._client.engine.database
-        shown = await cutover.roll_back(database, DEFAULT_TENANT_ID, name, version, asking, is_kept=keep)
+        engine = self._client.engine
+        shown = await cutover.roll_back(engine.database, engine.tenant_id, name, version, asking, is_kept=keep)
         await self._finish()
         return shown
 
     async def drop(self, name: str, version: int, *, reason: str = "", actor: str = "client") -> None:
         """Let the tables of a superseded or kept version go."""
         asking = Asking(actor=actor, reason=reason)
-        await cutover.drop(self._client.engine.database, DEFAULT_TENANT_ID, name, version, asking)
+        engine = self._client.engine
+        await cutover.drop(engine.database, engine.tenant_id, name, version, asking)
         await self._finish()
 
     async def _finish(self) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from holdfast.dispatcher import recover
 from holdfast.dispatcher.dead_look import GroupView, LetterView, dead_groups, list_letters
 from holdfast.dispatcher.reinject import Reinjected, reinject_once
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -23,30 +22,32 @@ class DeadLetters:
 
     async def groups(self) -> list[GroupView]:
         """Unresolved letters by fingerprint, the largest group first."""
-        return await dead_groups(self._client.engine.database, DEFAULT_TENANT_ID)
+        engine = self._client.engine
+        return await dead_groups(engine.database, engine.tenant_id)
 
     async def list(self, *, group: str | None = None, limit: int = 50) -> list[LetterView]:
         """The newest letters, of one group or all."""
-        return await list_letters(self._client.engine.database, DEFAULT_TENANT_ID, fingerprint=group, limit=limit)
+        engine = self._client.engine
+        return await list_letters(engine.database, engine.tenant_id, fingerprint=group, limit=limit)
 
     async def redrive(self, task_id: str, *, reason: str, actor: str = "client") -> int:
         """Run a dead task again as a new generation; answers the number of the attempt that will run."""
+        engine = self._client.engine
         done = await recover.redrive(
-            self._client.engine, DEFAULT_TENANT_ID, self._client.number_of(task_id), actor=actor, reason=reason
+            engine, engine.tenant_id, self._client.number_of(task_id), actor=actor, reason=reason
         )
         return done.attempt
 
     async def redrive_group(self, fingerprint: str, *, reason: str, actor: str = "client") -> int:
         """Ask for every open letter of a group to be retried; answers how many."""
-        asked = await recover.redrive_group(
-            self._client.engine, DEFAULT_TENANT_ID, fingerprint, actor=actor, reason=reason
-        )
+        engine = self._client.engine
+        asked = await recover.redrive_group(engine, engine.tenant_id, fingerprint, actor=actor, reason=reason)
         return asked.letters
 
     async def ignore(self, task_id: str, *, reason: str, actor: str = "client") -> int:
         """Know and leave what is open about a task; answers how many letters that were."""
-        number = self._client.number_of(task_id)
-        asked = await recover.ignore(self._client.engine, DEFAULT_TENANT_ID, task_id=number, actor=actor, reason=reason)
+        engine, number = self._client.engine, self._client.number_of(task_id)
+        asked = await recover.ignore(engine, engine.tenant_id, task_id=number, actor=actor, reason=reason)
         return asked.letters
 
     async def reinject_once(self, worker_id: str, visibility_timeout_seconds: float) -> Reinjected:

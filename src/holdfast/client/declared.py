@@ -14,12 +14,11 @@ from holdfast.core import limits
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.look import list_actions
 from holdfast.errors import Invalid, NotFound
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 
 async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
     """The action of that name as some worker last declared it, or `NotFound`."""
-    found = await engine.catalog.declared(DEFAULT_TENANT_ID, name)
+    found = await engine.catalog.declared(engine.tenant_id, name)
     if found is None:
         raise NotFound(
             f"No worker ever declared the action {name!r}.", code="action_not_found", advice=await _advice(engine, name)
@@ -41,7 +40,7 @@ def _elsewhere(**_given: Any) -> Any:
 
 
 async def _advice(engine: Engine, name: str) -> str:
-    names = [action.name for action in await list_actions(engine.database, DEFAULT_TENANT_ID)]
+    names = [action.name for action in await list_actions(engine.database, engine.tenant_id)]
     if near := get_close_matches(name, names, n=1):
         return f"Did you mean {near[0]}?"
     if names:

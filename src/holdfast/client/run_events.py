@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.dispatcher.observe import START, NodeEvent, run_events_after
 from holdfast.dispatcher.show_runs import no_run
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import AWAY
 from holdfast.store.statements import sql
 
@@ -50,7 +49,7 @@ async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIt
     cursor, ended_by, pause = after, "", LOOK_SECONDS_FIRST
     while True:
         try:
-            page = await run_events_after(engine.database, DEFAULT_TENANT_ID, run_id, cursor, ended_by=ended_by)
+            page = await run_events_after(engine.database, engine.tenant_id, run_id, cursor, ended_by=ended_by)
         except AWAY:
             await asyncio.sleep(LOOK_SECONDS_MAX)
             continue

@@ -20,7 +20,6 @@ from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.show_runs import RunView, no_run, show_run
 from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import TaskFailed
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
@@ -92,14 +91,14 @@ class Run:
     async def show(self) -> RunView:
         """The run in full, with all its nodes."""
         engine = self._client.engine
-        return await show_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
+        return await show_run(engine.database, engine.catalog, engine.tenant_id, self._number)
 
     async def why(self, node: str | None = None) -> Explanation:
         """Explain why the run, or one node of it, is where it is and what would move it."""
         engine = self._client.engine
         if node is None:
-            return await why_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number)
-        return await why_node(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, node)
+            return await why_run(engine.database, engine.catalog, engine.tenant_id, self._number)
+        return await why_node(engine.database, engine.catalog, engine.tenant_id, self._number, node)
 
     async def clone(self, **changed: Any) -> Run:
         """Start a copy: the same flow as this run knows it, its input with what is `changed`, linked to this run."""
@@ -114,7 +113,7 @@ class Run:
                 raise no_run(self.run_id)
             await engine.catalog.flows.learn([row["snapshot_id"]], session)
             nodes = engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
-            rows = await session.fetch(_NODE_STATES, self._number, DEFAULT_TENANT_ID)
+            rows = await session.fetch(_NODE_STATES, self._number, engine.tenant_id)
         return [
             RunTask(
                 node=nodes[row["node_no"]].name,
@@ -130,19 +129,19 @@ class Run:
         engine = self._client.engine
         grace = engine.settings.worker.cancel_grace_seconds
         who = {"actor": actor, "reason": reason, "grace_seconds": grace}
-        done = await verbs.cancel_run(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, **who)  # type: ignore[arg-type]
+        done = await verbs.cancel_run(engine.database, engine.catalog, engine.tenant_id, self._number, **who)  # type: ignore[arg-type]
         await follow_up(engine, done)
 
     async def pause(self, reason: str = "", *, actor: str = "client") -> None:
         """Release nothing more until `resume`."""
         engine = self._client.engine
-        await verbs.pause_run(engine.database, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason)
+        await verbs.pause_run(engine.database, engine.tenant_id, self._number, actor=actor, reason=reason)
 
     async def resume(self, reason: str = "", *, actor: str = "client") -> None:
         """Let a paused run go on."""
         engine = self._client.engine
         done = await verbs.resume_run(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, actor=actor, reason=reason
+            engine.database, engine.catalog, engine.tenant_id, self._number, actor=actor, reason=reason
         )
         await follow_up(engine, done)
 
@@ -168,7 +167,7 @@ class Run:
         done = await verbs.retry_run(
             engine.database,
             engine.catalog,
-            DEFAULT_TENANT_ID,
+            engine.tenant_id,
             self._number,
             actor=actor,
             reason=reason,
@@ -180,7 +179,7 @@ class Run:
     async def plan_retry(self, *, only: str | None = None) -> verbs.PlannedRetry:
         """What `retry` would reset, and which effects of it may happen again. Changes nothing."""
         engine = self._client.engine
-        return await verbs.plan_retry(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, only=only)
+        return await verbs.plan_retry(engine.database, engine.catalog, engine.tenant_id, self._number, only=only)
 
 
 async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
@@ -199,7 +198,7 @@ async def copy_run(client: Client, number: int, changed: Mapping[str, Any], *, k
     """Start a run as another was started, but for what is changed of its input."""
     engine = client.engine
     async with engine.database.session() as session:
-        row = await session.fetchrow(_READ_FOR_COPY, number, DEFAULT_TENANT_ID)
+        row = await session.fetchrow(_READ_FOR_COPY, number, engine.tenant_id)
         if row is None:
             raise no_run(number)
         await engine.catalog.flows.learn([row["snapshot_id"]], session)

@@ -56,6 +56,11 @@ def valid_flow(name: object) -> str:
     return _valid_name("flow", name)
 
 
+def valid_tenant(name: object) -> str:
+    """Accept the name of a tenant."""
+    return _valid_name("tenant", name)
+
+
 def valid_effect(name: object) -> str:
     """Accept the name of an effect or a step, such as `smtp.send`."""
     return _valid_name("effect", name)

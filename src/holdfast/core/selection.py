@@ -35,7 +35,8 @@ class Take:
 
 
 Gate: TypeAlias = tuple[str, int]
-"""What may hold a lane back: `("queue", id)` its limits, `("breaker", id)` the trials of a half-open breaker."""
+"""What may hold a lane back: `("queue", id)` and `("tenant", id)` by their limits, `("breaker", id)` by the trials of a
+half-open breaker."""
 
 
 def plan(heads: Sequence[Head], want: int, *, turn: int) -> list[Take]:

@@ -75,19 +75,21 @@ async def verify_audit(clerk: Clerk, asked: VerifyAudit) -> AuditVerified:
     return await audit.verify_audit(clerk.database, clerk.tenant_id, anchors=asked.anchor)
 
 
-@operation("verify", "GET /api/v1/verify", Access.OPERATOR, commands=("verify",), seconds_max=VERIFY_SECONDS_MAX)
+@operation(
+    "verify", "GET /api/v1/verify", Access.OPERATOR, commands=("verify",), seconds_max=VERIFY_SECONDS_MAX, is_whole=True
+)
 async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
     """Checks the invariants on the live database."""
     return await verify.verify(clerk.database)
 
 
-@operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",))
+@operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",), is_whole=True)
 async def examine(clerk: Clerk, asked: Nothing) -> Findings:
     """Checks the database and the flow of work, with a fix for each finding."""
     return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC)))
 
 
-@operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",))
+@operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",), is_whole=True)
 async def take_pulse(clerk: Clerk, asked: Nothing) -> Pulse:
     """Gives two counters whose growth tells how much work comes and goes."""
     return await read_pulse(clerk.database)
@@ -104,20 +106,20 @@ class StopHints(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("wake.show", "GET /api/v1/wake", Access.VIEWER)
+@operation("wake.show", "GET /api/v1/wake", Access.VIEWER, is_whole=True)
 async def show_wake(clerk: Clerk, asked: Nothing) -> WakeView:
     """Shows whether hints are written for SQS or Redis, and how they fare."""
     return await hints.read_wake(clerk.database)
 
 
-@operation("wake.on", "POST /api/v1/wake/on", Access.ADMIN)
+@operation("wake.on", "POST /api/v1/wake/on", Access.ADMIN, is_whole=True)
 async def write_hints(clerk: Clerk, asked: WriteHints) -> WakeView:
     """Writes a hint with every change that makes a task claimable; needs the owner of the schema."""
     most = asked.hints_max if asked.hints_max is not None else clerk.engine.settings.wake.hints_max
     return await hints.write_hints(clerk.engine, True, hints_max=most, actor=clerk.actor, reason=asked.reason)
 
 
-@operation("wake.off", "POST /api/v1/wake/off", Access.ADMIN)
+@operation("wake.off", "POST /api/v1/wake/off", Access.ADMIN, is_whole=True)
 async def stop_hints(clerk: Clerk, asked: StopHints) -> WakeView:
     """Writes no more hints, and forgets those that wait."""
     return await hints.write_hints(clerk.engine, False, hints_max=None, actor=clerk.actor, reason=asked.reason)

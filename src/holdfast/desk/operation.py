@@ -58,6 +58,8 @@ class Operation(Generic[Q, A]):
     once: Once | None
     body_bytes_max: int
     seconds_max: float
+    is_whole: bool
+    """Whether it is about the whole installation, not about one tenant."""
 
     @property
     def path_fields(self) -> tuple[str, ...]:
@@ -89,6 +91,7 @@ def operation(
     once: Once | None = None,
     body_bytes_max: int = 64 * 1024,
     seconds_max: float = ANSWER_SECONDS_MAX,
+    is_whole: bool = False,
 ) -> Callable[[Callable[[Clerk, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
     """Declare the decorated handler as an operation; its types are the request and the answer, its doc the summary."""
 
@@ -109,6 +112,7 @@ def operation(
             once=once,
             body_bytes_max=body_bytes_max,
             seconds_max=seconds_max,
+            is_whole=is_whole,
         )
 
     return declare

@@ -20,6 +20,7 @@ from holdfast.wake.listener import hears
 
 _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
+_WALLS = sql("checkup_walls")
 _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
@@ -31,6 +32,7 @@ NOTIFY_USAGE_MAX = 0.1
 CONNECTION_SHARE_MAX = 0.9
 BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
+WALLS_SINCE = 18
 
 
 class Level(StrEnum):
@@ -71,6 +73,8 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
         found.append(_schema(version))
         if version:
             found += _rights(await database.fetchrow(_RIGHTS))
+            if version >= WALLS_SINCE:
+                found += _walls(await database.fetchrow(_WALLS))
             found += _work(await database.fetchrow(_WORK))
         if version >= len(known()):
             found.append(_wake(await read_wake(database), carrier))
@@ -217,6 +221,35 @@ def _wake(view: WakeView, carrier: str) -> Finding:
         if view.late_seconds > WAKE_SECONDS_MAX
         else f"over {view.carrier or carrier}, {view.outstanding} hints outstanding",
         "Start a relay (holdfast server, HOLDFAST_WAKE set to sqs or redis), or stop writing hints: holdfast wake off",
+    )
+
+
+def _walls(row: Any) -> Iterator[Finding]:
+    missing = [] if row["has_role"] else ["create role holdfast_tenant nologin"]
+    missing += [] if row["may_become"] else [f'grant holdfast_tenant to "{row["owner"]}"']
+    said = {
+        (False, False): "there is no role holdfast_tenant",
+        (True, False): "this role may not become holdfast_tenant",
+    }
+    yield finding(
+        "tenants",
+        not missing and not row["open_tables"],
+        said.get((row["has_role"], row["may_become"]))
+        or (
+            f"no wall on {', '.join(row['open_tables'])}"
+            if row["open_tables"]
+            else "row-level security keeps them apart"
+        ),
+        f"As an administrator of the database: {'; '.join(missing)}. Then run `holdfast migrate`."
+        if missing
+        else "Run `holdfast migrate`.",
+    )
+    yield finding(
+        "row security",
+        row["is_engine"],
+        "the engine sees every row" if row["is_engine"] else "row-level security hides every row from this role",
+        "Use the schema's owner or a role that is a member of it; or run `holdfast migrate` after granting.",
+        otherwise=Level.FAILED,
     )
 
 

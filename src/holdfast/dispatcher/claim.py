@@ -26,6 +26,8 @@ _HELD_BY = sql("held_by")
 _LOCK_LIMITS = sql("lock_limits")
 _ROOMS = sql("rooms")
 _SPEND_STARTS = sql("spend_starts")
+_LOCK_TENANTS = sql("lock_tenants")
+_TENANT_ROOMS = sql("tenant_rooms")
 _TALLY_STARTS = sql("tally_starts")
 _FIND_WINNER = sql("find_winner")
 
@@ -123,11 +125,12 @@ class Claimer:
             await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
 
     async def _look(self, session: Session, now: float) -> None:
-        rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues)
+        rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
         self._heads = [Head(lane_id=row[0], priority=row[1], task_id=row[2]) for row in rows]
         self._gates = {}
-        for lane_id, _, _, queue_id, is_limited, breaker_id, is_on_trial, _ in rows:
+        for lane_id, _, _, queue_id, is_limited, breaker_id, is_on_trial, _, tenant_id, is_tenant_limited in rows:
             gates: list[Gate] = [("queue", queue_id)] if is_limited else []
+            gates += [("tenant", tenant_id)] if is_tenant_limited else []
             gates += [("breaker", breaker_id)] if is_on_trial else []
             if gates:
                 self._gates[lane_id] = gates
@@ -177,7 +180,10 @@ class Claimer:
         gates = {gate for closing in self._gates.values() for gate in closing}
         queue_ids = sorted(number for kind, number in gates if kind == "queue")
         breaker_ids = sorted(number for kind, number in gates if kind == "breaker")
+        tenant_ids = sorted(number for kind, number in gates if kind == "tenant")
         rooms: dict[Gate, int] = {}
+        if tenant_ids:
+            rooms |= await _tenant_rooms(session, tenant_ids)
         if queue_ids:
             await session.fetch(_LOCK_LIMITS, queue_ids)
             rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_ROOMS, queue_ids)}
@@ -191,6 +197,15 @@ class Claimer:
         if started:
             await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
         return claimed
+
+
+async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
+    """What limited tenants may start now, counted under a lock that ends with the transaction."""
+    await session.fetch(_LOCK_TENANTS, tenant_ids)
+    rows = await session.fetch(_TENANT_ROOMS, tenant_ids)
+    # A limit lifted since the look leaves no row: as much room as anybody asks for.
+    found = {row["tenant_id"]: max(0, row["room"]) for row in rows}
+    return {("tenant", one): found.get(one, HELD_MAX) for one in tenant_ids}
 
 
 def _room(row: Any) -> int:
@@ -209,8 +224,8 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
         raise _refusal(task_id, "at_limit")
     granted = 0
     if found is not None and found["is_on_trial"] and found["state"] == "q":
-        rooms = await trial_rooms(session, [found["breaker_id"]])
-        granted = found["breaker_id"] if rooms[found["breaker_id"]] else 0
+        trials = await trial_rooms(session, [found["breaker_id"]])
+        granted = found["breaker_id"] if trials[found["breaker_id"]] else 0
     row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted)
     if row is not None:
         return Claimed(*row)
@@ -224,7 +239,11 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
 
 
 async def take_room(session: Session, found: Any) -> bool:
-    """Take one start of a limited queue, under its lock; whether there was one. `found` tells what the queue limits."""
+    """Take one start of a limited tenant and queue, under their locks; whether there was one. `found` tells the limits."""
+    if found["is_tenant_limited"]:
+        rooms = await _tenant_rooms(session, [found["tenant_id"]])
+        if rooms["tenant", found["tenant_id"]] == 0:
+            return False
     if not found["is_limited"] or found["is_paused"]:
         return True
     await session.fetch(_LOCK_LIMITS, [found["queue_id"]])

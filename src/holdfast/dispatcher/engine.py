@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from types import TracebackType
 
 from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.tenants import find_tenant
 from holdfast.settings import Settings
-from holdfast.store.catalog import DEFAULT_TENANT_ID, Catalog
+from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Tap
 from holdfast.store.migrate import migrate, require_current
+from holdfast.store.tenant import TenantDatabase
 from holdfast.wake.bell import Bell
+
+TENANTS_MAX = 1_000
+"""Tenants whose names a server remembers at once."""
 
 
 class Engine:
@@ -25,7 +31,8 @@ class Engine:
         tap: Tap | None = None,
     ) -> None:
         self.settings = settings
-        self.tenant_id = DEFAULT_TENANT_ID
+        self.tenant_id = 0
+        """The tenant it works for: known once it is open."""
         self.database = Database(
             url, sessions_max=sessions_max, tap=tap, direct_url=settings.direct_url, prepare=settings.prepare
         )
@@ -33,6 +40,19 @@ class Engine:
         self.bell = Bell(self.database)
         self.default_policy = _default_policy(settings)
         self._migrates = migrates
+        self._tenants: OrderedDict[int, Engine] = OrderedDict()
+
+    def of(self, tenant_id: int) -> Engine:
+        """An engine for one tenant on the same connections: nothing it does can see or touch another's rows.
+
+        For servers, whose callers are of many tenants. It is open as long as this one is. Its names are its own: a
+        cache shared between tenants would be a way around the wall.
+        """
+        engine = self._tenants.pop(tenant_id, None) or _TenantEngine(self, tenant_id)
+        self._tenants[tenant_id] = engine
+        while len(self._tenants) > TENANTS_MAX:
+            self._tenants.popitem(last=False)
+        return engine
 
     async def __aenter__(self) -> Engine:
         await self.database.open()
@@ -41,6 +61,7 @@ class Engine:
                 await migrate(self.database)
             else:
                 await require_current(self.database)
+            self.tenant_id = (await find_tenant(self.database, self.settings.tenant)).tenant_id
         except BaseException:
             await self.database.close()
             raise
@@ -51,6 +72,26 @@ class Engine:
     ) -> None:
         await self.bell.close()
         await self.database.close()
+
+
+class _TenantEngine(Engine):
+    def __init__(self, whole: Engine, tenant_id: int) -> None:
+        self.settings = whole.settings
+        self.tenant_id = tenant_id
+        self.database = TenantDatabase(whole.database, tenant_id)
+        self.catalog = Catalog(self.database)
+        self.bell = whole.bell
+        self.default_policy = whole.default_policy
+        self._whole = whole
+
+    def of(self, tenant_id: int) -> Engine:
+        return self if tenant_id == self.tenant_id else self._whole.of(tenant_id)
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """The engine it is part of closes what they share."""
 
 
 def _default_policy(settings: Settings) -> RetryPolicy:

@@ -89,6 +89,9 @@ async def enqueue(
 ) -> Accepted:
     """Accept `inputs`, perhaps under keys; with `session`, inside the transaction open on it."""
     interned = await intern(catalog, order)
+    if not catalog.allowance.is_open(order.tenant_id):
+        key = keys[0] if keys is not None and len(keys) == 1 else None
+        await catalog.allowance.require(order.tenant_id, len(inputs), key=key, session=session)
     if keys is None:
         task_ids = await accept(session or database, interned, inputs)
         return Accepted(task_ids=task_ids, lane_id=interned.lane_id)

@@ -286,16 +286,23 @@ async def read_notes(
 
 
 async def list_workers(
-    database: Database, *, limit: int = 100, before: tuple[bool, int] | None = None
+    database: Database,
+    *,
+    limit: int = 100,
+    tenant_id: int | None = None,
+    before: tuple[bool, int] | None = None,
 ) -> list[WorkerView]:
-    """A page of workers, present ones first; the next one begins `before` whether the last was present, and its id."""
+    """A page of workers of one tenant or of all, present ones first.
+
+    The next one begins `before` whether the last was present, and its id.
+    """
     is_present, number = before or (None, None)
-    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, number, is_present)]
+    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, tenant_id, number, is_present)]
 
 
-async def show_worker(database: Database, worker_id: int) -> WorkerView:
-    """One worker with what it holds, or `NotFound`."""
-    row = await database.fetchrow(_FIND_WORKER, worker_id)
+async def show_worker(database: Database, worker_id: int, *, tenant_id: int | None = None) -> WorkerView:
+    """One worker with what it holds, or `NotFound`, also where it is not of the tenant named."""
+    row = await database.fetchrow(_FIND_WORKER, worker_id, tenant_id)
     if row is None:
         raise NotFound(
             f"There is no worker {worker_id}.", code="worker_not_found", advice="See `holdfast worker list`."

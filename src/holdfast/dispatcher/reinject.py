@@ -16,7 +16,6 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.dispatcher.retry import requeued
 from holdfast.errors import Conflict, Invalid
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 
 _TAKE_LETTER = sql("take_letter")
@@ -35,9 +34,10 @@ class Reinjected(msgspec.Struct, frozen=True):
 
 
 async def reinject_once(
-    engine: Engine, worker_id: str, visibility_timeout_seconds: float, *, tenant_id: int = DEFAULT_TENANT_ID
+    engine: Engine, worker_id: str, visibility_timeout_seconds: float, *, tenant_id: int | None = None
 ) -> Reinjected:
-    """Take the oldest open letter and run its task again."""
+    """Take the oldest open letter (of the engine's tenant unless another is named) and run its task again."""
+    tenant_id = engine.tenant_id if tenant_id is None else tenant_id
     if not 0 < visibility_timeout_seconds <= VISIBILITY_SECONDS_MAX:
         raise Invalid(
             f"The visibility timeout must be more than 0 and at most {VISIBILITY_SECONDS_MAX:g} seconds.",

@@ -27,7 +27,6 @@ from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, Refusal, Report, report_of
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, LeaseLost
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
@@ -110,7 +109,9 @@ class RemoteWorkers:
         """A new incarnation; its id is the one to use from now on."""
         named = [limits.valid_action(action) for action in actions]
         served = None if queues is None else [limits.valid_queue(queue) for queue in queues]
-        row = await self._engine.database.fetchrow(_REGISTER, name, version, served, named, slots, labels)
+        row = await self._engine.database.fetchrow(
+            _REGISTER, name, version, served, named, slots, labels, self._engine.tenant_id
+        )
         return int(row["worker_id"])
 
     async def claim(
@@ -317,7 +318,7 @@ class RemoteWorkers:
         """A late report needs some policy to be decided by before the fence refuses it. Before any session is held."""
         if self._any_policy_id == 0:
             catalog = self._engine.catalog
-            policy_id = await catalog.policy_id(DEFAULT_TENANT_ID, self._engine.default_policy)
+            policy_id = await catalog.policy_id(self._engine.tenant_id, self._engine.default_policy)
             await catalog.learn((), [policy_id])
             self._any_policy_id = policy_id
 

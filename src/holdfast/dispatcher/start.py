@@ -97,6 +97,7 @@ async def start(
 
     Keyed, it is repeated after a broken connection: a key that was accepted is found, and nothing starts again.
     """
+    await catalog.allowance.require(snapshot.tenant_id, len(inputs), key=options.key)
     for repeats_left in reversed(range(1 if options.key is None else _REPEATS_MAX)):
         try:
             async with database.transaction() as session:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.retry import RetryPolicy
+from holdfast.store.allowance import Allowance
 from holdfast.store.database import Database, Session
 from holdfast.store.flows import Flows
 from holdfast.store.statements import sql
@@ -46,6 +47,7 @@ class Catalog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.flows = Flows(database)
+        self.allowance = Allowance(database)
         self._lane_ids: dict[tuple[int, str, str], int] = {}
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}

@@ -253,7 +253,7 @@ class Database:
     async def connect(self) -> Session:
         """A session of its own, outside the pool: for a worker's exchange and heartbeats."""
         settings = _SERVER_SETTINGS | _SAME_PLAN
-        return Session(await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings), self.tap)
+        return self._on(await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings))
 
     async def connect_directly(self) -> Session:
         """The same past a pooler, where a direct URL is known: for LISTEN."""
@@ -267,7 +267,7 @@ class Database:
         """A pooled session. Connection trouble inside becomes `Unavailable`."""
         connection = await self._acquire()
         try:
-            yield Session(connection, self.tap)
+            yield self._on(connection)
         except BROKEN as error:
             connection.terminate()
             raise outcome_unknown(error) from error
@@ -310,7 +310,7 @@ class Database:
         # Spelled out rather than built on `session`: enqueues come this way.
         connection = self._pool.take() or await self._acquire()
         try:
-            return await use(Session(connection, self.tap), statement, *arguments)
+            return await use(self._on(connection), statement, *arguments)
         except BROKEN as error:
             connection.terminate()
             raise outcome_unknown(error) from error
@@ -327,6 +327,9 @@ class Database:
     async def fetchval(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
         return rows[0][0] if rows else None
+
+    def _on(self, connection: Any) -> Session:
+        return Session(connection, self.tap)
 
     async def _acquire(self) -> Any:
         try:

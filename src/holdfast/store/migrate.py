@@ -51,7 +51,9 @@ async def migrate(database: Database) -> list[Migration]:
     """Apply what is missing and return it. Several processes may call this at once: one applies, the others wait."""
     session = await database.connect()
     try:
-        return [migration for migration in known() if await _apply(session, migration)]
+        applied = [migration for migration in known() if await _apply(session, migration)]
+        await _secure(session)
+        return applied
     finally:
         await session.close()
 
@@ -68,6 +70,13 @@ async def _apply(session: Session, migration: Migration) -> bool:
             "insert into holdfast.migration (number, name) values ($1, $2)", migration.number, migration.name
         )
         return True
+
+
+async def _secure(session: Session) -> None:
+    """Put what is new behind the walls between tenants; also when only the role for it is new."""
+    async with session.transaction():
+        await session.fetch("select pg_advisory_xact_lock($1::bigint)", _LOCK)
+        await session.execute("set local lock_timeout = '5s'; select holdfast.secure_tenants()")
 
 
 async def schema_version(database: Database) -> int:

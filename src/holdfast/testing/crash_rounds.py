@@ -23,7 +23,6 @@ from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.steps import KeepStep
 from holdfast.errors import Invalid
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 from holdfast.testing.crash_report import Traces
 from holdfast.worker.execute import Runner
@@ -148,14 +147,16 @@ class Round:
         database = self._engine.database
         for row in await database.fetch(_RETRYING):
             await retry(
-                database, self._engine.catalog, DEFAULT_TENANT_ID, row["task_id"], actor="crash test", reason=""
+                database, self._engine.catalog, self._engine.tenant_id, row["task_id"], actor="crash test", reason=""
             )
         await self._loops.runs()
         return bool(await database.fetchval(_QUEUED))
 
     async def _claimer(self) -> Claimer:
         actions = sorted(self._actions)
-        row = await self._engine.database.fetchrow(_REGISTER, "crash test", "", None, actions, 1, "{}")
+        row = await self._engine.database.fetchrow(
+            _REGISTER, "crash test", "", None, actions, 1, "{}", self._engine.tenant_id
+        )
         return Claimer(
             WorkerIdentity(worker_id=row["worker_id"], actions=actions, queues=None, lease_seconds=LEASE_SECONDS)
         )
@@ -178,7 +179,7 @@ class _Runner(Runner):
             output_bytes_max=bytes_max,
             ledger=ledger,
             note=lambda *_said: None,
-            declared=Declared(engine.database, datasets),
+            declared=Declared(engine.database, engine.settings.tenant, datasets),
         )
         self._round = round_
         self._bytes_max = bytes_max

@@ -64,12 +64,17 @@ class Databases:
             await connection.execute(f"create database {name} template {self._template} strategy file_copy")
         return with_database(self.server_url, name)
 
+    async def clone(self, url: str) -> str:
+        """A copy of one of ours, with all that is in it; nobody may be connected to it."""
+        name = f"holdfast_test_{uuid.uuid4().hex}"
+        async with self._maintenance() as connection:
+            await connection.execute(f"create database {name} template {_name_of(url)} strategy file_copy")
+        return with_database(self.server_url, name)
+
     async def drop(self, url: str) -> None:
         """Drop a clone, whoever is still connected to it."""
-        name = urlsplit(url).path.removeprefix("/")
-        assert name.startswith("holdfast_test_"), f"{name} is not one of ours"
         async with self._maintenance() as connection:
-            await connection.execute(f"drop database if exists {name} with (force)")
+            await connection.execute(f"drop database if exists {_name_of(url)} with (force)")
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
         """Make the template if no other process has. Its final name appears only once it is complete."""
@@ -96,6 +101,12 @@ class Databases:
             yield connection
         finally:
             await connection.close()
+
+
+def _name_of(url: str) -> str:
+    name = urlsplit(url).path.removeprefix("/")
+    assert name.startswith("holdfast_test_"), f"{name} is not one of ours"
+    return name
 
 
 def with_database(url: str, name: str) -> str:

@@ -39,7 +39,6 @@ from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.schedule import schedule_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost, NotFound
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 from holdfast.testing.rows import AttemptRow, TaskRow
@@ -120,7 +119,7 @@ class Dispatcher:
         """Accept one task for each input, otherwise like `task`."""
         self.know(task.action)
         order = Order(
-            tenant_id=DEFAULT_TENANT_ID,
+            tenant_id=self.engine.tenant_id,
             queue=task.queue,
             action=task.action,
             policy=task.policy,
@@ -213,7 +212,7 @@ class Dispatcher:
         done = await cancel_verb.cancel(
             self.engine.database,
             self.engine.catalog,
-            DEFAULT_TENANT_ID,
+            self.engine.tenant_id,
             [int(task_id)],
             grace_seconds=grace_seconds,
             reason=reason,
@@ -224,18 +223,18 @@ class Dispatcher:
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "test") -> int:
         """Run a failed task again; answers the number of the attempt that will run."""
         done = await retry(
-            self.engine.database, self.engine.catalog, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason
+            self.engine.database, self.engine.catalog, self.engine.tenant_id, int(task_id), actor=actor, reason=reason
         )
         return done.attempt
 
     async def redrive(self, task_id: str, *, reason: str = "fixed", actor: str = "test") -> int:
         """Run a task that failed for good again through its dead letter; answers the attempt that will run."""
-        done = await recover.redrive(self.engine, DEFAULT_TENANT_ID, int(task_id), actor=actor, reason=reason)
+        done = await recover.redrive(self.engine, self.engine.tenant_id, int(task_id), actor=actor, reason=reason)
         return done.attempt
 
     async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:
         """Ask for a group of dead letters to be retried; answers how many."""
-        asked = await recover.redrive_group(self.engine, DEFAULT_TENANT_ID, fingerprint, actor=actor, reason=reason)
+        asked = await recover.redrive_group(self.engine, self.engine.tenant_id, fingerprint, actor=actor, reason=reason)
         return asked.letters
 
     async def sweep_once(self) -> int:
@@ -250,16 +249,16 @@ class Dispatcher:
 
     async def letters(self, task_id: str) -> list[LetterView]:
         """The dead letters of a task, first to last."""
-        found = await list_letters(self.engine.database, DEFAULT_TENANT_ID, task_id=int(task_id))
+        found = await list_letters(self.engine.database, self.engine.tenant_id, task_id=int(task_id))
         return found[::-1]
 
     async def pause(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
         """Pause a queue; False if it was paused already."""
-        return await queues.pause(self.engine, DEFAULT_TENANT_ID, queue, actor=actor, reason=reason)
+        return await queues.pause(self.engine, self.engine.tenant_id, queue, actor=actor, reason=reason)
 
     async def resume(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
         """Resume a queue; False if it was not paused."""
-        return await queues.resume(self.engine, DEFAULT_TENANT_ID, queue, actor=actor, reason=reason)
+        return await queues.resume(self.engine, self.engine.tenant_id, queue, actor=actor, reason=reason)
 
     async def limit(
         self, queue: str = "default", *, max_running: int | None = None, starts_per_second: float | None = None
@@ -267,7 +266,7 @@ class Dispatcher:
         """Limit how many tasks of a queue run at once and start per second."""
         await queues.limit(
             self.engine,
-            DEFAULT_TENANT_ID,
+            self.engine.tenant_id,
             queue,
             max_running=max_running,
             starts_per_second=starts_per_second,
@@ -277,19 +276,19 @@ class Dispatcher:
 
     async def guard(self, action: str, *, breaker: Breaker | None = None, quota: Quota | None = None) -> None:
         """Declare the breaker and quota of an action, as its workers do; without one it has none any more."""
-        await declare_guards(self.engine, DEFAULT_TENANT_ID, {action: Guards(breaker=breaker, quota=quota)})
+        await declare_guards(self.engine, self.engine.tenant_id, {action: Guards(breaker=breaker, quota=quota)})
 
     async def breaker(self, action: str) -> BreakerView:
         """The breaker of an action as people see it."""
-        return await show_breaker(self.engine.database, DEFAULT_TENANT_ID, action)
+        return await show_breaker(self.engine.database, self.engine.tenant_id, action)
 
     async def steer(self, action: str, to: CircuitState, *, actor: str = "test", reason: str = "") -> BreakerView:
         """Open, close or reset a breaker by hand."""
-        return await steer(self.engine, DEFAULT_TENANT_ID, action, to, actor=actor, reason=reason)
+        return await steer(self.engine, self.engine.tenant_id, action, to, actor=actor, reason=reason)
 
     async def quota(self, quota: Quota | None, *, queue: str | None = None, reason: str = "") -> bool:
         """Set or lift the retry quota of a queue, or of the tenant where none is named."""
-        return await set_quota(self.engine, DEFAULT_TENANT_ID, quota, queue=queue, actor="test", reason=reason)
+        return await set_quota(self.engine, self.engine.tenant_id, quota, queue=queue, actor="test", reason=reason)
 
     async def retire(self, worker: str) -> None:
         """The worker's process is known to have ended."""
@@ -319,7 +318,9 @@ class Dispatcher:
 
     async def _claimer(self, worker: str) -> Claimer:
         if worker not in self._claimers:
-            row = await self.engine.database.fetchrow(_REGISTER, worker, "", None, self._actions, 100, "{}")
+            row = await self.engine.database.fetchrow(
+                _REGISTER, worker, "", None, self._actions, 100, "{}", self.engine.tenant_id
+            )
             self._claimers[worker] = Claimer(
                 WorkerIdentity(
                     worker_id=row["worker_id"],

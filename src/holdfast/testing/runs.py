@@ -16,7 +16,6 @@ from holdfast.dispatcher.children import answer_once, run_output
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
 from holdfast.dispatcher.start import RunOptions, snapshot_of, start_runs
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
@@ -44,7 +43,7 @@ class Runs:
         tasks = {node.action for node in flow.nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
         self._dispatcher.know(*tasks)
         rules = {name: ActionRules(queue="default", priority=5, policy=self.policy) for name in tasks}
-        kept = await snapshot_of(self._engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, self._snapshots)
+        kept = await snapshot_of(self._engine.catalog, self._engine.tenant_id, flow.validated(), rules, self._snapshots)
         self._snapshots[flow.name] = kept
         return kept
 
@@ -71,7 +70,7 @@ class Runs:
 
     async def state(self, run_id: str) -> str:
         """`open`, `completed`, `failed` or `canceled`."""
-        row = await self._engine.database.fetchrow(_LOCK_RUN, int(run_id), DEFAULT_TENANT_ID)
+        row = await self._engine.database.fetchrow(_LOCK_RUN, int(run_id), self._engine.tenant_id)
         return _STATES[row["state"]]
 
     async def output(self, run_id: str) -> Any:
@@ -89,7 +88,7 @@ class Runs:
         done = await verbs.retry_run(
             self._engine.database,
             self._engine.catalog,
-            DEFAULT_TENANT_ID,
+            self._engine.tenant_id,
             int(run_id),
             actor=actor,
             reason=reason,
@@ -104,7 +103,7 @@ class Runs:
         news = await verbs.cancel_run(
             engine.database,
             engine.catalog,
-            DEFAULT_TENANT_ID,
+            self._engine.tenant_id,
             int(run_id),
             actor=actor,
             reason=reason,
@@ -114,13 +113,13 @@ class Runs:
 
     async def pause(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Release nothing more of a run."""
-        await verbs.pause_run(self._engine.database, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason)
+        await verbs.pause_run(self._engine.database, self._engine.tenant_id, int(run_id), actor=actor, reason=reason)
 
     async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Let a paused run go on."""
         engine = self._engine
         news = await verbs.resume_run(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, int(run_id), actor=actor, reason=reason
+            engine.database, engine.catalog, engine.tenant_id, int(run_id), actor=actor, reason=reason
         )
         await follow_up(engine, news)
 
@@ -130,7 +129,7 @@ class Runs:
         encoded = wire.encode(payload, bytes_max=BYTES_MAX, what="input")
         number = None if run_id is None else int(run_id)
         news = await send_signal(
-            engine.database, engine.catalog, DEFAULT_TENANT_ID, name, encoded, run_id=number, actor=actor
+            engine.database, engine.catalog, engine.tenant_id, name, encoded, run_id=number, actor=actor
         )
         await follow_up(engine, news)
 
@@ -148,5 +147,5 @@ class Runs:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)])
             await self._engine.catalog.flows.learn([row["snapshot_id"]], session)
             nodes = self._engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
-            rows = await session.fetch(_NODE_STATES, int(run_id), DEFAULT_TENANT_ID)
+            rows = await session.fetch(_NODE_STATES, int(run_id), self._engine.tenant_id)
         return {nodes[row["node_no"]].name: row for row in rows}

@@ -10,7 +10,6 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.dispatcher import schedules as verbs
 from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:
     from holdfast.testing.dispatcher import Dispatcher
@@ -40,7 +39,9 @@ class Schedules:
         """Keep a schedule; what it runs is declared before."""
         if flow is None:
             self._dispatcher.know(action)
-            await self._engine.catalog.declare(DEFAULT_TENANT_ID, action, "default", RetryPolicy(max_retries=0), "")
+            await self._engine.catalog.declare(
+                self._engine.tenant_id, action, "default", RetryPolicy(max_retries=0), ""
+            )
         else:
             await self._dispatcher.runs.snapshot(flow)
         if "every_seconds" not in fields:
@@ -55,32 +56,32 @@ class Schedules:
             input=wire.encode(input or {}, bytes_max=BYTES_MAX, what="input"),
             **fields,
         )
-        await verbs.create_schedule(self._engine.database, DEFAULT_TENANT_ID, draft)
+        await verbs.create_schedule(self._engine.database, self._engine.tenant_id, draft)
         return name
 
     async def view(self, name: str = "hourly") -> ScheduleView:
         """How a schedule stands."""
-        await verbs.find_schedule(self._engine.database, DEFAULT_TENANT_ID, name)
-        (found,) = await verbs.list_schedules(self._engine.database, DEFAULT_TENANT_ID, name=name)
+        await verbs.find_schedule(self._engine.database, self._engine.tenant_id, name)
+        (found,) = await verbs.list_schedules(self._engine.database, self._engine.tenant_id, name=name)
         return found
 
     async def slots(self, name: str = "hourly") -> list[SlotView]:
         """What became of its slots, oldest first."""
-        found = await verbs.list_slots(self._engine.database, DEFAULT_TENANT_ID, name, limit=1_000)
+        found = await verbs.list_slots(self._engine.database, self._engine.tenant_id, name, limit=1_000)
         return found[::-1]
 
     async def pause(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
         """Pause a schedule; False if it was paused already."""
-        return await verbs.pause(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+        return await verbs.pause(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def resume(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
         """Resume a schedule; False if it was not paused."""
-        return await verbs.resume(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+        return await verbs.resume(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def fire(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> Fired:
         """Fire a schedule by hand."""
-        return await verbs.fire(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+        return await verbs.fire(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def delete(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> None:
         """Forget a schedule."""
-        await verbs.delete_schedule(self._engine, DEFAULT_TENANT_ID, name, actor=actor, reason=reason)
+        await verbs.delete_schedule(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)

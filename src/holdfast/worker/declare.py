@@ -16,7 +16,6 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.schedule import Schedule
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 log = logging.getLogger("holdfast.worker")
 
@@ -27,7 +26,7 @@ async def declare_schedules(
     """Declare the schedules that `origin` keeps. What somebody else made under the same name is left alone."""
     for schedule in schedules:
         draft = await _draft(engine, origin, schedule, actions)
-        if not await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft):
+        if not await declare_schedule(engine.database, engine.tenant_id, draft):
             log.warning("schedule %s was made by somebody else; what this app says about it is not used", schedule.name)
 
 
@@ -42,7 +41,7 @@ async def _draft(
         name, own = bound.action.name, bound.options
         rules = {
             "queue": bound.action.queue if own.queue is None else own.queue,
-            "policy_id": await engine.catalog.policy_id(DEFAULT_TENANT_ID, bound.policy(engine.default_policy)),
+            "policy_id": await engine.catalog.policy_id(engine.tenant_id, bound.policy(engine.default_policy)),
             "priority": bound.action.priority if own.priority is None else own.priority,
             "tags": own.tags,
         }
@@ -69,4 +68,4 @@ async def _draft(
 async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
     """Keep the flow as it would run now: schedulers start the newest one that was kept."""
     rules = {name: action.rules(engine.default_policy) for name, action in actions.items()}
-    await snapshot_tree(engine.catalog, DEFAULT_TENANT_ID, flow.validated(), rules, {flow.name: flow}.get)
+    await snapshot_tree(engine.catalog, engine.tenant_id, flow.validated(), rules, {flow.name: flow}.get)

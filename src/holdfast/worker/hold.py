@@ -57,7 +57,7 @@ class Hold:
         self.entries: dict[int, Held] = {}
         self.reports: list[Report] = []
         self.committing = Committing(engine, self._take_over, announce)
-        self.declared = Declared(engine.database, datasets)
+        self.declared = Declared(engine.database, engine.settings.tenant, datasets)
         self._catalog = engine.catalog
         self._settings = engine.settings.worker
         self._actions = actions

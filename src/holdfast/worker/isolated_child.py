@@ -77,7 +77,7 @@ class _Process:
         self._cancel: Callable[[], None] | None = None
         self._is_running = False
         database = Database(app.settings.url or "", sessions_max=1, prepare=app.settings.prepare)
-        self._declared = Declared(database, app.datasets)
+        self._declared = Declared(database, app.settings.tenant, app.datasets)
         self._aside: Aside | None = None
         self._questions = Questions(self._send)
 

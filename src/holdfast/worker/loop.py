@@ -34,7 +34,6 @@ from holdfast.dispatcher.release import News
 from holdfast.errors import HoldfastError
 from holdfast.flow.flow import Flow
 from holdfast.schedule import Schedule
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TROUBLE, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
@@ -193,7 +192,7 @@ class Worker:
         flows = {name: flow.definition for name, flow in self.flows.items()}
         for action in self.actions.values():
             await self.engine.catalog.declare(
-                DEFAULT_TENANT_ID,
+                self.engine.tenant_id,
                 action.name,
                 action.queue,
                 action.policy(defaults),
@@ -201,15 +200,22 @@ class Worker:
                 launcher=action.launcher,
             )
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
-        await declare_guards(self.engine, DEFAULT_TENANT_ID, guards)
+        await declare_guards(self.engine, self.engine.tenant_id, guards)
         rules = {name: action.rules(defaults) for name, action in self.actions.items()}
-        await declare_flows(self.engine.catalog, DEFAULT_TENANT_ID, flows, rules)
+        await declare_flows(self.engine.catalog, self.engine.tenant_id, flows, rules)
         await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
         await self._hold.declared.declare()
         probe_url = self.engine.settings.worker.probe_url
         labels = "{}" if probe_url is None else json.dumps({PROBE_LABEL: probe_url})
         row = await self.engine.database.fetchrow(
-            _REGISTER, self.name, self.version, self.queues, self._pulled(), self.slots, labels
+            _REGISTER,
+            self.name,
+            self.version,
+            self.queues,
+            self._pulled(),
+            self.slots,
+            labels,
+            self.engine.tenant_id,
         )
         self.worker_id = row["worker_id"]
         self._hold.show_kill_at()

@@ -16,8 +16,8 @@ from holdfast.core.dataset import Commit, Dataset, Mode, valid_partition
 from holdfast.core.rows import RowEncoder
 from holdfast.dispatcher.datasets import Generation, count_rows, declare
 from holdfast.dispatcher.stage import AttemptLease, Part, open_part, stage_batch
+from holdfast.dispatcher.tenants import find_tenant
 from holdfast.errors import Invalid
-from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
 
 Datasets: TypeAlias = Mapping[tuple[str, int], Dataset]
@@ -27,8 +27,10 @@ Datasets: TypeAlias = Mapping[tuple[str, int], Dataset]
 class Declared:
     """The datasets of an app on one database."""
 
-    def __init__(self, database: Database, datasets: Datasets) -> None:
+    def __init__(self, database: Database, tenant: str, datasets: Datasets) -> None:
         self.database = database
+        self._tenant = tenant
+        self._tenant_id = 0
         self._datasets = datasets
         self._generations: dict[tuple[str, int], Generation] = {}
 
@@ -53,7 +55,9 @@ class Declared:
     async def generation(self, dataset: Dataset) -> Generation:
         identity = (dataset.name, dataset.version)
         if (known := self._generations.get(identity)) is None:
-            known = await declare(self.database, DEFAULT_TENANT_ID, dataset)
+            if self._tenant_id == 0:
+                self._tenant_id = (await find_tenant(self.database, self._tenant)).tenant_id
+            known = await declare(self.database, self._tenant_id, dataset)
             self._generations[identity] = known
         return known
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
-from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
+from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, elsewhere, refuses
 
 from holdfast.core.circuit import Breaker, CircuitState
 from holdfast.core.outcome import Completed, Failed, Released
 from holdfast.core.quota import Quota
 from holdfast.dispatcher.breakers import show_breaker, steer
 from holdfast.dispatcher.claim import Claimer
-from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.quotas import list_quotas, set_quota
@@ -213,11 +212,9 @@ async def _another_shop(stage: Stage) -> None:
 
 async def _a_held_retry_of_another_tenant(stage: Stage) -> None:
     """Two retries of theirs, of which their quota lets one go."""
-    draft = a_task(base_backoff_secs=0.0)
-    order = Order(tenant_id=OTHER_TENANT_ID, queue="default", action=ACTION, policy=draft.policy)
-    accepted = await enqueue(stage.engine.database, stage.engine.catalog, order, [b"{}", b"{}"])
-    for task_id in accepted.task_ids:
-        await stage.dispatcher.settle(await stage.dispatcher.claim_task(str(task_id)), DOWN)
+    other = await elsewhere(stage)
+    for task in await other.enqueue_many(a_task(base_backoff_secs=0.0), [{}, {}]):
+        await other.settle(await other.claim_task(task.task_id), DOWN)
     assert await stage.dispatcher.reconcile_once() == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost
+from holdfast.store.catalog import Catalog
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher, Lease
 from holdfast.testing.factories import (
@@ -74,6 +76,15 @@ async def another_tenant(stage: Stage) -> None:
     await stage.engine.database.fetch(
         "insert into holdfast.tenant (tenant_id, name) values ($1, 'other') on conflict do nothing", OTHER_TENANT_ID
     )
+
+
+async def elsewhere(stage: Stage) -> Dispatcher:
+    """The verbs of another tenant, directly on the database."""
+    await another_tenant(stage)
+    engine = copy.copy(stage.engine)
+    engine.tenant_id = OTHER_TENANT_ID
+    engine.catalog = Catalog(engine.database)
+    return Dispatcher(engine)
 
 
 def forged(lease: Lease, **changes: Any) -> Lease:

@@ -159,7 +159,7 @@ PEERS = (
     Peer(
         name="prefect-flow",
         module="prefect_flow_peer",
-        requires=("prefect==3.8.8", "fastapi<0.120"),
+        requires=("prefect==3.8.8", "fastapi>=0.139,<0.140"),
         tasks_max=2 * FAN_NODES,
         processes=1,
         is_flow=True,

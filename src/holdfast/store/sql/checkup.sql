@@ -24,6 +24,27 @@ select current_user as role,
   has_sequence_privilege('holdfast.task_id', 'usage') as may_draw_ids,
   pg_has_role((select relowner from pg_class where oid = 'holdfast.body'::regclass), 'member') as is_owner;
 
+-- name: checkup_walls
+-- Whether tenants are kept apart: is the role there, may we become it, is every table behind its wall, and are we let
+-- through as the engine.
+select exists (select from pg_roles r where r.rolname = 'holdfast_tenant') as has_role,
+  coalesce(
+    (select pg_has_role(current_user, r.oid, 'member') from pg_roles r where r.rolname = 'holdfast_tenant'), false
+  ) as may_become,
+  not row_security_active('holdfast.live') or exists (
+    select
+    from pg_policy p
+    cross join lateral unnest(p.polroles) as passing (role_id)
+    where p.polrelid = 'holdfast.live'::regclass and p.polname = 'engine' and pg_has_role(passing.role_id, 'usage')
+  ) as is_engine,
+  (
+    select array_agg(c.relname::text order by c.relname)
+    from pg_class c
+    where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+      and not (c.relrowsecurity and c.relforcerowsecurity)
+  ) as open_tables,
+  (select r.rolname::text from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = 'holdfast.live'::regclass) as owner;
+
 -- name: checkup_work
 -- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,
 -- leases that nobody reaped, and how clean the hot table is.

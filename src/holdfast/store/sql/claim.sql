@@ -1,6 +1,7 @@
 -- name: heads
--- The oldest queued task of every lane and priority this worker may run: one index probe each. Lanes of an open breaker
--- are not among them; those of one that may be tried again come with its number, and say that they are on trial.
+-- The oldest queued task of every lane and priority that this worker may run, of its own tenant: one index probe each.
+-- Lanes of an open breaker are not among them; those of one that may be tried again come with its number, and say that
+-- they are on trial.
 with recursive head as (
   select l.lane_id, l.queue_id, h.priority, h.task_id, b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial,
     exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared
@@ -15,6 +16,7 @@ with recursive head as (
     limit 1
   ) h
   where l.action = any($1::text[])
+    and l.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $3)
     and ($2::text[] is null or q.name = any($2))
     and q.paused_at is null
     and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
@@ -31,9 +33,10 @@ with recursive head as (
 )
 select head.lane_id, head.priority, head.task_id, head.queue_id,
   (q.max_running is not null or q.starts_per_second is not null) as is_limited, head.breaker_id, head.is_on_trial,
-  head.is_shared
+  head.is_shared, n.tenant_id, n.max_running is not null as is_tenant_limited
 from head
-join holdfast.queue q on q.queue_id = head.queue_id;
+join holdfast.queue q on q.queue_id = head.queue_id
+join holdfast.tenant n on n.tenant_id = q.tenant_id;
 
 -- name: claim
 -- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
@@ -45,7 +48,7 @@ with asked as materialized (
   from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
   join holdfast.lane l on l.lane_id = a.lane_id
   join holdfast.queue q on q.queue_id = l.queue_id and q.paused_at is null
-  join holdfast.worker w on w.worker_id = $5 and w.state = 'active'
+  join holdfast.worker w on w.worker_id = $5 and w.state = 'active' and w.tenant_id = l.tenant_id
   left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
   where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::int[]))
 ),
@@ -92,7 +95,9 @@ with taken as (
   set state = 'r', attempt = t.attempt + 1, worker_id = $2, lease_token = gen_random_uuid(),
     started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $3)
   where t.task_id = $1 and t.state = 'q'
-    and exists (select from holdfast.worker w where w.worker_id = $2 and w.state = 'active')
+    and exists (
+      select from holdfast.worker w where w.worker_id = $2 and w.state = 'active' and w.tenant_id = t.tenant_id
+    )
     and not exists (
       select from holdfast.lane l
       join holdfast.queue q on q.queue_id = l.queue_id
@@ -120,11 +125,12 @@ left join holdfast.body b on b.task_id = taken.task_id;
 select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > holdfast.instant() as has_valid_lease,
   q.paused_at is not null as is_paused, q.queue_id,
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
-  (select w.state from holdfast.worker w where w.worker_id = $2) as worker_state, b.breaker_id,
-  coalesce(b.state <> 'c', false) as is_on_trial
+  (select w.state from holdfast.worker w where w.worker_id = $2 and w.tenant_id = t.tenant_id) as worker_state,
+  b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial, n.tenant_id, n.max_running is not null as is_tenant_limited
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
+join holdfast.tenant n on n.tenant_id = t.tenant_id
 left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
 where t.task_id = $1;
 

@@ -91,12 +91,13 @@ with crew as materialized (
     (select count(*) from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
   from holdfast.lane l
   join holdfast.queue q on q.queue_id = l.queue_id
-  join holdfast.worker w on l.action = any(w.actions)
+  join holdfast.worker w on w.tenant_id = l.tenant_id and l.action = any(w.actions)
   where l.lane_id = $1
     and (w.state in ('active', 'draining') or w.worker_id in (
       select g.worker_id
       from holdfast.worker g
-      where l.action = any(g.actions) and (g.queues is null or q.name = any(g.queues)) and g.state in ('gone', 'lost')
+      where g.tenant_id = l.tenant_id and l.action = any(g.actions) and (g.queues is null or q.name = any(g.queues))
+        and g.state in ('gone', 'lost')
       order by g.ended_at desc
       limit 1
     ))

@@ -886,3 +886,116 @@ select w.purpose
 from (values ('capability')) as w (purpose)
 left join holdfast.secret s on s.purpose = w.purpose and octet_length(s.value) >= 32
 where s.purpose is null;
+
+-- name: tenant_limits_hold
+-- Warning: more tasks of a tenant run than its limit allows (B3). Right after lowering the limit this is no fault.
+select n.tenant_id, n.max_running, count(*) as running
+from holdfast.tenant n
+join holdfast.live t on t.tenant_id = n.tenant_id and t.state in ('r', 'v')
+where n.max_running is not null
+group by n.tenant_id, n.max_running
+having count(*) > n.max_running;
+
+-- name: workers_stay_with_their_tenant
+-- A running attempt is held by a worker of its own tenant (T1).
+select t.task_id, t.worker_id
+from holdfast.live t
+join holdfast.worker w on w.worker_id = t.worker_id
+where w.tenant_id <> t.tenant_id;
+
+-- name: notes_stay_with_their_tenant
+-- What an attempt said belongs to the tenant of its task (T1).
+select n.task_id, n.attempt
+from holdfast.note n
+join holdfast.body b on b.task_id = n.task_id
+where n.tenant_id <> b.tenant_id;
+
+-- name: snapshots_stay_with_their_tenant
+-- The lanes and policies of a snapshot, and the snapshots it starts, belong to its tenant (T1).
+select s.snapshot_id
+from holdfast.snapshot s
+cross join lateral unnest(s.lane_ids, s.policy_ids, s.child_ids) as named (lane_id, policy_id, child_id)
+left join holdfast.lane l on l.lane_id = named.lane_id
+left join holdfast.policy p on p.policy_id = named.policy_id
+left join holdfast.snapshot c on c.snapshot_id = named.child_id
+where (l.lane_id is not null and l.tenant_id <> s.tenant_id)
+  or (p.policy_id is not null and p.tenant_id <> s.tenant_id)
+  or (c.snapshot_id is not null and c.tenant_id <> s.tenant_id);
+
+-- name: datasets_stay_with_their_tenant
+-- What is staged for, committed to and building a generation belongs to its tenant (T1).
+select s.task_id, s.generation_id
+from holdfast.dataset_stage s
+join holdfast.dataset_generation g on g.generation_id = s.generation_id
+where g.tenant_id <> s.tenant_id
+union all
+select c.task_id, c.generation_id
+from holdfast.dataset_commit c
+join holdfast.dataset_generation g on g.generation_id = c.generation_id
+where g.tenant_id <> c.tenant_id
+union all
+select b.task_id, b.generation_id
+from holdfast.dataset_build b
+join holdfast.dataset_generation g on g.generation_id = b.generation_id
+join holdfast.body t on t.task_id = b.task_id
+where g.tenant_id <> t.tenant_id;
+
+-- name: campaigns_stay_with_their_tenant
+-- The letters of a campaign belong to its tenant (T1).
+select d.dead_letter_id, c.campaign_id
+from holdfast.dead_letter d
+join holdfast.campaign c on c.campaign_id = d.campaign_id
+where c.tenant_id <> d.tenant_id
+union all
+select l.dead_letter_id, l.campaign_id
+from holdfast.campaign_letter l
+join holdfast.campaign c on c.campaign_id = l.campaign_id
+join holdfast.dead_letter d on d.dead_letter_id = l.dead_letter_id
+where c.tenant_id <> d.tenant_id;
+
+-- name: every_table_has_its_wall
+-- Row-level security is forced on every table, with a policy for the engine, and one for the tenant where rows have one;
+-- partitions are reached by no other way (T2).
+select c.relname::text as name
+from pg_class c
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+  and not (
+    c.relrowsecurity and c.relforcerowsecurity
+    and exists (select from pg_policy p where p.polrelid = c.oid and p.polname = 'engine')
+    and (
+      exists (select from pg_policy p where p.polrelid = c.oid and p.polname = 'tenant')
+      or not exists (
+        select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
+      )
+      or not exists (select from pg_roles r where r.rolname = 'holdfast_tenant')
+    )
+  )
+union all
+select c.relname::text
+from pg_class c
+join pg_roles r on r.rolname = 'holdfast_tenant'
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r' and c.relispartition
+  and has_table_privilege(r.oid, c.oid, 'select, insert, update, delete, truncate');
+
+-- name: walls_have_no_doors
+-- The role of tenants is no superuser, passes no policy, owns nothing here and may not sign in; it rewrites no audit log
+-- and no event; views look with the rights of whoever asks (T2).
+select r.rolname::text as name
+from pg_roles r
+where r.rolname = 'holdfast_tenant' and (r.rolsuper or r.rolbypassrls or r.rolcanlogin or r.rolcreaterole or r.rolcreatedb)
+union all
+select c.relname::text
+from pg_class c
+join pg_roles r on r.rolname = 'holdfast_tenant'
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p', 'v', 'S')
+  and (
+    pg_has_role(r.oid, c.relowner, 'member')
+    or (c.relname in ('audit', 'event') and has_table_privilege(r.oid, c.oid, 'update, delete, truncate'))
+    or (c.relkind in ('r', 'p', 'v') and has_table_privilege(r.oid, c.oid, 'truncate, trigger, references'))
+    or (c.relkind = 'S' and has_sequence_privilege(r.oid, c.oid, 'update'))
+  )
+union all
+select c.relname::text
+from pg_class c
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'v'
+  and not ('security_invoker=true' = any(coalesce(c.reloptions, '{}')));

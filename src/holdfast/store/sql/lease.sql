@@ -117,7 +117,9 @@ with taken as (
       where h.task_id = t.task_id and h.attempt = t.attempt and $3::bytea = any(h.token_hashes)
         and h.token_expires_at > holdfast.instant()
     )
-    and exists (select from holdfast.worker w where w.worker_id = $4 and w.state = 'active')
+    and exists (
+      select from holdfast.worker w where w.worker_id = $4 and w.state = 'active' and w.tenant_id = t.tenant_id
+    )
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
 ),

@@ -275,7 +275,7 @@ select q.queue_id, q.name, q.paused_at, q.paused_by, q.paused_reason, q.max_runn
   (
     select count(*)::int
     from holdfast.worker w
-    where w.state = 'active' and (w.queues is null or q.name = any(w.queues))
+    where w.state = 'active' and w.tenant_id = q.tenant_id and (w.queues is null or q.name = any(w.queues))
       and exists (select from holdfast.lane l where l.queue_id = q.queue_id and l.action = any(w.actions))
   ) as workers,
   (
@@ -425,7 +425,8 @@ select a.name, a.queue, a.version, a.seen_at, p.max_retries, p.max_retries + 1 a
   (
     select count(*)::int
     from holdfast.worker w
-    where w.state = 'active' and a.name = any(w.actions) and (w.queues is null or a.queue = any(w.queues))
+    where w.state = 'active' and w.tenant_id = a.tenant_id and a.name = any(w.actions)
+      and (w.queues is null or a.queue = any(w.queues))
   ) as workers
 from holdfast.action a
 join holdfast.policy p on p.policy_id = a.policy_id
@@ -445,14 +446,14 @@ order by t.started_at
 limit $2;
 
 -- name: find_worker
--- One worker by its number.
+-- One worker by its number, of one tenant or of any.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
   (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running,
   w.labels->>'probe_url' as probe_url, p.checked_at, p.is_healthy, p.failures, p.detail
 from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id
-where w.worker_id = $1;
+where w.worker_id = $1 and ($2::int is null or w.tenant_id = $2);
 
 -- name: pulse
 -- Two counters whose growth tells the rates: ids drawn, and attempts finished as the server's statistics know them.

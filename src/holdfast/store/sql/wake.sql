@@ -97,13 +97,19 @@ returning task_id;
 select g.task_id, t.state::text as state, coalesce(t.attempt, 0) as attempt, t.lane_id, t.worker_id,
   coalesce(t.lease_expires_at > holdfast.instant(), false) as has_valid_lease,
   coalesce(1 + t.max_retries + t.max_losses, 0) as attempts_max, l.action, q.name as queue,
-  t.task_id is null and (
-    exists (select from holdfast.body b where b.task_id = g.task_id)
-    or exists (select from holdfast.attempt a where a.task_id = g.task_id)
-    or exists (select from holdfast.ended e where e.task_id = g.task_id)
+  t.task_id is null and coalesce(
+    (select true from holdfast.body b where b.task_id = g.task_id limit 1),
+    (select true from holdfast.attempt a where a.task_id = g.task_id order by a.attempt limit 1),
+    (select true from holdfast.ended e where e.task_id = g.task_id limit 1),
+    false
   ) as is_over
 from unnest($1::bigint[]) as g (task_id)
-left join holdfast.live t on t.task_id = g.task_id
+left join lateral (
+  select *
+  from holdfast.live t
+  where t.task_id = g.task_id
+  limit 1
+) t on true
 left join holdfast.lane l on l.lane_id = t.lane_id
 left join holdfast.queue q on q.queue_id = l.queue_id;
 

@@ -125,8 +125,8 @@ left join holdfast.queue q on q.queue_id = l.queue_id;
 
 -- name: take_probes
 -- Become the one who asks some workers this time: those present that offer a URL and were not asked for a while.
-insert into holdfast.probe as p (worker_id, due_at)
-select w.worker_id, holdfast.instant() + make_interval(secs => $1)
+insert into holdfast.probe as p (worker_id, tenant_id, due_at)
+select w.worker_id, w.tenant_id, holdfast.instant() + make_interval(secs => $1)
 from holdfast.worker w
 left join holdfast.probe x on x.worker_id = w.worker_id
 where w.state in ('active', 'draining') and w.labels ? 'probe_url'

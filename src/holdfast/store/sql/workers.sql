@@ -1,12 +1,12 @@
 -- name: register_worker
 -- A new incarnation. Its id is never reused.
-insert into holdfast.worker (name, version, queues, actions, slots, labels)
-values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb)
+insert into holdfast.worker (name, version, queues, actions, slots, labels, tenant_id)
+values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb, $7)
 returning worker_id, incarnation;
 
 -- name: beat_worker
 -- A worker says it is alive and how it feels; the answer says whether it should drain, how many of its kind there are
--- (same actions, same queues) and how many of those came before it. One shown as lost, by a long outage or a clock that
+-- (same tenant, actions and queues) and how many of those came before it. One shown as lost, by a long outage or a clock that
 -- jumped, is back: its leases were decided without it.
 update holdfast.worker as me
 set beat_at = holdfast.instant(), health = $2::jsonb, state = case me.state when 'lost' then 'active' else me.state end,
@@ -15,7 +15,8 @@ from (
   select count(*)::int as crew, count(*) filter (where w.worker_id < $1)::int as rank
   from holdfast.worker w
   join holdfast.worker mine on mine.worker_id = $1
-  where w.ended_at is null and w.actions = mine.actions and w.queues is not distinct from mine.queues
+  where w.ended_at is null and w.tenant_id = mine.tenant_id and w.actions = mine.actions
+    and w.queues is not distinct from mine.queues
 ) crew
 where me.worker_id = $1 and me.state in ('active', 'draining', 'lost')
 returning me.state, crew.crew, crew.rank;
@@ -32,7 +33,7 @@ returning worker_id;
 update holdfast.worker
 set state = 'draining'
 where worker_id = $1 and state = 'active'
-returning worker_id;
+returning worker_id, tenant_id;
 
 -- name: lose_workers
 -- Workers silent for longer than any lease are shown as lost. Leases decide what happens to their work.
@@ -42,14 +43,15 @@ where state in ('active', 'draining') and beat_at < holdfast.instant() - make_in
 returning worker_id;
 
 -- name: list_workers
--- Workers, present ones first.
+-- Workers of one tenant or of all, present ones first.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
   (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running,
   w.labels->>'probe_url' as probe_url, p.checked_at, p.is_healthy, p.failures, p.detail
 from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id
-where $2::int is null or (w.state in ('active', 'draining'), w.worker_id) < ($3::boolean, $2)
+where ($2::int is null or w.tenant_id = $2)
+  and ($3::int is null or (w.state in ('active', 'draining'), w.worker_id) < ($4::boolean, $3))
 order by (w.state in ('active', 'draining')) desc, w.worker_id desc
 limit $1;
 

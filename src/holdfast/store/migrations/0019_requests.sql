@@ -10,3 +10,5 @@ create table holdfast.request_key (
 );
 
 create index request_key_age on holdfast.request_key (created_at);
+
+select holdfast.secure_tenants();

@@ -1,0 +1,134 @@
+"""Sessions that work for one tenant: each transaction, also that of a single statement, is behind the tenant's wall.
+
+Role and tenant are said by the script that begins the transaction, in the same round trip, and end with it: no state
+survives on the connection, so the pool is shared with the engine, and a transaction-pooling proxy may stand between. If
+the role cannot be taken nothing runs at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from holdfast.errors import Unavailable
+from holdfast.store.database import BROKEN, Database, Session, Tap
+
+TENANT_ROLE = "holdfast_tenant"
+
+_NO_ROLE = (asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedObjectError)
+
+
+class TenantSession(Session):
+    """A session whose every transaction begins by becoming the tenant."""
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, connection: Any, begin: str, tap: Tap | None = None) -> None:
+        super().__init__(connection, tap)
+        self._begin = begin
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        if self.is_in_transaction():
+            return await super().fetch(statement, *arguments)
+        async with self.transaction():
+            return await super().fetch(statement, *arguments)
+
+    fetch_prepared = fetch
+
+    async def execute(self, script: str) -> None:
+        if self.is_in_transaction():
+            await super().execute(script)
+            return
+        async with self.transaction():
+            await super().execute(script)
+
+    async def copy(self, schema: str, table: str, columns: list[str], records: list[tuple[Any, ...]]) -> None:
+        if self.is_in_transaction():
+            await super().copy(schema, table, columns, records)
+            return
+        async with self.transaction():
+            await super().copy(schema, table, columns, records)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """As everywhere: commit on leaving, roll back on any exception; inside another one, up to a savepoint."""
+        is_inner = self.is_in_transaction()
+        begin, commit, undo = _INNER if is_inner else (self._begin, "commit", "rollback")
+        await self._enter(begin, is_inner=is_inner)
+        try:
+            yield
+        except BaseException as error:
+            await self._undo(undo, error)
+            raise
+        if self.tap is None or is_inner:
+            await self.connection.execute(commit)
+            return
+        with self._tapped(self.tap, commit):
+            await self.connection.execute(commit)
+
+    async def _enter(self, begin: str, *, is_inner: bool) -> None:
+        try:
+            await self.connection.execute(begin)
+        except _NO_ROLE as error:
+            await self._undo("rollback", error)
+            if is_inner:
+                raise
+            raise Unavailable(
+                f"The database has no role that keeps tenants apart: {error}.",
+                code="tenant_role_missing",
+                advice="Run `holdfast doctor`; it says what an administrator of the database has to do.",
+            ) from error
+        except BaseException as error:
+            await self._undo("rollback", error)
+            raise
+
+    async def _undo(self, script: str, error: BaseException) -> None:
+        if self.connection.is_closed():
+            return
+        try:
+            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            if isinstance(error, Exception):
+                await self.connection.execute(script)
+                return
+        except BROKEN:
+            pass
+        self.connection.terminate()
+
+
+_INNER = (
+    "savepoint inner_part",
+    "release savepoint inner_part",
+    "rollback to savepoint inner_part; release inner_part",
+)
+
+
+class TenantDatabase(Database):
+    """The sessions of another database, each working for one tenant. Nothing of its own is opened or closed."""
+
+    def __init__(self, whole: Database, tenant_id: int) -> None:
+        self.url = whole.url
+        self.tap = whole.tap
+        self.tenant_id = tenant_id
+        self._pool = whole._pool
+        self._prepared = whole._prepared
+        self._is_open = True
+        # No query among them: the isolation level can still be chosen.
+        self._begin = f"begin; set local role {TENANT_ROLE}; set local holdfast.tenant_id = '{int(tenant_id)}'"
+
+    async def open(self) -> Database:
+        return self
+
+    async def close(self) -> None:
+        """The database it is part of closes what they share."""
+
+    def _on(self, connection: Any) -> Session:
+        return TenantSession(connection, self._begin, self.tap)
+
+    async def _alone(
+        self, use: Callable[..., Awaitable[list[Any]]], statement: str, arguments: tuple[Any, ...]
+    ) -> list[Any]:
+        async with self.session() as session, session.transaction():
+            return await use(session, statement, *arguments)

@@ -1,0 +1,118 @@
+"""Two tenants on one database: `default`, who asks, and `acme`, whose business it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.core.flows import a_diamond
+from tests.datasets.hands import orders
+
+from holdfast.core.outcome import Completed
+from holdfast.dispatcher.campaigns import start_campaign
+from holdfast.dispatcher.datasets import declare
+from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.tenants import TenantView, create_tenant
+from holdfast.store.database import Database
+from holdfast.testing import factories as a
+from holdfast.testing.dispatcher import Dispatcher
+
+CANARY = "acme-canary"
+WHO: dict[str, Any] = {"actor": "anna", "reason": "because"}
+
+
+@pytest.fixture
+async def acme(engine: Engine) -> TenantView:
+    return await create_tenant(engine.database, "acme", **WHO)
+
+
+@pytest.fixture
+def at_acme(engine: Engine, acme: TenantView) -> Dispatcher:
+    """Acme's verbs, by hand, behind its wall."""
+    return Dispatcher(engine.of(acme.tenant_id))
+
+
+@pytest.fixture
+async def theirs(engine: Engine, acme: TenantView, at_acme: Dispatcher) -> dict[str, Any]:
+    """One of everything that acme has, by what it is called."""
+    own = at_acme.engine
+    await engine.database.fetch("select setval('holdfast.task_id', 7654321)")
+    hidden = {"queue": CANARY, "tags": (CANARY,)}
+    await declare(engine.database, acme.tenant_id, orders())
+    keyed = await at_acme.enqueue(a.a_task(key=CANARY, **hidden))
+    sending = await a.a_running_task(at_acme, **hidden)
+    sender = Sender(claimed=sending.claimed, tenant="acme")
+    await open_effect(
+        own.database, own.catalog, sender, OpenEffect(name="smtp.send", user_key="one", ordinal=0, digest=b"")
+    )
+    await at_acme.settle(sending, Completed(b"null"))
+    failed = await a.a_failed_task(at_acme, **hidden)
+    running = await a.a_running_task(at_acme, **hidden)
+    [letter] = await at_acme.letters(failed)
+    run = await at_acme.runs.start(a_diamond())
+    await at_acme.schedules.keep(CANARY)
+    campaign = await start_campaign(own, own.tenant_id, letter.fingerprint, **WHO)
+    [effect] = await list_effects(own.database, own.tenant_id)
+    return {
+        "task": int(keyed.task_id),
+        "failed": int(failed),
+        "running": int(running.task_id),
+        "lease": running,
+        "letter": int(letter.dead_letter_id),
+        "fingerprint": letter.fingerprint,
+        "campaign": int(campaign.campaign_id),
+        "run": int(run),
+        "schedule": CANARY,
+        "dataset": "orders",
+        "queue": CANARY,
+        "action": a.ACTION,
+        "worker": running.worker_id,
+        "effect": effect.idempotency_key,
+        "key": CANARY,
+    }
+
+
+MISSING = {
+    "task": 999_999_999,
+    "failed": 999_999_999,
+    "running": 999_999_999,
+    "letter": 999_999,
+    "fingerprint": "0" * 16,
+    "campaign": 999_999,
+    "run": 999_999_999,
+    "schedule": "nothing-here",
+    "dataset": "nothing_here",
+    "queue": "nothing-here",
+    "action": "no.such",
+    "worker": 999_999,
+    "effect": "no-such-effect",
+    "key": "no-such-key",
+}
+
+_TABLES = """
+select c.relname::text as name
+from pg_class c
+join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+order by 1
+"""
+
+
+async def tables(database: Database) -> list[str]:
+    """Every table whose rows belong to a tenant."""
+    return [row["name"] for row in await database.fetch(_TABLES)]
+
+
+async def rows_of(database: Database, tenant_id: int) -> dict[str, str]:
+    """All that a tenant has, so that two moments can be compared."""
+    return {
+        name: str(
+            await database.fetchval(
+                f"select coalesce(string_agg(t::text, e'\\n' order by t::text), '') from holdfast.{name} t"
+                " where t.tenant_id = $1",
+                tenant_id,
+            )
+        )
+        for name in await tables(database)
+    }

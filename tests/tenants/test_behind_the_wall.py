@@ -1,0 +1,31 @@
+"""The verbs behind the wall: scenarios of other folders, on an engine that is the tenant's and not the owner's."""
+
+from __future__ import annotations
+
+import pytest
+from tests.dispatcher.test_claim import *  # noqa: F403
+from tests.flow.test_runs import *  # noqa: F403
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.testing.clock import Clock
+
+# It asks for all invariants, which takes the owner.
+del test_members_that_a_re_drive_upstream_replaces_keep_their_place  # noqa: F821
+
+
+@pytest.fixture
+async def whole(holdfast_url, holdfast_settings):
+    async with Engine(holdfast_url, holdfast_settings, sessions_max=30) as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(whole):
+    return whole.of(whole.tenant_id)
+
+
+@pytest.fixture
+async def clock(whole):
+    made = Clock(whole.database)
+    yield made
+    await made.reset()

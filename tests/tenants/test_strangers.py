@@ -1,0 +1,226 @@
+"""What belongs to another tenant is answered like what does not exist, by every verb, and nothing of it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.tenants.acme import CANARY, MISSING, WHO, rows_of
+
+from holdfast.core.circuit import CircuitState
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Node, NodeKind
+from holdfast.core.outcome import Completed
+from holdfast.dispatcher import cutover, dead_look, effects, look, queues, recover, runs, schedules
+from holdfast.dispatcher.breakers import show_breaker, steer
+from holdfast.dispatcher.campaigns import (
+    abort_campaign,
+    approve_campaign,
+    plan_campaign,
+    resume_campaign,
+    show_campaign,
+    start_campaign,
+)
+from holdfast.dispatcher.cancel import cancel
+from holdfast.dispatcher.compensate import compensate
+from holdfast.dispatcher.cutover import Asking
+from holdfast.dispatcher.datasets import list_generations, recent_commits
+from holdfast.dispatcher.drain import drain_worker
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.explain_runs import why, why_node, why_run
+from holdfast.dispatcher.observe import event_tail, events_after, run_events_after
+from holdfast.dispatcher.reinject import reinject_once
+from holdfast.dispatcher.remote import Done, RemoteWorkers
+from holdfast.dispatcher.replay import capture
+from holdfast.dispatcher.retry import retry
+from holdfast.dispatcher.show_runs import show_run
+from holdfast.dispatcher.signals import deliver_once, send_signal
+from holdfast.errors import HoldfastError
+from holdfast.testing import factories as a
+from holdfast.testing.dispatcher import Dispatcher
+
+ASKING = Asking(**WHO)
+A_WAIT = FlowDefinition(name="shop.wait", nodes=(Node(name="paid", action="payment", kind=NodeKind.WAIT),))
+GRACE = {"grace_seconds": 1.0}
+Verb = Callable[[Engine, Any], Awaitable[Any]]
+
+VERBS: dict[str, tuple[str, Verb]] = {
+    "show": ("task", lambda e, i: look.show_task(e.database, e.catalog, e.tenant_id, i)),
+    "why": ("task", lambda e, i: why(e.database, e.catalog, e.tenant_id, i)),
+    "notes": ("task", lambda e, i: look.read_notes(e.database, e.tenant_id, i)),
+    "capture": ("failed", lambda e, i: capture(e.database, e.catalog, e.tenant_id, i)),
+    "cancel": ("task", lambda e, i: cancel(e.database, e.catalog, e.tenant_id, [i], **GRACE, **WHO)),
+    "stop": ("running", lambda e, i: cancel(e.database, e.catalog, e.tenant_id, [i], **GRACE, **WHO)),
+    "retry": ("failed", lambda e, i: retry(e.database, e.catalog, e.tenant_id, i, **WHO)),
+    "effects": ("failed", lambda e, i: effects.list_effects(e.database, e.tenant_id, task_ids=[i])),
+    "compensate": ("effect", lambda e, i: compensate(e.database, e.catalog, e.tenant_id, i, **WHO)),
+    "redrive": ("failed", lambda e, i: recover.redrive(e, e.tenant_id, i, **WHO)),
+    "redrive group": ("fingerprint", lambda e, i: recover.redrive_group(e, e.tenant_id, i, **WHO)),
+    "ignore": ("failed", lambda e, i: recover.ignore(e, e.tenant_id, task_id=i, **WHO)),
+    "ignore group": ("fingerprint", lambda e, i: recover.ignore(e, e.tenant_id, fingerprint=i, **WHO)),
+    "resolve": ("failed", lambda e, i: recover.resolve(e, e.tenant_id, task_id=i, **WHO)),
+    "letters of a task": ("failed", lambda e, i: dead_look.list_letters(e.database, e.tenant_id, task_id=i)),
+    "letters of a group": ("fingerprint", lambda e, i: dead_look.list_letters(e.database, e.tenant_id, fingerprint=i)),
+    "letter": ("letter", lambda e, i: dead_look.show_letter(e.database, e.tenant_id, i)),
+    "plan campaign": ("fingerprint", lambda e, i: plan_campaign(e, e.tenant_id, i)),
+    "start campaign": ("fingerprint", lambda e, i: start_campaign(e, e.tenant_id, i, **WHO)),
+    "show campaign": ("campaign", lambda e, i: show_campaign(e, e.tenant_id, i)),
+    "approve campaign": ("campaign", lambda e, i: approve_campaign(e, e.tenant_id, i, actor="anna")),
+    "abort campaign": ("campaign", lambda e, i: abort_campaign(e, e.tenant_id, i, **WHO)),
+    "resume campaign": ("campaign", lambda e, i: resume_campaign(e, e.tenant_id, i, **WHO)),
+    "show run": ("run", lambda e, i: show_run(e.database, e.catalog, e.tenant_id, i)),
+    "why run": ("run", lambda e, i: why_run(e.database, e.catalog, e.tenant_id, i)),
+    "why node": ("run", lambda e, i: why_node(e.database, e.catalog, e.tenant_id, i, "a")),
+    "run events": ("run", lambda e, i: run_events_after(e.database, e.tenant_id, i)),
+    "pause run": ("run", lambda e, i: runs.pause_run(e.database, e.tenant_id, i, **WHO)),
+    "resume run": ("run", lambda e, i: runs.resume_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
+    "cancel run": ("run", lambda e, i: runs.cancel_run(e.database, e.catalog, e.tenant_id, i, **GRACE, **WHO)),
+    "retry run": ("run", lambda e, i: runs.retry_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
+    "signal": (
+        "run",
+        lambda e, i: send_signal(e.database, e.catalog, e.tenant_id, "go", b"1", run_id=i, actor="anna"),
+    ),
+    "schedule": ("schedule", lambda e, i: schedules.find_schedule(e.database, e.tenant_id, i)),
+    "slots": ("schedule", lambda e, i: schedules.list_slots(e.database, e.tenant_id, i)),
+    "pause schedule": ("schedule", lambda e, i: schedules.pause(e, e.tenant_id, i, **WHO)),
+    "resume schedule": ("schedule", lambda e, i: schedules.resume(e, e.tenant_id, i, **WHO)),
+    "fire": ("schedule", lambda e, i: schedules.fire(e, e.tenant_id, i, **WHO)),
+    "delete schedule": ("schedule", lambda e, i: schedules.delete_schedule(e, e.tenant_id, i, **WHO)),
+    "generations": ("dataset", lambda e, i: list_generations(e.database, e.tenant_id, i)),
+    "commits": ("dataset", lambda e, i: recent_commits(e.database, e.tenant_id, i, limit=5)),
+    "cut over": ("dataset", lambda e, i: cutover.cut_over(e.database, e.tenant_id, i, 1, ASKING)),
+    "roll back": ("dataset", lambda e, i: cutover.roll_back(e.database, e.tenant_id, i, 1, ASKING)),
+    "drop": ("dataset", lambda e, i: cutover.drop(e.database, e.tenant_id, i, 1, ASKING)),
+    "queue": ("queue", lambda e, i: queues.require_queue(e.database, e.tenant_id, i)),
+    "pause queue": ("queue", lambda e, i: queues.pause(e, e.tenant_id, i, **WHO)),
+    "limit queue": (
+        "queue",
+        lambda e, i: queues.limit(e, e.tenant_id, i, max_running=1, starts_per_second=None, **WHO),
+    ),
+    "tasks of a queue": ("queue", lambda e, i: look.list_tasks(e.database, e.tenant_id, queue=i)),
+    "breaker": ("action", lambda e, i: show_breaker(e.database, e.tenant_id, i)),
+    "steer": ("action", lambda e, i: steer(e, e.tenant_id, i, CircuitState.OPEN, **WHO)),
+    "actions": ("action", lambda e, i: look.list_actions(e.database, e.tenant_id, name=i)),
+    "worker": ("worker", lambda e, i: look.show_worker(e.database, i, tenant_id=e.tenant_id)),
+    "drain": ("worker", lambda e, i: drain_worker(e.database, i, tenant_id=e.tenant_id, **WHO)),
+}
+
+WORKER_VERBS: dict[str, tuple[str, Verb]] = {
+    "claim as": ("worker", lambda e, i: RemoteWorkers(e).claim(i, queues=None, limit=5)),
+    "claim by name as": ("worker", lambda e, i: RemoteWorkers(e).claim_named(i, MISSING["task"])),
+    "exchange as": (
+        "worker",
+        lambda e, i: RemoteWorkers(e).exchange(i, held=[], dones=[], queues=None, limit=5),
+    ),
+}
+
+
+@pytest.fixture(params=["behind the wall", "direct"])
+def asking(request, engine):
+    """The default tenant's engine: as a server has it, and as a worker on the database has it."""
+    return engine.of(1) if request.param == "behind the wall" else engine
+
+
+async def outcome(verb: Verb, engine: Engine, given: Any) -> str:
+    """How a verb ended, in full, but for the name it was given."""
+    try:
+        value = await verb(engine, given)
+        told = f"gave {value!r}"
+    except HoldfastError as error:
+        told = f"{type(error).__name__} {error.code} {error} {msgspec.json.encode(error.fields, enc_hook=str)!r}"
+    return told.replace(str(given), "ID")
+
+
+async def test_a_stranger_is_nobody(asking, engine, acme, theirs):
+    """All verbs on one stage: none of them may change it, so each finds it as the first did."""
+    before = await rows_of(engine.database, acme.tenant_id), await rows_of(engine.database, 1)
+    told = {}
+    for name, (kind, verb) in VERBS.items():
+        found, missing = await outcome(verb, asking, theirs[kind]), await outcome(verb, asking, MISSING[kind])
+        told[name] = [found, missing]
+    assert {name: both for name, both in told.items() if both[0] != both[1]} == {}
+    assert {name: both for name, both in told.items() if CANARY in both[0]} == {}
+    after = await rows_of(engine.database, acme.tenant_id), await rows_of(engine.database, 1)
+    # An event may come before anybody waits for it, so one for a run that is not there is kept, by its sender's tenant.
+    assert after[1].pop("signal") and not before[1].pop("signal")
+    assert after == before
+
+
+async def test_a_strangers_worker_is_unknown(engine, acme, theirs):
+    before = await rows_of(engine.database, acme.tenant_id)
+    for kind, verb in WORKER_VERBS.values():
+        found, missing = [await outcome(verb, engine.of(1), one[kind]) for one in (theirs, MISSING)]
+        assert found == missing and "worker_not_registered" in found
+    assert await rows_of(engine.database, acme.tenant_id) == before
+
+
+async def test_a_strangers_event_releases_nothing(engine, at_acme):
+    run_id = await at_acme.runs.start(A_WAIT)
+    for number in (int(run_id), None):
+        await send_signal(engine.database, engine.catalog, 1, "payment", b"1", run_id=number, actor="anna")
+    await deliver_once(engine.database, engine.catalog)
+    assert await at_acme.runs.state(run_id) == "open"
+    own = at_acme.engine
+    await send_signal(own.database, own.catalog, own.tenant_id, "payment", b"1", run_id=int(run_id), actor="anna")
+    await deliver_once(engine.database, engine.catalog)
+    assert await at_acme.runs.state(run_id) == "completed"
+
+
+async def test_a_strangers_lease_is_no_lease_even_with_its_token(engine, acme, theirs):
+    before = await rows_of(engine.database, acme.tenant_id)
+    crew, lease = RemoteWorkers(engine.of(1)), theirs["lease"]
+    done = Done(
+        task_id=theirs["running"], attempt=lease.attempt, lease_token=lease.token, outcome=Completed(b'"stolen"')
+    )
+    worker = await crew.register(name="w", actions=[a.ACTION], queues=None, slots=5, version="", labels="{}")
+    for verb in (
+        lambda _, task: crew.heartbeat(task, lease.attempt, lease.token),
+        lambda _, task: crew.complete(msgspec.structs.replace(done, task_id=task)),
+        lambda _, task: crew.claim_named(worker, task),
+    ):
+        found = await outcome(verb, engine, theirs["running"])
+        assert found == await outcome(verb, engine, MISSING["task"]) and CANARY not in found
+    answer = await crew.exchange(worker, held=[theirs["running"]], dones=[done], queues=None, limit=5)
+    assert (answer.tasks, answer.accepted, answer.lost) == ([], 0, [theirs["running"]])
+    assert await rows_of(engine.database, acme.tenant_id) == before
+
+
+async def test_a_worker_claims_of_its_own_tenant_only(engine, dispatcher, at_acme):
+    await at_acme.enqueue(a.a_task())
+    dispatcher.know(a.ACTION)
+    assert await dispatcher.claim(10) == []
+    assert len(await at_acme.claim(10)) == 1
+
+
+async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
+    mine = await dispatcher.enqueue(a.a_task(key=CANARY))
+    assert mine.is_new and int(mine.task_id) != theirs["task"]
+
+
+async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
+    e, tenant = asking, asking.tenant_id
+    assert await look.list_tasks(e.database, tenant) == []
+    assert await events_after(e.database, tenant, "0:0:0") == []
+    assert await dead_look.dead_groups(e.database, tenant) == []
+    assert await queues.list_queues(e.database, tenant) == []
+    assert await schedules.list_schedules(e.database, tenant) == []
+    assert await look.list_workers(e.database, tenant_id=tenant) == []
+    assert (await reinject_once(e, "w1", 30)).task_id is None
+
+
+async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatcher, theirs):
+    cursor = await event_tail(dispatcher.engine.database)
+    lease = await a.a_running_task(dispatcher)
+    found = await events_after(asking.database, asking.tenant_id, cursor)
+    assert [one.task_id for one in found] == [lease.task_id]
+
+
+async def test_each_tenant_sees_its_own(engine, at_acme, theirs):
+    own = Dispatcher(engine.of(1))
+    mine = await a.a_completed_task(own)
+    assert [row.task_id for row in await look.list_tasks(engine.of(1).database, 1)] == [mine]
+    assert str(theirs["task"]) in {
+        row.task_id for row in await look.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
+    }
