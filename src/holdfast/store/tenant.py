@@ -112,6 +112,9 @@ class TenantDatabase(Database):
         self.url = whole.url
         self.tap = whole.tap
         self.tenant_id = tenant_id
+        self.is_pooled = whole.is_pooled
+        self._direct_url = whole._direct_url
+        self._prepare = whole._prepare
         self._pool = whole._pool
         self._prepared = whole._prepared
         self._is_open = True
