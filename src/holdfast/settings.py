@@ -136,7 +136,10 @@ class AuthSettings:
 class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
-    url: str | None = setting(None, "PostgreSQL to use.", kind=str, is_secret=True)
+    url: str | None = setting(
+        None, "PostgreSQL to use; for a worker elsewhere, `http://…` of a server.", kind=str, is_secret=True
+    )
+    token: str | None = setting(None, "Token by which a server knows this client or worker.", kind=str, is_secret=True)
     home: Path | None = setting(  # noqa: RUF009 - declares a field, like dataclasses.field
         None, "Directory of the embedded database; setting it asks for one.", kind=Path
     )

@@ -82,7 +82,7 @@ async def repeated(step):
 
 
 async def test_work_goes_on_through_immediate_restarts(server, fleet, own_client, eventually):
-    fleet(processes=2, slots=20, url=server.url)
+    fleet(processes=2, slots=20)
     async with under_load(own_client) as accepted:
         for _ in range(3):
             before = await eventually(lambda: completed_count(own_client))

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.api.identity import Access, Caller, authenticate, authorize
+from holdfast.api.tail import Tail
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Invalid
@@ -34,6 +35,7 @@ class House:
 
     engine: Engine
     workers: RemoteWorkers
+    tail: Tail
     closing: asyncio.Event
 
 

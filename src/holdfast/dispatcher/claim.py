@@ -99,6 +99,10 @@ class Claimer:
         await self._count_starts(session, claimed)
         return claimed
 
+    async def sees_work(self, session: Session) -> bool:
+        """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
+        return bool(await session.fetch(_HEADS, self.identity.actions, self.identity.queues))
+
     async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
         if not self._gates:
             return await self._take(session, want, {})

@@ -104,6 +104,9 @@ class Catalog:
         """A lane met before; call `learn` first."""
         return self._lanes[lane_id]
 
+    def knows_lane(self, lane_id: int) -> bool:
+        return lane_id in self._lanes
+
     def knows(self, lane_id: int, policy_id: int) -> bool:
         return lane_id in self._lanes and policy_id in self._policies
 

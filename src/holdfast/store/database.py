@@ -186,9 +186,13 @@ class Session:
 class Database:
     """A pool of sessions on one PostgreSQL. Open it once per process and event loop."""
 
-    def __init__(self, url: str, *, sessions_max: int = 10, tap: Tap | None = None) -> None:
+    def __init__(
+        self, url: str, *, sessions_max: int = 10, tap: Tap | None = None, repeats_itself: bool = False
+    ) -> None:
+        """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once."""
         self.url = url
         self.tap = tap
+        self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
         self._pool = Pool(self._connect, sessions_max)
         self._prepared: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._is_open = False
@@ -286,7 +290,7 @@ class Database:
             ) from error
 
     async def _connect(self, **options: Any) -> Any:
-        options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": _SERVER_SETTINGS} | options
+        options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": self._server_settings} | options
         try:
             connection = await asyncpg.connect(self.url, **options)
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
