@@ -14,6 +14,7 @@ from holdfast.api.workers import ENVELOPE_BYTES, EVENTS_MAX, lease_of, note, pla
 from holdfast.core import limits
 from holdfast.core.effects import EffectState
 from holdfast.dispatcher.contract import (
+    NOTHING,
     EffectAnswer,
     GateAnswer,
     KeptStep,
@@ -46,9 +47,15 @@ async def open_effect(asked: Asked) -> Response:
         arguments=None if body.compensation is None else _canonical(body.arguments, bytes_max),
     )
     gate = await asked.house.workers.ledger.open_effect(lease_of(body), wanted)
-    receipt = None if gate.receipt is None else msgspec.Raw(gate.receipt)
     return reply(
-        GateAnswer(idempotency_key=gate.key, open=gate.is_open, receipt=receipt, code=gate.code, message=gate.message)
+        GateAnswer(
+            idempotency_key=gate.key,
+            open=gate.is_open,
+            refused=not gate.is_open and gate.receipt is None,
+            receipt=NOTHING if gate.receipt is None else msgspec.Raw(gate.receipt),
+            code=gate.code,
+            message=gate.message,
+        )
     )
 
 
@@ -59,7 +66,7 @@ async def answer_effect(asked: Asked) -> Response:
     state = EffectState(body.state)
     receipt: bytes | None = None
     if state is EffectState.DONE:
-        receipt = plain(body.receipt or msgspec.Raw(b"null"), bytes_max=bytes_max, what="receipt")
+        receipt = plain(body.receipt, bytes_max=bytes_max, what="receipt")
     answer = AnswerEffect(
         key=limits.valid_key(body.idempotency_key), state=state, receipt=receipt, code=body.code, message=body.message
     )
@@ -97,7 +104,7 @@ async def progress(asked: Asked) -> Response:
     return reply({"accepted": len(said)})
 
 
-def _digest(given: bytes | None, arguments: msgspec.Raw | None, bytes_max: int) -> bytes:
+def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
     """What stands for the arguments of a call: given, or made of them as Python workers do."""
     if given is None:
         return hashlib.sha256(_canonical(arguments, bytes_max)).digest()
@@ -106,8 +113,8 @@ def _digest(given: bytes | None, arguments: msgspec.Raw | None, bytes_max: int) 
     return given
 
 
-def _canonical(arguments: msgspec.Raw | None, bytes_max: int) -> bytes:
-    given = plain(arguments or msgspec.Raw(b"null"), bytes_max=bytes_max, what="arguments")
+def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
+    given = plain(arguments, bytes_max=bytes_max, what="arguments")
     return wire.canonical(wire.decode(given), bytes_max=bytes_max, what="arguments")
 
 

@@ -25,6 +25,7 @@ from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Re
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.quota import Quota
 from holdfast.dispatcher.contract import (
+    NOTHING,
     WAIT_SECONDS_MAX,
     Batch,
     Beaten,
@@ -280,7 +281,7 @@ def _done(body: Completion, bytes_max: int) -> Done:
         lease_token=body.lease_token,
         outcome=_outcome(body, bytes_max),
         notes=[(said.kind, note(said.detail)) for said in body.events],
-        input=None if body.input is None else plain(body.input, bytes_max=bytes_max, what="input"),
+        input=None if body.input == NOTHING else plain(body.input, bytes_max=bytes_max, what="input"),
     )
 
 

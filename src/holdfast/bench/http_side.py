@@ -1,4 +1,4 @@
-"""The other side of the HTTP measurements: a server, or a crowd of connections, as a process that takes orders on stdin.
+"""The other side of the HTTP measurements: a server or a crowd of connections, as a process with its orders on stdin.
 
 It says one line when it is ready and leaves when its stdin closes.
 """
@@ -6,6 +6,7 @@ It says one line when it is ready and leaves when its stdin closes.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import sys
 from pathlib import Path
@@ -109,7 +110,7 @@ def main() -> None:
 def _first_line() -> bytes:
     """Byte by byte: nothing that follows may end up in a buffer that nobody reads."""
     line = bytearray()
-    while (one := sys.stdin.buffer.raw.read(1)) not in (b"\n", b"", None):  # type: ignore[attr-defined]
+    while (one := os.read(sys.stdin.fileno(), 1)) not in (b"\n", b""):
         line += one
     return bytes(line)
 

@@ -20,6 +20,9 @@ WAIT_SECONDS_MAX = 30.0
 """The longest that an answer is held back until there is work."""
 
 
+NOTHING = msgspec.Raw(b"null")
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker has to keep to."""
 
@@ -129,10 +132,10 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     lease_token: UUID
     status: Literal["completed", "succeeded", "failed", "timed_out", "lost", "canceled", "released"]
-    outputs: msgspec.Raw = msgspec.Raw(b"null")
+    outputs: msgspec.Raw = NOTHING
     error: Reported | None = None
     events: list[Said] = []
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = NOTHING
     """What a node of a run was given, for its dead letter."""
 
 
@@ -216,16 +219,17 @@ class WantedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     key: str | None = None
     ordinal: int = 0
     digest: bytes | None = None
-    arguments: msgspec.Raw | None = None
+    arguments: msgspec.Raw = NOTHING
     compensation: str | None = None
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Open: send it under `idempotency_key`. Shut: answered before, with a receipt or a refusal (`code`)."""
+    """Open: send it under `idempotency_key`. Shut: answered before, with a receipt or, if `refused`, a refusal."""
 
     idempotency_key: str
     open: bool
-    receipt: msgspec.Raw | None
+    refused: bool
+    receipt: msgspec.Raw
     code: str
     message: str
 
@@ -238,7 +242,7 @@ class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lease_token: UUID
     idempotency_key: str
     state: Literal["done", "refused", "unknown"]
-    receipt: msgspec.Raw | None = None
+    receipt: msgspec.Raw = NOTHING
     code: str | None = None
     message: str | None = None
 
@@ -252,7 +256,7 @@ class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     output: msgspec.Raw
     digest: bytes | None = None
-    arguments: msgspec.Raw | None = None
+    arguments: msgspec.Raw = NOTHING
 
 
 class StepView(msgspec.Struct, frozen=True):

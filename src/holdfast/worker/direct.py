@@ -27,8 +27,8 @@ from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
 from holdfast.worker.declare import declare_schedules
-from holdfast.worker.ledger import Ledger
-from holdfast.worker.line import Heard, Pulse, Signed, Signing, Turn
+from holdfast.worker.ledger import Asking, Ledger
+from holdfast.worker.line import Heard, Names, Pulse, Signed, Signing, Turn
 from holdfast.worker.notes import Note, Notes, columns
 from holdfast.worker.writing import Datasets, Declared
 
@@ -46,8 +46,8 @@ class DirectLine:
 
     def __init__(self, engine: Engine) -> None:
         self.settings = engine.settings
-        self.names = engine.catalog
-        self.ledger = Ledger(engine)
+        self.names: Names = engine.catalog
+        self.ledger: Asking = Ledger(engine)
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))

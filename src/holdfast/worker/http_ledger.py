@@ -13,6 +13,7 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 
 from holdfast.dispatcher.contract import (
+    NOTHING,
     EffectAnswer,
     GateAnswer,
     KeptStep,
@@ -100,11 +101,11 @@ class HttpLedger(Asking):
             key=wanted.user_key,
             ordinal=wanted.ordinal,
             digest=wanted.digest,
-            arguments=None if wanted.arguments is None else msgspec.Raw(wanted.arguments),
+            arguments=NOTHING if wanted.arguments is None else msgspec.Raw(wanted.arguments),
             compensation=wanted.compensation,
         )
         gate = await self._insist("/internal/effects", body, GateAnswer)
-        receipt = None if gate.receipt is None else bytes(gate.receipt)
+        receipt = None if gate.open or gate.refused else bytes(gate.receipt)
         return Gate(key=gate.idempotency_key, is_open=gate.open, receipt=receipt, code=gate.code, message=gate.message)
 
     async def _answer(self, lease: dict[str, Any], answer: AnswerEffect) -> None:
@@ -112,7 +113,7 @@ class HttpLedger(Asking):
             **lease,
             idempotency_key=answer.key,
             state=answer.state.value,  # type: ignore[arg-type]
-            receipt=None if answer.receipt is None else msgspec.Raw(answer.receipt),
+            receipt=NOTHING if answer.receipt is None else msgspec.Raw(answer.receipt),
             code=answer.code,
             message=answer.message,
         )

@@ -19,6 +19,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import (
+    NOTHING,
     WAIT_SECONDS_MAX,
     Batch,
     Beaten,
@@ -43,7 +44,8 @@ from holdfast.settings import Settings
 from holdfast.store.catalog import Lane
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_ledger import HttpLedger
-from holdfast.worker.line import Heard, Pulse, Signed, Signing, Turn
+from holdfast.worker.ledger import Asking
+from holdfast.worker.line import Heard, Names, Pulse, Signed, Signing, Turn
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, NoDatasets
 from holdfast.worker.writing import Declared as DeclaredDatasets
@@ -124,8 +126,9 @@ class HttpLine:
         self._calls = Calls(self._server)
         self._waits = Calls(self._server)
         self.settings = settings
-        self.names = HttpNames()
-        self.ledger = HttpLedger(self._server)
+        self.names: Names = (names := HttpNames())
+        self.ledger: Asking = (ledger := HttpLedger(self._server))
+        self._names, self._ledger = names, ledger
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self._worker_id = ""
@@ -161,11 +164,11 @@ class HttpLine:
         body = Batch(self._worker_id, held=None, known=list(known()))
         answer = await self._exchange(body)
         self._is_resumed = True
-        return [self.names.claimed(task) for task in answer.tasks]
+        return [self._names.claimed(task) for task in answer.tasks]
 
     async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float) -> Turn:
         if notes:
-            await notes.store(self.ledger.keep_notes)
+            await notes.store(self._ledger.keep_notes)
         if not reports and not want:
             return Turn(settled=NOTHING_SETTLED, claimed=(), may_have_more=False)
         try:
@@ -178,7 +181,7 @@ class HttpLine:
             self._calls_in_vain = 0
         return Turn(
             settled=_settled(answer),
-            claimed=[self.names.claimed(task) for task in answer.tasks],
+            claimed=[self._names.claimed(task) for task in answer.tasks],
             may_have_more=answer.more,
         )
 
@@ -260,7 +263,7 @@ class HttpLine:
             log.warning("could not sign off: %s", error)
         for calls in (self._calls, self._waits):
             calls.drop()
-        self.ledger.drop()
+        self._ledger.drop()
 
 
 class HttpPulse:
@@ -321,9 +324,9 @@ def completion(report: Report) -> Completion:
         report.attempt,
         report.lease_token,
         status,  # type: ignore[arg-type]
-        outputs=msgspec.Raw(outcome.output) if type(outcome) is Completed else msgspec.Raw(b"null"),
+        outputs=msgspec.Raw(outcome.output) if type(outcome) is Completed else NOTHING,
         error=None if failure is None else _reported(failure),
-        input=None if failure is None or report.input is None else msgspec.Raw(report.input),
+        input=NOTHING if failure is None or report.input is None else msgspec.Raw(report.input),
     )
 
 
@@ -351,7 +354,7 @@ def _reported(failure: Failure) -> Reported:
         failure.message,
         failure.type,
         failure.traceback,
-        said=None if failure.said is None else failure.said.value,  # type: ignore[arg-type]
+        said=None if failure.said is None else failure.said.value,
         retry_after_seconds=None if failure.retry_after is None else failure.retry_after.total_seconds(),
         bases=list(failure.bases),
         frames=list(failure.frames),

@@ -71,12 +71,12 @@ def run_workers(
 def _dispatcher(settings: Settings, loops: bool) -> Iterator[tuple[str, Settings, Undertaker]]:
     """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
     if settings.url is not None and is_http(settings.url):
-        url, close = settings.url, lambda: None
+        url, place = settings.url, None
         settings = asyncio.run(fetch_terms(url, settings))
         repairs: Repairs | HttpRepairs = HttpRepairs(url, settings)
     else:
         place = find_place(settings)
-        url, close = place.url, place.close
+        url = place.url
         repairs = Repairs(url, settings, migrates=place.is_embedded, loops=loops)
     try:
         repairs.start()
@@ -85,7 +85,8 @@ def _dispatcher(settings: Settings, loops: bool) -> Iterator[tuple[str, Settings
         finally:
             repairs.close(seconds_max=HAND_BACK_SECONDS)
     finally:
-        close()
+        if place is not None:
+            place.close()
 
 
 class Undertaker(Protocol):
