@@ -1,7 +1,7 @@
 """Calls to a server over one kept HTTP/1.1 connection, one at a time.
 
-For the worker contract only: JSON in, JSON out, every call safe to repeat. So a kept connection that turns out to be
-closed is replaced and the call repeated once, silently; everything else that goes wrong on the way is `Unavailable`.
+For the worker contract only: JSON in, JSON out, calls that are safe to repeat. So a kept connection that turns out to
+be closed is replaced and the call repeated once, silently; everything else that goes wrong on the way is `Unavailable`.
 What the server refuses is raised as the error it is there.
 """
 
@@ -113,7 +113,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def _bad_url(url: str, why: str) -> InvalidSettings:
-    return InvalidSettings(f"{url.partition('?')[0]!r} is not the URL of a server: {why}.", code="invalid_url")
+    shown = url.partition("://")[2].rpartition("@")[2].partition("?")[0]
+    return InvalidSettings(f"{shown!r} is not the URL of a server: {why}.", code="invalid_url")
 
 
 class Calls:
@@ -126,9 +127,20 @@ class Calls:
     async def get(self, path: str, kind: type[T]) -> T:
         return await self._ask("GET", path, b"", kind, ANSWER_SECONDS_MAX)
 
-    async def post(self, path: str, body: Any, kind: type[T], *, seconds_max: float = ANSWER_SECONDS_MAX) -> T:
-        """The answer as this type. Cancelled or too late, the connection is closed, which the server notices."""
-        return await self._ask("POST", path, msgspec.json.encode(body), kind, seconds_max)
+    async def post(
+        self,
+        path: str,
+        body: Any,
+        kind: type[T],
+        *,
+        seconds_max: float = ANSWER_SECONDS_MAX,
+        may_repeat: bool = True,
+    ) -> T:
+        """The answer as this type. Cancelled or too late, the connection is closed, which the server notices.
+
+        A caller that has to do something after a lost answer says that it `may_repeat` nothing.
+        """
+        return await self._ask("POST", path, msgspec.json.encode(body), kind, seconds_max, may_repeat=may_repeat)
 
     def drop(self) -> None:
         """Close the connection now; the next call makes another."""
@@ -136,17 +148,19 @@ class Calls:
             self._streams[1].transport.abort()
             self._streams = None
 
-    async def _ask(self, method: str, path: str, body: bytes, kind: type[T], seconds_max: float) -> T:
-        is_kept = self._streams is not None
+    async def _ask(
+        self, method: str, path: str, body: bytes, kind: type[T], seconds_max: float, *, may_repeat: bool = True
+    ) -> T:
+        may_repeat = may_repeat and self._streams is not None
         try:
             async with asyncio.timeout(seconds_max):
                 try:
                     status, answer = await self._talk(method, path, body)
                 except (ConnectionError, EOFError):
                     self.drop()
-                    if not is_kept:
+                    if not may_repeat:
                         raise
-                    # The server closes connections that were silent for long; this one was closed before it was asked.
+                    # The server closes connections that were silent for long; this one may have been.
                     status, answer = await self._talk(method, path, body)
         except _BROKEN as error:
             self.drop()

@@ -203,7 +203,8 @@ class HttpLine:
 
     async def _exchange(self, body: Batch) -> Exchanged:
         try:
-            return await self._calls.post("/internal/exchange", body, Exchanged)
+            # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
+            return await self._calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
         except (Invalid, Unavailable):
             raise
         except HoldfastError as error:
