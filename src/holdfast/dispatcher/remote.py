@@ -49,8 +49,9 @@ CLAIMERS_MAX = 10_000
 CLAIM_MAX = 1_000
 SESSIONS_MAX = 8
 """For claims and exchanges of one server, beside its pool for everything else."""
-SEEN_SECONDS = 2.0
-"""How long a worker that was just seen alive is believed to be so."""
+SEEN_SECONDS = 10.0
+"""How long a worker that was seen alive is believed to be so, by calls that come often; those who wait are looked at
+more often than that. Whoever left is refused by the claim itself."""
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +223,9 @@ class RemoteWorkers:
         tells_ends = held is not None if tells_ends is None else tells_ends
         await self._reports.prepare()
         async with self._busy.session() as session:
-            guest = await self._guest(session, worker_id, queues, is_brief=held is None and not tells_ends)
+            guest = await self._guest(
+                session, worker_id, queues, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
+            )
             answer = await self._renew(session, worker_id, held)
             unheard = await self._unheard(session, guest, held, dones, known)
             want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
@@ -346,7 +349,13 @@ class RemoteWorkers:
         return _Guest(claimer=Claimer(identity), slots=row["slots"], place=self.desk.place(identity))
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
-        await self._engine.database.fetch(_BEAT_WORKERS, list(worker_ids), None)
+        """Write down who waits here, and take note of who drains or is gone."""
+        rows = await self._engine.database.fetch(_BEAT_WORKERS, list(worker_ids), None)
+        states, asked, now = {row["worker_id"]: row["state"] for row in rows}, set(worker_ids), time.monotonic()
+        for (worker_id, _), guest in self._guests.items():
+            if worker_id in asked:
+                guest.seen_at = now if worker_id in states else float("-inf")
+                guest.is_draining = states.get(worker_id) == "draining"
 
     async def _hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[Handed]:
         """Give claimed tasks to a worker; a node that cannot have its input fails here instead."""
