@@ -11,6 +11,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from starlette.requests import Request
 
@@ -86,6 +87,7 @@ def require_safe_address(settings: Settings) -> None:
         )
 
 
+@lru_cache(maxsize=1_024)
 def is_loopback(host: str) -> bool:
     """Whether a name or address can only mean this machine."""
     if host.lower() == "localhost":

@@ -16,7 +16,7 @@ from holdfast.api.identity import Access
 from holdfast.dispatcher.observe import cursor_of
 from holdfast.errors import Invalid
 
-ALIVE_SECONDS = 15.0
+ALIVE_SECONDS = 25.0
 
 
 async def events(asked: Asked) -> Response:
