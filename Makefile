@@ -3,15 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
-.PHONY: setup demo test lint types docs soak bench clean
+.PHONY: setup demo test sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,server,http]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,server,http,aws,redis]' --group dev
 	@touch $@
 
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow
@@ -19,6 +20,9 @@ demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; D
 
 test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
+	@HOLDFAST_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m crash
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools
@@ -32,6 +36,12 @@ docs: setup  ## write the pages that follow from tables in the code
 
 soak: setup  ## faults at random for SOAK_SECONDS (600); SOAK_SEED repeats a run
 	@$(BIN)/python -m pytest -m soak tests/faults/test_soak.py -p no:xdist
+
+ray: setup  ## the Ray launcher on two local nodes, in a venv of its own (Ray is 240 MB); RAY_VENV says where
+	@test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)
+	@$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,ray]' --group dev
+	@$(RAY_VENV)/bin/python -m pytest -m ray tests/launch/test_ray.py -p no:xdist
 
 bench: setup  ## ours beside the raw ceiling, in one run
 	@$(BIN)/holdfast bench

@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
+import asyncpg
 import pytest
 
-from holdfast.dispatcher.verify import Verified, verify
+from holdfast.dispatcher.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
+from holdfast.store.statements import Statement, statements_in
 from holdfast.testing.apart import run_apart
 
 pytest_plugins = ["holdfast.testing.plugin"]
+
+LOOKED_UP = frozenset({"tenant", "queue", "lane", "policy", "flow", "snapshot", "block"})
+"""Tables that others point to: with nothing in any other table an invariant speaks of, it speaks of nothing."""
+_RELATION = re.compile(r"\bholdfast\.(\w+)\b(?!\()")
+_NEVER_WRITTEN = """
+select regexp_replace(c.relname, '_[0-9]+$', '') as name
+from pg_class c
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r'
+group by 1
+having sum(pg_relation_size(c.oid)) = 0
+"""
+
+
+@cache
+def promises() -> list[tuple[Statement, frozenset[str]]]:
+    """The invariants, each with what it speaks of besides what is looked up."""
+    asked = [one for one in statements_in("invariants.sql") if not is_warning(one)]
+    return [(one, frozenset(_RELATION.findall(one.text)) - LOOKED_UP) for one in asked]
+
+
+async def broken_in(url: str) -> list[str]:
+    """The invariants that do not hold. All are asked in one question that leaves out those about tables nobody ever
+    wrote to: most tests use a part of the engine, and planning each invariant is what takes the time."""
+    connection = await asyncpg.connect(url, server_settings={"enable_nestloop": "off", "jit": "off"})
+    try:
+        empty = {row["name"] for row in await connection.fetch(_NEVER_WRITTEN)}
+        parts = [
+            f"select '{one.name}' where exists (\n{one.text}\n)"
+            for one, relations in promises()
+            if not relations or not relations <= empty
+        ]
+        names = [row[0] for row in await connection.fetch("\nunion all\n".join(parts))]
+    finally:
+        await connection.close()
+    # Asked again for its evidence.
+    return [str(one) for one in (await verified(url)).violations] or names if names else []
 
 
 async def verified(url: str) -> Verified:
@@ -24,5 +65,5 @@ def holdfast_url(request, holdfast_url):
     """A database of the test's own, verified at the end unless the test breaks it on purpose."""
     yield holdfast_url
     if request.node.get_closest_marker("breaks_invariants") is None:
-        broken = run_apart(verified(holdfast_url)).violations
-        assert not broken, "\n".join(map(str, broken))
+        broken = run_apart(broken_in(holdfast_url))
+        assert not broken, "\n".join(broken)

@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, api } ◄ { testing, bench } ◄ cli
+    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch, api } ◄ { testing, bench } ◄ cli
     errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
     errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
@@ -34,14 +34,17 @@ BELOW = {
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "wake": {"store"},
+    "net": {"errors", "settings"},
+    "webhooks": {"errors"},
+    "wake": {"core", "errors", "settings", "store"},
     "place": {"errors", "settings", "store"},
-    "dispatcher": LEAVES | {"core", "cron", "errors", "settings", "store", "wake", "wire"},
-    "flow": {"core", "errors", "wire"},
+    "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
+    "yaml_text": {"core", "errors"},
+    "flow": {"core", "errors", "wire", "yaml_text"},
     "action": {"core", "errors", "flow", "worker.context"},
     "client": LEAVES | {"action", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
     "app": {"action", "client", "core", "cron", "errors", "flow", "schedule", "settings", "worker.once"},
-    "packs": {"app", "core", "errors", "worker.context", "worker.descendants"},
+    "packs": {"app", "core", "errors", "worker.context", "worker.descendants", "yaml_text"},
     "load": {"app", "errors", "packs"},
     "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
     "cron": {"core", "errors"},
@@ -59,6 +62,7 @@ BELOW = {
         "core",
         "dispatcher",
         "flow",
+        "launch",
         "load",
         "packs",
         "place",
@@ -67,7 +71,8 @@ BELOW = {
         "worker",
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
-    "api": LEAVES | {"core", "dispatcher", "store", "wake"},
+    "api": LEAVES | {"core", "dispatcher", "net", "store", "wake"},
+    "launch": LEAVES | {"core", "dispatcher", "store", "wake", "worker.descendants"},
     "__main__": {"cli"},
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}

@@ -17,6 +17,7 @@ import holdfast as hf
 from holdfast.cli.main import cli
 from holdfast.load import load_app
 from holdfast.settings import options
+from holdfast.settings_source import LAUNCH_VARIABLES
 from holdfast.testing.clock import Clock
 from holdfast.testing.idle import run_until_idle
 
@@ -111,6 +112,7 @@ def test_every_setting_is_on_its_page():
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_every_variable_that_a_page_names_exists(page):
     known = {name for option in options() for name in (option.variable, *option.aliases)}
+    known |= set(LAUNCH_VARIABLES)
     known |= {"HOLDFAST_CONFIG", "HOLDFAST_PG_BIN", "HOLDFAST_PG_USER", "HOLDFAST_TEST_URL", "HOLDFAST_TEST_HOME"}
     assert set(re.findall(r"\bHOLDFAST_[A-Z_]+\b", page.read_text())) <= known
 

@@ -64,6 +64,8 @@ class Action(Placing, Generic[P, R]):
     signature: Signature
     breaker: Breaker | None = None
     quota: Quota | None = None
+    launcher: str | None = None
+    """Who starts a worker for each of its tasks; None leaves them to the workers there are."""
 
     def policy(self, defaults: RetryPolicy) -> RetryPolicy:
         """The policy of this action where `defaults` come from settings, which are not read at import."""

@@ -21,6 +21,7 @@ from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
 from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
 from holdfast.core.duration import seconds_of
+from holdfast.core.launch import valid_launcher
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
@@ -35,6 +36,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_QUEUE = "default"
+RETRIES_LAUNCHED = 1
+"""What actions whose workers are launched default to."""
 
 
 class App:
@@ -79,6 +82,7 @@ class App:
         retry: dict[str, Any] | None = None,
         breaker: Breaker | dict[str, Any] | bool | None = None,
         quota: Quota | dict[str, Any] | bool | None = None,
+        launcher: str | None = None,
     ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
 
     def action(self, *bare: Callable[..., Any], **options: Any) -> Any:
@@ -105,6 +109,7 @@ class App:
             signature=Signature(function),
             breaker=Breaker.of(options.get("breaker")),
             quota=Quota.of(options.get("quota")),
+            launcher=None if options.get("launcher") is None else valid_launcher(options["launcher"]),
         )
         self.actions[name] = action
         return action
@@ -259,7 +264,9 @@ _RETRY_NAMES = {"enabled": "is_enabled"}
 
 def _overrides(options: dict[str, Any]) -> dict[str, Any]:
     """What an action says about its policy, checked here so that a mistake shows where it was made."""
-    overrides = {_RETRY_NAMES.get(name, name): value for name, value in (options.get("retry") or {}).items()}
+    usual = {} if options.get("launcher") is None else {"max_retries": RETRIES_LAUNCHED}
+    said = {_RETRY_NAMES.get(name, name): value for name, value in (options.get("retry") or {}).items()}
+    overrides = usual | said
     if unknown := overrides.keys() - {field.name for field in fields(RetryPolicy)}:
         known = ", ".join(sorted(field.name for field in fields(RetryPolicy)))
         raise Invalid(

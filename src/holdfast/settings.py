@@ -16,8 +16,12 @@ from holdfast.errors import InvalidSettings
 from holdfast.settings_option import LOCAL, PRODUCTION, Option, options_of, setting, table_of
 from holdfast.settings_source import from_ambient, from_arguments, from_environment, from_toml, usual_toml
 
+AUTO, ON, OFF = "auto", "on", "off"
+
+POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
+INTERNAL_PORT = 8788
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,9 @@ class WorkerSettings:
         "How long a launched worker may take to attach before it counts as lost.",
         lowest=1,
         highest=86400,
+    )
+    probe_url: str | None = setting(
+        None, "URL of this worker that the server asks now and then whether it is well.", kind=str
     )
     timeout_seconds: float | None = setting(
         None,
@@ -106,8 +113,14 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSettings:
-    """Other carriers of wake-ups than PostgreSQL."""
+    """What carries wake-ups. `{queue}` in an address stands for the name of the task's queue."""
 
+    over: str = setting(
+        POSTGRES,
+        "What carries wake-ups to workers; sqs and redis also need `holdfast wake on`, once.",
+        choices=(POSTGRES, SQS, REDIS),
+        flat_name="wake",
+    )
     redis_url: str | None = setting(
         None,
         "Redis for wake-ups.",
@@ -115,9 +128,26 @@ class WakeSettings:
         is_secret=True,
         aliases=("REDIS_URL", "TASK_TRACKING_REDIS_URL"),
     )
-    redis_key_prefix: str = setting("holdfast", "Prefix of Redis keys.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",))
+    redis_key_prefix: str = setting(
+        "holdfast", "Prefix of Redis keys; the stream is PREFIX:wake.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
+    )
     sqs_queue_url: str | None = setting(
         None, "SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
+    )
+    sqs_dead_letter_url: str | None = setting(
+        None, "The dead-letter queue of that queue: hints there are sent again while their task waits.", kind=str
+    )
+    visibility_seconds: float = setting(
+        30.0,
+        "How long a received hint is hidden from other workers, and how often it is renewed.",
+        lowest=1,
+        highest=43200,
+    )
+    hints_max: int = setting(
+        100, "Outstanding hints per queue; `holdfast wake on` stores it.", lowest=1, highest=100_000
+    )
+    resend_seconds: float = setting(
+        30.0, "When a hint is sent again while its task still waits; doubled each time.", lowest=0.05, highest=86400
     )
 
 
@@ -127,8 +157,99 @@ class AuthSettings:
 
     google_client_ids: tuple[str, ...] = setting(
         (),
-        "Accepted audiences of Google ID tokens, comma-separated.",
+        "Accepted audiences of Google ID tokens, comma-separated. Setting it lets members sign in with Google.",
         aliases=("TASK_DASHBOARD_GOOGLE_CLIENT_IDS",),
+    )
+    google_jwks_url: str = setting("https://www.googleapis.com/oauth2/v3/certs", "Where Google's keys are.")
+    oidc_issuer: str | None = setting(
+        None, "Another issuer of ID tokens, exactly as its tokens say it in `iss`.", kind=str
+    )
+    oidc_audiences: tuple[str, ...] = setting((), "Accepted audiences of its ID tokens, comma-separated.")
+    oidc_jwks_url: str | None = setting(None, "Where its keys are, the `jwks_uri` of its discovery document.", kind=str)
+    oidc_hd: tuple[str, ...] = setting(
+        (), "Hosted domains (`hd`) people must belong to, comma-separated; without it only membership counts."
+    )
+    token_cache_seconds: float = setting(
+        5.0, "How long a verified token is believed before it is looked up again.", highest=60
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressSettings:
+    """Where the engine may send requests that others asked for: webhooks and probes."""
+
+    allow: tuple[str, ...] = setting(
+        (),
+        "Networks, addresses and host names that may be asked although they are not public, comma-separated.",
+        flat_name="egress_allow",
+    )
+    ports: str = setting("80,443,8080,8443", "Ports that may be asked; `*` opens every one.", flat_name="egress_ports")
+    proxy: str | None = setting(
+        None,
+        "Proxy that all such requests go through; it resolves names, so it must refuse inner addresses itself.",
+        kind=str,
+        is_secret=True,
+        flat_name="egress_proxy",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """How events are delivered, and workers probed."""
+
+    timeout_seconds: float = setting(
+        10.0, "How long a receiver may take to answer.", lowest=0.05, highest=25, flat_name="webhook_timeout_seconds"
+    )
+    failures_max: int = setting(
+        20,
+        "Failed deliveries of one event in a row that pause its webhook.",
+        lowest=1,
+        highest=10_000,
+        flat_name="webhook_failures_max",
+    )
+    look_seconds: float = setting(
+        1.0, "Pause between looks for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
+    )
+    probe_seconds: float = setting(
+        5.0, "Pause between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
+    )
+    probe_timeout_seconds: float = setting(
+        2.0, "How long a probe waits.", lowest=0.05, highest=25, flat_name="probe_timeout_seconds"
+    )
+    probe_failures_max: int = setting(
+        3,
+        "Failed probes in a row after which a worker counts as unhealthy.",
+        lowest=1,
+        highest=1000,
+        flat_name="probe_failures_max",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings:
+    """How workers are launched for the actions that ask for it; the profiles are in docs/launchers.md."""
+
+    slots: int = setting(
+        10, "Launched workers at once, of profiles that do not say.", lowest=1, highest=10_000, flat_name="launch_slots"
+    )
+    poll_seconds: float = setting(
+        1.0,
+        "The longest wait before queued work is launched.",
+        lowest=0.05,
+        highest=300,
+        flat_name="launch_poll_seconds",
+    )
+    describe_seconds: float = setting(
+        10.0,
+        "How often the platform is asked about a worker that has not attached.",
+        lowest=0.1,
+        highest=3600,
+        flat_name="launch_describe_seconds",
+    )
+    factories: tuple[str, ...] = setting(
+        (),
+        "Launchers `module:factory` that actions may name, comma-separated; ENV local allows any.",
+        flat_name="launch_factories",
     )
 
 
@@ -140,6 +261,17 @@ class Settings:
         None, "PostgreSQL to use; for a worker elsewhere, `http://…` of a server.", kind=str, is_secret=True
     )
     token: str | None = setting(None, "Token by which a server knows this client or worker.", kind=str, is_secret=True)
+    direct_url: str | None = setting(
+        None,
+        "The same PostgreSQL without the pooler that `url` leads through; wake-ups are heard there.",
+        kind=str,
+        is_secret=True,
+    )
+    prepare: str = setting(
+        AUTO,
+        "Whether statements are prepared once per connection; `auto`: unless a pooler shows itself.",
+        choices=(AUTO, ON, OFF),
+    )
     home: Path | None = setting(  # noqa: RUF009 - declares a field, like dataclasses.field
         None, "Directory of the embedded database; setting it asks for one.", kind=Path
     )
@@ -150,12 +282,26 @@ class Settings:
     )
     host: str = setting("127.0.0.1", "Address the server listens on.")
     port: int = setting(8787, "Port the server listens on; 0 takes any free one.", highest=65535)
+    internal_host: str | None = setting(
+        None, "Address of an own listener for workers (`/internal/*`), which the other then does not offer.", kind=str
+    )
+    internal_port: int | None = setting(
+        None,
+        f"Port of that listener, {INTERNAL_PORT} if only its address is set; 0 takes any free one.",
+        kind=int,
+        highest=65535,
+    )
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     loops: LoopSettings = field(default_factory=LoopSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     wake: WakeSettings = field(default_factory=WakeSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)
+    egress: EgressSettings = field(default_factory=EgressSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    launch: LaunchSettings = field(default_factory=LaunchSettings)
+    launchers: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, repr=False)
+    """Launch profiles by name, from `[launchers.NAME]` in the file and from nowhere else; see docs/launchers.md."""
 
     def __post_init__(self) -> None:
         for option in options():
@@ -170,6 +316,19 @@ class Settings:
                 code="heartbeat_too_slow",
                 advice=f"Set HOLDFAST_HEARTBEAT_SECONDS to at most {self.worker.lease_seconds / 3:.3g}, "
                 f"or HOLDFAST_LEASE_SECONDS to at least {self.worker.heartbeat_seconds * 3:g}.",
+            )
+        self._require_carrier()
+
+    def _require_carrier(self) -> None:
+        """A carrier without an address would be found out only by the first wake-up."""
+        addresses = {SQS: (self.wake.sqs_queue_url, "SQS_QUEUE_URL"), REDIS: (self.wake.redis_url, "REDIS_URL")}
+        address, name = addresses.get(self.wake.over, ("none needed", ""))
+        if not address:
+            raise InvalidSettings(
+                f"Wake-ups are to go over {self.wake.over}, and its address is not set.",
+                code="carrier_without_address",
+                advice=f"Set HOLDFAST_{name}, or HOLDFAST_WAKE=postgres.",
+                setting="wake.over",
             )
 
     @classmethod
@@ -192,6 +351,14 @@ class Settings:
         """Tell whether this is somebody's own machine."""
         return self.env == LOCAL
 
+    @property
+    def internal_address(self) -> tuple[str, int] | None:
+        """Where workers are served apart from operators, if they are."""
+        if self.internal_host is None and self.internal_port is None:
+            return None
+        port = INTERNAL_PORT if self.internal_port is None else self.internal_port
+        return self.internal_host or self.host, port
+
 
 _SECTIONS: Mapping[str, type] = {
     "worker": WorkerSettings,
@@ -200,6 +367,9 @@ _SECTIONS: Mapping[str, type] = {
     "limits": LimitSettings,
     "wake": WakeSettings,
     "auth": AuthSettings,
+    "egress": EgressSettings,
+    "webhooks": WebhookSettings,
+    "launch": LaunchSettings,
 }
 
 

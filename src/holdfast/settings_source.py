@@ -16,8 +16,11 @@ from holdfast.errors import InvalidSettings
 from holdfast.settings_option import LOCAL, PREFIX, PRODUCTION, Option
 
 TOML_NAME = "holdfast.toml"
+LAUNCHERS = "launchers"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
-OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "HOLDFAST_PG_BIN", "HOLDFAST_PG_USER"})
+LAUNCH_VARIABLES = ("HOLDFAST_LAUNCH_TOKEN", "HOLDFAST_TASK_ID", "HOLDFAST_ATTEMPT", "HOLDFAST_APP")
+"""What a launched worker is told; no settings, because they are about one attempt."""
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "HOLDFAST_PG_BIN", "HOLDFAST_PG_USER", *LAUNCH_VARIABLES})
 OTHER_PREFIXES = ("HOLDFAST_FAILPOINT", "HOLDFAST_TEST_")
 
 # Kubernetes adds these to every container when a service is called "holdfast".
@@ -59,13 +62,24 @@ def from_toml(options: Iterable[Option], path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidSettings(f"{path} cannot be read: {error}.") from error
+    launchers = document.pop(LAUNCHERS, {})
     flat = {name: value for name, value in document.items() if not isinstance(value, dict)}
     sections = {name: value for name, value in document.items() if isinstance(value, dict)}
     flat |= {f"{name}.{field}": part for name, section in sections.items() for field, part in section.items()}
     for key in flat:
         if key not in by_key:
             raise unknown(f"{key} in {path}", key, by_key)
-    return {key: by_key[key].read(value, source=f"{key} in {path}") for key, value in flat.items()}
+    values = {key: by_key[key].read(value, source=f"{key} in {path}") for key, value in flat.items()}
+    return values | ({LAUNCHERS: _profiles(launchers, path)} if launchers else {})
+
+
+def _profiles(tables: object, path: Path) -> dict[str, dict[str, Any]]:
+    """The launch profiles as they stand in the file: what is in one is checked by its kind of launcher."""
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise InvalidSettings(
+            f"{LAUNCHERS} in {path} must be tables.", advice="Write [launchers.NAME] and kind = …", setting=LAUNCHERS
+        )
+    return tables
 
 
 def from_arguments(options: Iterable[Option], arguments: Mapping[str, object]) -> dict[str, Any]:

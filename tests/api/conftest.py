@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.api.server import serving
+from holdfast.dispatcher.tokens import create_token
 from holdfast.settings import Settings
 
 
@@ -55,6 +56,10 @@ class Caller:
         finally:
             connection.close()
 
+    def bearing(self, credential: str) -> Caller:
+        """The same server, asked with a bearer token and nothing else."""
+        return Caller(self.url, {"authorization": f"Bearer {credential}"})
+
     async def get(self, path: str, **headers: str | None) -> Answer:
         return await self("GET", path, **headers)
 
@@ -82,10 +87,39 @@ def holdfast_settings():
     return Settings(env="local", port=0)
 
 
+class Ticks:
+    """The door's clock, in the hands of a test."""
+
+    def __init__(self) -> None:
+        self.at = 1_000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        self.at += seconds
+
+
 @pytest.fixture
-async def call(engine):
-    async with serving(engine) as url:
+def ticks():
+    return Ticks()
+
+
+@pytest.fixture
+async def call(engine, ticks):
+    async with serving(engine, clock=ticks) as url:
         yield Caller(url)
+
+
+@pytest.fixture
+def token(engine):
+    """Make a token: `await token("operator")` answers its text."""
+
+    async def make(role: str, name: str | None = None, *, tenant_id: int = 1, **options: Any) -> str:
+        options = {"name": name or f"a-{role}", "role": role, "actor": "ada", **options}
+        return (await create_token(engine.database, tenant_id, **options)).token
+
+    return make
 
 
 @pytest.fixture

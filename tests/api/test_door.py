@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from holdfast.api.identity import Access, is_loopback, require_safe_address
+from holdfast.api.door.address import is_loopback, require_safe_address
+from holdfast.api.identity import Access
 from holdfast.api.problems import STATUSES, problem, status_of
 from holdfast.api.server import ENDPOINTS, application, serving
 from holdfast.errors import HoldfastError, InvalidSettings, LeaseLost, NotFound, Unavailable, WaitTimeout
@@ -26,9 +29,13 @@ def test_every_route_is_declared_with_its_access():
     routes = {(method, route.path) for route in application(None).routes for method in route.methods - {"HEAD"}}
     assert routes == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
     assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.PUBLIC} == PUBLIC
-    assert all(endpoint.access is Access.WORKER for endpoint in ENDPOINTS if endpoint.path.startswith("/internal/"))
     assert all(
-        endpoint.access is Access.OPERATOR
+        endpoint.access in (Access.WORKER, Access.ATTEMPT)
+        for endpoint in ENDPOINTS
+        if endpoint.path.startswith("/internal/")
+    )
+    assert all(
+        endpoint.access in (Access.OPERATOR, Access.ADMIN)
         for endpoint in ENDPOINTS
         if endpoint.method == "POST" and endpoint.path.startswith("/api/")
     )
@@ -49,6 +56,13 @@ async def test_nobody_gets_in_without_saying_who(call, endpoint):
         {"forwarded": "for=127.0.0.1"},
         {"via": "1.1 proxy"},
         {"x_real_ip": "127.0.0.1"},
+        {"x_envoy_external_address": "127.0.0.1"},
+        {"cdn_loop": "x"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"sec_fetch_site": "cross-site"},
+        {"authorization": "Bearer hf_x"},
+        {"host": ""},
         {"host": "holdfast.example:8787"},
         {"host": "127.0.0.1.evil.example"},
         {"x_dev_user": ""},
@@ -59,6 +73,27 @@ async def test_nobody_gets_in_without_saying_who(call, endpoint):
 async def test_a_forwarded_or_strange_request_is_nobodys(call, header):
     assert (await call.get("/api/v1/tasks")).status == 200
     assert (await call.get("/api/v1/tasks", **header)).status == 401
+
+
+async def test_two_names_or_two_developers_are_nobodys(call):
+    for name, value in (("x-dev-user", "berta"), ("host", "evil.example")):
+
+        def ask(name=name, value=value):
+            connection = call.open()
+            connection.putrequest("GET", "/api/v1/tasks")
+            connection.putheader("x-dev-user", "anna")
+            connection.putheader(name, value)
+            connection.endheaders()
+            status = connection.getresponse().status
+            connection.close()
+            return status
+
+        assert await asyncio.to_thread(ask) in (400, 401)
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:5173", "http://127.0.0.1", "http://[::1]:80"])
+async def test_a_page_of_this_machine_is_fine(call, origin):
+    assert (await call.get("/api/v1/tasks", origin=origin, sec_fetch_site="same-origin")).status == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:8787", "LOCALHOST:3"])
@@ -81,6 +116,8 @@ class TestProduction:
 def test_local_beyond_loopback_is_refused(host):
     with pytest.raises(InvalidSettings, match="administrator"):
         require_safe_address(Settings(env="local", host=host))
+    with pytest.raises(InvalidSettings, match="administrator"):
+        require_safe_address(Settings(env="local", internal_host=host))
     require_safe_address(Settings(env="production", host=host))
 
 
@@ -96,6 +133,7 @@ class TestElsewhere:
         from dataclasses import replace
 
         monkeypatch.setattr("holdfast.api.server.require_safe_address", lambda _settings: None)
+        monkeypatch.setattr("holdfast.api.door.door.require_some_identity", lambda *_args, **_options: None)
         monkeypatch.setattr(engine, "settings", replace(engine.settings, host="0.0.0.0"))
         async with serving(engine) as url:
             from tests.api.conftest import Caller
@@ -192,8 +230,6 @@ async def test_a_body_without_a_declared_length_has_the_same_limit(call):
         def ask():
             connection.request("POST", "/internal/task-claim", iter([b"x" * 9_000] * 10), headers, encode_chunked=True)
             return connection.getresponse().status
-
-        import asyncio
 
         assert await asyncio.to_thread(ask) == 413
     finally:

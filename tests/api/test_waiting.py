@@ -197,7 +197,7 @@ async def test_known_tokens_find_what_was_not_heard_of(call, worker, dispatcher)
     [first] = (await call.post("/internal/exchange", body)).json["tasks"]
     [second] = (await call.post("/internal/exchange", body)).json["tasks"]
     assert first["lease_expires_at"] is None, "left out for those who keep leases by heartbeats"
-    known = {"worker_id": worker, "held": None, "known": [first["lease_token"]]}
+    known = {"worker_id": worker, "held": None, "known": [first["lease_token"]], "known_tasks": [first["task_id"]]}
     found = (await call.post("/internal/exchange", known)).json["tasks"]
     assert [one["task_id"] for one in found] == [second["task_id"]]
 

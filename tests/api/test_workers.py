@@ -5,10 +5,15 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from tests.api.conftest import Caller
 
+from holdfast.api.server import serving
+from holdfast.core.circuit import Breaker
+from holdfast.core.quota import Quota
 from holdfast.core.states import TaskState
 from holdfast.dispatcher import queues
-from holdfast.testing.factories import a_completed_task, a_delayed_task, a_task
+from holdfast.dispatcher.engine import Engine
+from holdfast.testing.factories import ACTION, a_completed_task, a_delayed_task, a_task
 
 
 async def claimed(call, worker, **fields):
@@ -64,7 +69,7 @@ async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatche
         "tags": ["red"],
         "run_id": None,
         "timeout_seconds": 60.0,
-        "capability_token": None,
+        "capability_token": found["capability_token"],
         "tenant": "default",
         "memory_bytes_max": None,
     }
@@ -170,6 +175,49 @@ async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, dispat
         assert (await dispatcher.task(task["task_id"])).state is state
     [first, second] = await dispatcher.attempts(task["task_id"])
     assert (first.state, second.state) == ("failed", "failed")
+
+
+DOWN = {"code": "E1", "message": "connection reset by peer", "type": "ConnectionError"}
+
+
+@pytest.fixture
+async def elsewhere(holdfast_url, holdfast_settings):
+    """A second server that handed nothing out itself."""
+    async with Engine(holdfast_url, holdfast_settings) as second, serving(second) as url:
+        yield Caller(url)
+
+
+async def test_failures_reported_over_http_open_a_breaker_whichever_server_hears_them(
+    call, elsewhere, worker, dispatcher
+):
+    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
+    await dispatcher.enqueue_many(a_task(), [{}] * 8)
+    tasks = await claimed(call, worker)
+    for server, task in zip((call, elsewhere, call, elsewhere), tasks[:4], strict=True):
+        assert (await dispatcher.breaker(ACTION)).state == "closed"
+        await server.post("/internal/task-complete", lease_of(task, status="failed", error=DOWN))
+    shown = await dispatcher.breaker(ACTION)
+    assert (shown.state, shown.attempts, shown.failures) == ("open", 4, 4)
+
+
+async def test_failures_in_a_batch_reported_over_http_open_a_breaker(elsewhere, call, worker, dispatcher):
+    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
+    await dispatcher.enqueue_many(a_task(), [{}] * 4)
+    done = [lease_of(task, status="failed", error=DOWN) for task in await claimed(call, worker)]
+    answer = await elsewhere.post("/internal/exchange", {"worker_id": worker, "completions": done, "limit": 0})
+    assert (answer.status, answer.json["accepted"]) == (200, 4)
+    assert (await dispatcher.breaker(ACTION)).state == "open"
+
+
+async def test_retries_of_failures_reported_over_http_obey_the_quota(call, worker, dispatcher, clock):
+    await clock.freeze()
+    await dispatcher.enqueue_many(a_task(base_backoff_secs=0), [{}] * 4)
+    await dispatcher.quota(Quota(retries=1), queue="default")
+    for task in await claimed(call, worker):
+        await call.post("/internal/task-complete", lease_of(task, status="failed", error=DOWN))
+    assert await claimed(call, worker) == []
+    assert await dispatcher.reconcile_once() == 1
+    assert len(await claimed(call, worker)) == 1
 
 
 async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatcher, clock):
@@ -301,3 +349,9 @@ async def test_a_node_without_its_input_fails_and_is_not_handed_out(call, worker
     assert await claimed(call, worker) == []
     assert await dispatcher.runs.nodes(run) == {"first": "completed", "second": "failed"}
     assert await dispatcher.runs.state(run) == "failed"
+
+
+async def test_a_worker_cannot_offer_an_inner_url_to_be_probed(call):
+    labels = {"probe_url": "http://169.254.169.254/latest/meta-data"}
+    answer = await call.post("/internal/workers", {"worker_id": "w", "actions": ["a"], "labels": labels})
+    assert (answer.status, answer.json["code"]) == (422, "url_not_allowed")

@@ -12,6 +12,7 @@ from holdfast.bench.bars import charts
 from holdfast.bench.marks import new_marks
 from holdfast.bench.report import plain, verdict
 from holdfast.bench.spread import percentile, spread
+from holdfast.bench.suite import beside_ours
 from holdfast.bench.svg import svg
 from holdfast.bench.targets import lines
 
@@ -45,6 +46,18 @@ def test_each_number_is_held_against_its_target(results: dict[str, Any], expecte
 
 def test_plain_output_is_one_line_per_number() -> None:
     assert plain({"drain": a_drain()}) == "drain\t80 %\t≥ 70 %\tmet\t800 tasks/s of a raw 1,000"
+
+
+def test_peers_with_flows_are_shown_beside_ours() -> None:
+    rate = {"median": 5.0, "min": 4.0, "max": 6.0, "runs": 1}
+    theirs = {"chords": {"drain_per_s": 5.0, "spread": rate, "tasks": 102}, "away": {"drain_per_s": None, "note": "no"}}
+    peers = beside_ours(12.0, theirs)
+    assert [(one["nodes_per_s"], one["ratio"]) for one in peers.values()] == [(5.0, 2.4), (None, None)]
+    flow = {"nodes_per_s": 12.0, "spread": {**rate, "median": 12.0}, "width": 100, "peers": peers}
+    shown = plain({"flow": flow}).splitlines()
+    assert shown[-2:] == ["peer chords\t5.0\t\t\tnodes/s; ours went 2.4 times as fast", "peer away\t\t\t\tno"]
+    [chart] = charts({"flow": flow})
+    assert [bar.label for bar in chart.bars] == ["Holdfast", "chords"]
 
 
 def test_the_picture_is_well_formed_whatever_a_peer_is_called() -> None:

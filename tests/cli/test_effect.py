@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.flows import a_flow
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.effects import AnswerEffect, EffectState, OpenEffect, Sender, answer_effect, open_effect
@@ -68,6 +69,75 @@ def test_show_why_and_retry_tell_what_is_unknown(holdfast, unknown):
 def test_retry_names_unknown_effects_for_programs_too(holdfast, unknown):
     body = holdfast("task", "retry", unknown[0], "-o", "json").json
     assert [effect["effect"] for effect in body["unknown_effects"]] == ["smtp.send"]
+
+
+LINE = "? effect smtp.send (receipt:7) unknown, sent once, last by attempt 1"
+
+
+@pytest.fixture
+def undoable(seed):
+    """A dead task with an effect that nobody knows the answer of and that can be undone."""
+    failed = Failed(a.a_failure("validation: no such customer"))
+    return seed(an_effect(state=None, ending=failed, compensation=a.ACTION))
+
+
+def test_a_dead_letter_shows_what_its_task_did_and_how_to_undo_it(holdfast, undoable):
+    task_id, key = undoable
+    [letter] = holdfast("dead", "list", "--task", task_id, "-o", "json").json
+    shown = holdfast("dead", "show", letter["dead_letter_id"], "-o", "table")
+    assert "compensate" in shown.out and LINE in shown.err
+    assert f"holdfast effect compensate {key} --reason TEXT" in shown.err
+    [effect] = holdfast("dead", "show", letter["dead_letter_id"], "-o", "json").json["effects"]
+    assert (effect["state"], effect["compensation"]) == ("unknown", a.ACTION)
+
+
+def test_a_dry_re_drive_names_what_may_repeat_and_changes_nothing(holdfast, undoable):
+    task_id, key = undoable
+    dry = holdfast("dead", "redrive", "--task", task_id, "--dry-run")
+    assert (dry.code, f"{LINE}: can be undone by {a.ACTION}; it would be sent again" in dry.err) == (0, True)
+    assert f"holdfast effect compensate {key}" in dry.err
+    body = holdfast("dead", "redrive", "--task", task_id, "--dry-run", "-o", "json").json
+    assert [one["idempotency_key"] for one in body["unknown_effects"]] == [key]
+    assert holdfast("task", "show", task_id, "-o", "json").json["state"] == "failed"
+
+
+def test_a_dry_re_drive_of_a_group_counts_what_may_repeat(holdfast, undoable):
+    [group] = holdfast("dead", "groups", "-o", "json").json
+    fingerprint = group["fingerprint"]
+    plans = [
+        holdfast("dead", "redrive", "--group", fingerprint, "--dry-run", "-o", "json").json,
+        holdfast("campaign", "start", "--group", fingerprint, "--dry-run", "-o", "json").json,
+    ]
+    counted = {"name": "smtp.send", "receipts": 0, "unknown": 1, "compensable": 1}
+    assert [plan["effects"] for plan in plans] == [[counted], [counted]]
+    said = "0 with a receipt, 1 may repeat, 1 can be undone"
+    assert said in holdfast("campaign", "start", "--group", fingerprint, "--dry-run", "-o", "table").out
+    assert said in holdfast("dead", "redrive", "--group", fingerprint, "--reason", "x", "--yes").err
+
+
+async def a_failed_run(dispatcher):
+    """A run whose second node failed after an effect that nobody knows the answer of."""
+    engine = dispatcher.engine
+    run = await dispatcher.runs.start(a_flow("a>b"))
+    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
+    lease = await dispatcher.claim_one()
+    wanted = OpenEffect(name="smtp.send", user_key="receipt:7", ordinal=0, digest=b"")
+    await open_effect(engine.database, engine.catalog, Sender(claimed=lease.claimed, tenant="default"), wanted)
+    await dispatcher.settle(lease, Failed(a.a_failure("validation: no such customer")))
+    return run, lease.task_id
+
+
+def test_retrying_a_run_names_what_may_repeat_before_and_after(holdfast, seed):
+    run, task_id = seed(a_failed_run)
+    dry = holdfast("run", "retry", run, "--dry-run", "-o", "json").json
+    assert (dry["reset"], dry["roots"], len(dry["unknown_effects"])) == (["b"], ["b"], 1)
+    assert f"{LINE}; it would be sent again" in holdfast("run", "retry", run, "--dry-run").err
+    assert f"{LINE}; it would be sent again" in holdfast("dead", "redrive", "--task", task_id, "--dry-run").err
+    assert holdfast("run", "show", run, "-o", "json").json["state"] == "failed"
+    assert holdfast("run", "retry", run).code == 2, "a reason is needed"
+    done = holdfast("run", "retry", run, "--reason", "fixed")
+    assert (done.out, f"{LINE}; it is sent again under the same key." in done.err) == (f"{run}\t1\n", True)
+    assert holdfast("run", "retry", run, "--dry-run").code == 5
 
 
 def test_rulings_are_made_listed_and_repeated(holdfast):

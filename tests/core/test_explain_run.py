@@ -134,13 +134,15 @@ RUNS = [
     (a_run(RunState.RUNNING, counts=(("blocked", 9),), held=2), "running",
      "Running for 41.0 s: 0 of 9 nodes over, 2 nodes held back."),
     (a_run(RunState.RUNNING, names=NAMES, hold=HoldFacts(canceled_at=ago(2), canceled_by="ada")), "cancel_requested",
-     "Being canceled by ada, without a reason; it ends when 2 running (score, render) stops."),
+     "Being canceled by ada, without a reason; it ends when what is under way stops: "
+     "2 running (score, render)."),
     (a_run(RunState.PAUSED, hold=HoldFacts(paused_at=ago(60), paused_by="ada", paused_reason="look first")),
      "run_paused", "Paused: ada paused run 70 1m 00s ago: look first."),
     (a_run(RunState.BLOCKED, cause=BROKEN, names=NAMES), "failure",
-     "Blocked by a failure: render failed: ConnectionError: disk full; 2 running (score, render) goes on."),
+     "Blocked by a failure: render failed: ConnectionError: disk full; "
+     "still under way: 2 running (score, render)."),
     (a_run(RunState.BLOCKED, cause=BROKEN, counts=(("blocked", 8), ("failed", 1))), "failure",
-     "Blocked by a failure: render failed: ConnectionError: disk full; nothing else goes on."),
+     "Blocked by a failure: render failed: ConnectionError: disk full; nothing else is under way."),
     (a_run(RunState.COMPLETED, ended_at=ago(1), counts=(("completed", 8), ("skipped", 1))), "completed",
      "Completed 1.0 s ago in 40.0 s: 8 completed, 1 skipped."),
     (a_run(RunState.FAILED, ended_at=ago(1), cause=BROKEN), "failed",

@@ -12,6 +12,8 @@ import holdfast.core
 FOLDER = Path(holdfast.core.__file__).parent
 ALLOWED = {
     "__future__",
+    "array",
+    "base64",
     "collections",
     "dataclasses",
     "datetime",
@@ -20,6 +22,7 @@ ALLOWED = {
     "functools",
     "hashlib",
     "heapq",
+    "hmac",
     "itertools",
     "json",
     "math",

@@ -38,8 +38,9 @@ from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.retry import retry as retry_verb
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.start import RunOptions, start_keyed
+from holdfast.dispatcher.start import RunOptions, start
 from holdfast.dispatcher.steps import Step, keep_step
+from holdfast.dispatcher.tokens import create_token, revoke_token
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
@@ -157,7 +158,9 @@ async def exchange_reports(stage: Stage) -> None:
         session = await engine.database.connect()
         try:
             claimer = victims_claimer(given)
-            recovered = await held_by(session, claimer.identity, [report.lease_token for report in reports])
+            recovered = await held_by(
+                session, claimer.identity, [(report.task_id, report.lease_token) for report in reports]
+            )
             done = await exchange(session, engine.catalog, claimer, reports, given["want"] - len(recovered), now=0.0)
         finally:
             await session.close()
@@ -312,7 +315,7 @@ async def start_run_keyed(stage: Stage) -> None:
     async with opened(stage) as engine:
         snapshot = await Dispatcher(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
         options = RunOptions(key=f"run-{stage.given['round']}")
-        run_id, _ = await start_keyed(engine.database, engine.catalog, snapshot, b"{}", options)
+        [run_id], _ = await start(engine.database, engine.catalog, snapshot, [b"{}"], options)
         stage.say(run_id)
 
 
@@ -373,3 +376,13 @@ def a_crash_flow(version: int) -> FlowDefinition:
         nodes=tuple(Node(name=name, action=NODE_ACTION) for name in names),
         edges=tuple(Edge(upstream=up, downstream=down, is_order_only=True) for up, down in edges),
     )
+
+
+async def rotate_token(stage: Stage) -> None:
+    """Make a token and revoke it."""
+    async with opened(stage) as engine:
+        name = f"round-{stage.given['round']}"
+        made = await create_token(engine.database, DEFAULT_TENANT_ID, name=name, role="viewer", actor="ada")
+        stage.say(["made", made.token_id])
+        await revoke_token(engine.database, DEFAULT_TENANT_ID, name, actor="ada")
+        stage.say(["revoked", made.token_id])

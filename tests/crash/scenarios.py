@@ -16,6 +16,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.audit import list_audit
 from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.campaigns import abort_campaign, show_campaign, start_campaign
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
@@ -511,6 +512,19 @@ async def judge_compensated(case: Case) -> None:
         assert {str(rows[0]["task_id"])} == set(case.said)
 
 
+async def judge_tokens(case: Case) -> None:
+    """What was promised is there, and every change has exactly its row in the audit log."""
+    tokens = await case.engine.database.fetch(
+        "select token_id, revoked_at is not null as is_revoked from holdfast.token"
+    )
+    found = {("made", row["token_id"]) for row in tokens}
+    found |= {("revoked", row["token_id"]) for row in tokens if row["is_revoked"]}
+    assert {tuple(one) for one in case.said} <= found
+    words = {"token.create": "made", "token.revoke": "revoked"}
+    audited = [(words[row.verb], row.subject_id) for row in await list_audit(case.engine.database, DEFAULT_TENANT_ID)]
+    assert sorted(audited) == sorted(found)
+
+
 SCENARIOS = [
     Scenario(name="enqueue_single", arrange=nothing, judge=judge_enqueue, is_repeatable=False, statements_min=7),
     Scenario(name="enqueue_delayed", arrange=nothing, judge=judge_enqueue, is_repeatable=False, statements_min=7),
@@ -540,6 +554,7 @@ SCENARIOS = [
     Scenario(name="sweep", arrange=arrange_requested, judge=judge_swept, statements_min=4),
     Scenario(name="reinject", arrange=arrange_dead, judge=judge_redriven, is_repeatable=False, statements_min=7),
     Scenario(name="campaigns", arrange=arrange_campaign, judge=judge_campaign, statements_min=8),
+    Scenario(name="rotate_token", arrange=nothing, judge=judge_tokens, is_repeatable=False, statements_min=8),
     Scenario(name="adopt", arrange=arrange_unlettered, judge=judge_adopted, statements_min=3),
     Scenario(name="do_effect", arrange=arrange_effect, judge=judge_effect, is_repeatable=False, statements_min=4),
     Scenario(name="compensate", arrange=arrange_compensation, judge=judge_compensated, statements_min=6),

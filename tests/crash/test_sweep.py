@@ -1,4 +1,4 @@
-"""The k-sweep: every verb dies before, dies after, or loses its connection at every one of its statements.
+"""The k-sweep: every verb dies before, dies after, or loses its connection at every one of its statements (`turns`).
 
 After each strike other processes repair and finish the work; then every promise made before the strike must hold. A
 sweep ends when k is beyond the last statement, so nothing is left out when a verb grows.
@@ -12,25 +12,27 @@ import pytest
 from tests.crash import acts
 from tests.crash.repair import drain, endings, last_task_id
 from tests.crash.scenarios import ACT_OF, SCENARIOS, Case
+from tests.crash.turns import TURNS
 
 from holdfast.store.database import AWAY
-from holdfast.testing.crash import Fault, Mode, Stage
+from holdfast.testing.crash import Fault, Stage
 
 pytestmark = pytest.mark.crash
 
 REPEATS_MAX = 3
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("turn", TURNS, ids=str)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, mode, engine, clock, victims, record_property):
+async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, turn, engine, clock, victims, record_property):
     for k in count(1):
         given = {"round": k}
         await scenario.arrange(engine, clock, given)
         after = await last_task_id(engine) if scenario.name.startswith("enqueue") else await before_round(engine, k)
-        fired, said = await strike(scenario, mode, k, engine.database.url, given, victims)
-        await drain(engine, clock)
-        await scenario.judge(Case(engine=engine, given=given, said=said, ended=await endings(engine, after=after)))
+        with turn.at(k) as mode:
+            fired, said = await strike(scenario, mode, k, engine.database.url, given, victims)
+            await drain(engine, clock)
+            await scenario.judge(Case(engine=engine, given=given, said=said, ended=await endings(engine, after=after)))
         if not fired:
             break
     record_property("strikes", k - 1)

@@ -7,17 +7,22 @@ import asyncio
 import asyncpg
 import pytest
 from tests.core.flows import a_flow, a_node
+from tests.datasets.hands import declared, orders
 
 import holdfast as hf
+from holdfast.core.circuit import Breaker, CircuitState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher import authority, queues
+from holdfast.core.quota import Quota
+from holdfast.dispatcher import authority, cutover, queues, schedules
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.audit import Change, audit, list_audit, verify_audit
 from holdfast.dispatcher.compensate import compensate
+from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
+from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -124,6 +129,64 @@ class Subject:
         verb = lambda: compensate(engine.database, engine.catalog, DEFAULT_TENANT_ID, key, **WHO)  # noqa: E731
         return verb, ("effect.compensate", "effect", key)
 
+    async def quota_set(self):
+        await self.dispatcher.enqueue(a_task(queue="mail"))
+        verb = lambda: set_quota(self.engine, 1, Quota(retries=3), queue="mail", **WHO)  # noqa: E731
+        return verb, ("quota.set", "queue", "mail")
+
+    async def quota_lift(self):
+        await set_quota(self.engine, 1, Quota(retries=3), actor="bob", reason="")
+        return lambda: set_quota(self.engine, 1, None, **WHO), ("quota.lift", "tenant", "1")
+
+    async def breaker_open(self):
+        await self.dispatcher.guard(ACTION, breaker=Breaker())
+        verb = lambda: self.dispatcher.steer(ACTION, CircuitState.OPEN, **WHO)  # noqa: E731
+        return verb, ("breaker.open", "action", ACTION)
+
+    async def breaker_close(self):
+        await self.dispatcher.guard(ACTION, breaker=Breaker())
+        await self.dispatcher.steer(ACTION, CircuitState.OPEN)
+        verb = lambda: self.dispatcher.steer(ACTION, CircuitState.CLOSED, **WHO)  # noqa: E731
+        return verb, ("breaker.close", "action", ACTION)
+
+    async def schedule_pause(self):
+        await self.dispatcher.schedules.keep("nightly")
+        return lambda: schedules.pause(self.engine, 1, "nightly", **WHO), ("schedule.pause", "schedule", "nightly")
+
+    async def schedule_resume(self):
+        await self.dispatcher.schedules.keep("nightly")
+        await self.dispatcher.schedules.pause("nightly")
+        return lambda: schedules.resume(self.engine, 1, "nightly", **WHO), ("schedule.resume", "schedule", "nightly")
+
+    async def schedule_fire(self):
+        await self.dispatcher.schedules.keep("nightly")
+        return lambda: schedules.fire(self.engine, 1, "nightly", **WHO), ("schedule.fire", "schedule", "nightly")
+
+    async def schedule_delete(self):
+        await self.dispatcher.schedules.keep("nightly")
+        verb = lambda: schedules.delete_schedule(self.engine, 1, "nightly", **WHO)  # noqa: E731
+        return verb, ("schedule.delete", "schedule", "nightly")
+
+    async def dataset_cut_over(self):
+        await self._two_versions()
+        verb = lambda: cutover.cut_over(self.engine.database, 1, "orders", 2, Asking(**WHO))  # noqa: E731
+        return verb, ("dataset.cut_over", "dataset", "orders:2")
+
+    async def dataset_roll_back(self):
+        await self._two_versions()
+        verb = lambda: cutover.roll_back(self.engine.database, 1, "orders", 2, Asking(**WHO))  # noqa: E731
+        return verb, ("dataset.roll_back", "dataset", "orders:2")
+
+    async def dataset_drop(self):
+        await self._two_versions()
+        await cutover.cut_over(self.engine.database, 1, "orders", 2, Asking(actor="bob", reason=""))
+        verb = lambda: cutover.drop(self.engine.database, 1, "orders", 1, Asking(**WHO))  # noqa: E731
+        return verb, ("dataset.drop", "dataset", "orders:1")
+
+    async def _two_versions(self):
+        for version in (1, 2):
+            await declared(self.engine, orders(version))
+
 
 VERBS = [name for name in vars(Subject) if not name.startswith("_")]
 
@@ -147,25 +210,13 @@ async def rows(engine, **filters):
 
 async def picture(engine) -> list[str]:
     """Everything a privileged change could change."""
-    tables = (
-        "queue",
-        "live",
-        "ended",
-        "worker",
-        "run",
-        "node",
-        "signal",
-        "event",
-        "effect",
-        "authority",
-        "audit",
-        "audit_head",
-    )
+    names = "queue live ended worker run node signal schedule slot dataset dataset_generation effect authority event"
+    names += " quota breaker tally"
     return [
         await engine.database.fetchval(
             f"select coalesce(string_agg(t::text, ';' order by t::text), '') from holdfast.{t} t"
         )
-        for t in tables
+        for t in (*names.split(), "audit", "audit_head")
     ]
 
 
@@ -187,8 +238,9 @@ async def test_a_change_that_cannot_be_recorded_does_not_happen(subject, engine,
     async with engine.database.session() as session:
         await session.execute("alter table holdfast.audit add constraint full_disk check (false) not valid")
     before = await picture(engine)
-    with pytest.raises(asyncpg.CheckViolationError, match="full_disk"):
+    with pytest.raises((asyncpg.CheckViolationError, Conflict)) as refused:
         await change()
+    assert "full_disk" in str(refused.value.__cause__ or refused.value)
     assert await picture(engine) == before
     async with engine.database.session() as session:
         await session.execute("alter table holdfast.audit drop constraint full_disk")

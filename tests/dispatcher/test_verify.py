@@ -48,6 +48,27 @@ DAMAGE = {
     "an_idle_task_has_no_lease": "update holdfast.live set started_at = now() where task_id = $queued",
     "a_running_attempt_has_a_worker": "delete from holdfast.worker",
     "a_worker_that_left_says_when": "update holdfast.worker set state = 'gone'",
+    "a_reserved_attempt_has_a_launch": """
+        update holdfast.live set state = 'v', lease_token = gen_random_uuid(), started_at = now(),
+          lease_expires_at = now()
+        where task_id = $queued""",
+    "a_running_attempt_spent_its_token": """
+        insert into holdfast.launch (
+          task_id, attempt, tenant_id, launcher, state, holder, token_hashes, token_expires_at, launching_until
+        )
+        values ($running, 1, 1, 'ecs', 'l', gen_random_uuid(), array['x'::bytea], now(), now())""",
+    "a_failed_launch_is_due_again": """
+        insert into holdfast.launch (
+          task_id, attempt, tenant_id, launcher, state, holder, token_hashes, token_expires_at, launching_until
+        )
+        values ($queued, 1, 1, 'ecs', 'f', null, '{}', now(), now())""",
+    "an_attempt_has_one_slot": """
+        insert into holdfast.launch (
+          task_id, attempt, tenant_id, launcher, state, holder, token_hashes, token_expires_at, launching_until
+        )
+        values ($queued, 1, 1, 'ecs', 'p', '00000000-0000-0000-0000-000000000001', '{}', now(), now());
+        insert into holdfast.launch_slot (launcher, slot, tenant_id, task_id, attempt, holder, expires_at)
+        values ('ecs', 1, 1, $running, 1, '00000000-0000-0000-0000-000000000001', now())""",
     "budgets_hold": "update holdfast.failure set state = 'l' where task_id = $retrying",
     "budgets_are_counted_right": "update holdfast.live set retries = 2 where task_id = $retrying",
     "a_failed_task_has_a_failure": "update holdfast.failure set decision = 'cancel' where task_id = $failed",
@@ -157,6 +178,7 @@ DAMAGE = {
     "a_commit_belongs_to_a_completed_attempt": "update holdfast.dataset_commit set attempt = 7",
     "staged_rows_are_swept": """
         update holdfast.dataset_stage set staged_at = now() - interval '1 hour', attempt = 7""",
+    "the_installation_has_its_secrets": "delete from holdfast.secret",
 }
 
 

@@ -143,7 +143,7 @@ async def test_a_delayed_task_and_one_nobody_promoted(dispatcher, ask, clock):
 
 async def test_a_reserved_task(dispatcher, engine, ask):
     task_id = await queued(dispatcher)
-    await engine.database.fetch(sql("reserve"), int(task_id), 120.0, 0)
+    await dispatcher.reserve(task_id)
     found = await ask(task_id)
     assert (found.state, found.code) == ("queued", "reserved")
 

@@ -54,7 +54,8 @@ CLAIMING: Sequence[Mutant] = [
         "held_by",
         ("t.worker_id = $1", "$1::int is not null", "a_worker_finds_only_its_own_leases_again"),
         ("t.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_found_again"),
-        ("t.lease_token <> all($2::uuid[])", "$2::uuid[] is not null", "a_worker_finds_only_its_own_leases_again"),
+        ("known.task_id = t.task_id and ", "", "a_worker_finds_only_its_own_leases_again"),
+        ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
     _redundant(
         "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
@@ -77,6 +78,78 @@ CLAIMING: Sequence[Mutant] = [
         "spend_starts",
         ("and q.starts_per_second is not null", "", "starts_are_counted_only_where_they_are_limited"),
     ),
+]
+
+LAUNCHING: Sequence[Mutant] = [
+    *_of(
+        "reserve",
+        ("t.attempt + 1 = $4", "true", "a_stale_launcher_reserves_no_later_attempt"),
+        ("s.expires_at > holdfast.instant()", "true", "a_reservation_needs_the_slot_it_was_made_with"),
+    ),
+    _redundant(
+        "attach",
+        "t.attempt = $2 and t.state = 'v'",
+        "t.attempt = $2",
+        "attaching deletes the tokens of its attempt, so a running one has none to attach with",
+    ),
+    *_of(
+        "take_slot",
+        (
+            "where not holdfast.is_slot_held(s)\nreturning",
+            "where true\nreturning",
+            "a_slot_that_was_taken_meanwhile_is_not_taken_again",
+        ),
+        ("or not holdfast.is_slot_held(s)", "", "the_slot_of_an_attempt_that_is_over_is_free"),
+    ),
+    *_of("free_slots", ("not holdfast.is_slot_held(s)", "true", "a_slot_of_an_open_attempt_is_not_freed")),
+    *_of(
+        "launched",
+        ("h.attempt = $2", "$2::int is not null", "only_the_launch_of_the_attempt_is_written_down"),
+        ("and h.holder = $3", "and $3::uuid is not null", "a_launch_taken_back_is_not_written_down"),
+    ),
+    *_of(
+        "lock_reservation",
+        (
+            "t.attempt = $2 and t.lease_token = $3 and t.state = 'v'",
+            "$2::int + 1 > 0 and $3::uuid is not null",
+            "a_failed_launch_takes_nothing_back_from_a_worker_that_came",
+        ),
+        ("for update of t", "", "a_failed_launch_waits_for_a_worker_that_attaches"),
+    ),
+    _redundant(
+        "fail_launch",
+        "h.attempt = $2 and h.holder = $3",
+        "h.holder = $3 and $2::int is not null",
+        "a holder belongs to one launch (launch_holder); the attempt is there for the key",
+    ),
+    _redundant(
+        "unreserve",
+        "t.attempt = $2 and t.lease_token = $3 and t.state = 'v'",
+        "$2::int is not null and $3::uuid is not null",
+        "lock_reservation looked at the same row in the same transaction, and holds it",
+    ),
+    *_of(
+        "adopt_launch",
+        (
+            "o.state = 'p' and o.launching_until <= holdfast.instant()",
+            "o.state = 'p'",
+            "a_launch_under_way_is_not_taken_over",
+        ),
+        (
+            "r.attempt = o.attempt and r.state = 'v'\n          and r.lease_expires_at > holdfast.instant()",
+            "true",
+            "a_launch_whose_reservation_is_over_is_not_taken_over",
+        ),
+        ("for update of o skip locked", "", "two_that_take_over_get_different_launches"),
+    ),
+    *_of(
+        "look_at_launches",
+        ("h.state = 'l'", "true", "only_launches_nobody_attached_to_are_asked_about"),
+        ("for update of h skip locked", "", "one_of_two_asks_about_a_launch"),
+        ("h.attempt = due.attempt", "true", "looking_at_a_launch_marks_it_alone"),
+        ("t.attempt = seen.attempt and t.state = 'v'", "true", "only_open_reservations_are_asked_about"),
+    ),
+    *_of("forget_launch", ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone")),
 ]
 
 LEASING: Sequence[Mutant] = [
@@ -109,8 +182,10 @@ LEASING: Sequence[Mutant] = [
     *_of(
         "attach",
         ("t.attempt = $2", "$2::int is not null", "only_the_exact_attempt_can_be_attached"),
-        ("t.lease_token = $3", "$3::uuid is not null", "only_the_right_token_can_be_attached"),
-        ("and t.state = 'v'", "", "a_running_attempt_cannot_be_attached_again"),
+        ("$3::bytea = any(h.token_hashes)", "$3::bytea is not null", "only_the_right_token_can_be_attached"),
+        ("and h.token_expires_at > holdfast.instant()", "", "a_token_past_its_time_cannot_be_used"),
+        ("and h.attempt = t.attempt and", "and", "a_token_of_an_earlier_attempt_cannot_be_used"),
+        ("and h.attempt = taken.attempt", "", "attaching_spends_the_tokens_of_its_attempt_alone"),
         ("t.lease_expires_at > holdfast.instant()", "true", "a_reservation_past_its_time_cannot_be_attached"),
         ("and w.state = 'active'", "", "a_worker_that_drains_attaches_nothing"),
     ),
@@ -450,7 +525,13 @@ GUARDING: Sequence[Mutant] = [
     _redundant("begin_trials", "b.state = 'o' and", "", "breaker_trial: only an open breaker has a time to be tried"),
     *_of("forget_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
     *_of("steer_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
-    *_of("declare_quota", ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
+    *_of("steer_breaker", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),
+    *_of(
+        "declare_quota",
+        ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
+        ("for update of k", "", "what_a_guard_was_before_is_what_the_change_replaced"),
+    ),
     *_of("forget_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
     _redundant(
         "forget_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"
@@ -934,8 +1015,118 @@ CAMPAIGNING: Sequence[Mutant] = [
     ),
 ]
 
+IDENTIFYING: Sequence[Mutant] = [
+    *_of(
+        "create_token",
+        ("on conflict (tenant_id, name) where revoked_at is null do nothing", "", "a_name_stands_for_one_token"),
+    ),
+    *_of(
+        "revoke_token",
+        ("t.tenant_id = $1 and", "$1::int is not null and", "another_tenants_token_is_left_alone"),
+        ("and t.revoked_at is null", "", "a_token_is_revoked_once"),
+    ),
+    *_of(
+        "touch_token",
+        (
+            "and coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true)",
+            "",
+            "a_use_is_written_once_a_minute",
+        ),
+    ),
+    *_of("add_member", ("on conflict do nothing", "", "an_account_is_a_member_of_one_tenant")),
+    *_of("remove_member", ("m.tenant_id = $1 and", "$1::int is not null and", "another_tenants_member_stays")),
+]
+
+DELIVERING: Sequence[Mutant] = [
+    *_of(
+        "add_webhook",
+        ("on conflict (tenant_id, name) do nothing", "", "a_webhooks_name_is_taken_once"),
+    ),
+    *_of(
+        "lock_webhook",
+        ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants"),
+        ("for no key update of w", "", "what_a_change_of_a_webhook_saw_stays_so"),
+    ),
+    *_of("remove_webhook", ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants")),
+    *_of("rotate_webhook", ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants")),
+    *_of(
+        "pause_webhook",
+        ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants"),
+        ("and w.paused_at is null", "", "a_second_pause_keeps_the_first_reason"),
+    ),
+    *_of(
+        "resume_webhook",
+        ("w.tenant_id = $1 and", "$1::int is not null and", "webhooks_are_their_tenants"),
+        ("and w.paused_at is not null", "", "only_a_paused_webhook_is_resumed"),
+    ),
+    *_of(
+        "lease_webhooks",
+        ("w.paused_at is null and", "", "a_paused_webhook_is_not_leased"),
+        ("w.due_at <= holdfast.instant()", "true", "a_webhook_is_not_leased_before_its_time"),
+        (
+            "(w.lease_token is null or w.lease_expires_at <= holdfast.instant())",
+            "true",
+            "a_webhook_has_one_holder",
+        ),
+        ("for no key update skip locked", "", "whoever_leases_webhooks_waits_for_nobody"),
+    ),
+    *_of(
+        "advance_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+        ("and w.lease_expires_at > holdfast.instant()", "", "a_holder_whose_time_is_over_moves_nothing"),
+    ),
+    *_of(
+        "release_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+    ),
+    *_of(
+        "fail_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+        ("and w.lease_expires_at > holdfast.instant()", "", "a_holder_whose_time_is_over_moves_nothing"),
+    ),
+    *_of(
+        "take_probes",
+        ("w.state in ('active', 'draining') and", "", "a_worker_that_left_is_not_asked"),
+        ("where p.due_at <= holdfast.instant()", "", "copies_that_see_the_same_turn_do_not_both_take_it"),
+    ),
+    _redundant(
+        "take_probes",
+        "and (x.worker_id is null or x.due_at <= holdfast.instant())",
+        "",
+        "the condition on the conflict decides; this one keeps the rest from being looked at and locked",
+    ),
+    *_of(
+        "record_probe",
+        ("and p.due_at = $2", "and $2::timestamptz is not null", "a_late_answer_of_a_worker_counts_nothing"),
+    ),
+]
+
+HINTING: Sequence[Mutant] = [
+    *_of(
+        "take_hints",
+        ("h.send_at <= holdfast.instant()", "true", "a_hint_is_not_sent_again_before_its_time"),
+        ("t.state = 'q' and t.task_id", "t.task_id", "a_task_that_runs_needs_no_hint"),
+        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "clear_hints",
+        ("and t.state = 'q'", "", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
+        ("for update skip locked", "for update", "relays_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "fill_hints",
+        ("q.paused_at is null", "true", "a_paused_queue_gets_no_further_hints"),
+        ("exists (select from holdfast.wake w where w.is_on)", "true", "no_hints_are_filled_in_while_they_are_off"),
+        ("t.state = 'q' and t.lane_id", "t.lane_id", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
+        ("on conflict (task_id) do nothing", "", "two_relays_fill_in_a_hint_once"),
+    ),
+    *_of("tell_carrier_away", ("where w.is_on", "", "no_hints_are_filled_in_while_they_are_off")),
+    *_of("tell_carrier_back", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
+]
+
 MUTANTS: Sequence[Mutant] = [
     *CLAIMING,
+    *LAUNCHING,
     *LEASING,
     *SETTLING,
     *ASKING,
@@ -949,6 +1140,9 @@ MUTANTS: Sequence[Mutant] = [
     *WRITING,
     *RECOVERING,
     *CAMPAIGNING,
+    *IDENTIFYING,
+    *DELIVERING,
+    *HINTING,
 ]
 
 CONSTRAINTS = {
@@ -969,7 +1163,13 @@ CONSTRAINTS = {
     "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
     "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
     "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
+    "token.token_queues": "the_schema_refuses_queues_of_somebody_who_is_no_worker",
+    "token.token_revoked": "the_schema_refuses_a_revocation_by_nobody",
+    "member.member_which": "the_schema_refuses_a_member_who_is_everybody",
     "dead_letter.letter_sweep": "the_schema_refuses_to_sweep_what_nobody_asked_for",
+    "webhook.webhook_lease": "the_schema_refuses_a_lease_without_its_end",
+    "webhook.webhook_pause": "the_schema_refuses_a_holder_of_a_paused_webhook",
+    "webhook.webhook_secrets": "the_schema_refuses_an_old_secret_for_ever",
     "dead_letter.letter_dispatched": "the_schema_refuses_a_retry_that_was_never_dispatched",
 }
 """CHECK constraints of the hot path, and the check that fails without each."""

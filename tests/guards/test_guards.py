@@ -46,7 +46,10 @@ NO_GUARD = {
         "when e.state = 'x' then 'canceled'",
         "and a.state = 'c' and a.generation > held.generation",
     ),
-    "lock_run_letters": ("and a.state = 'c' and a.generation > held.generation",),
+    "lock_run_letters": (
+        "and a.state = 'c' and a.generation > held.generation",
+        "p.items_first + p.items - 1 and n.state = 'c'",
+    ),
     "request_letters": (
         "case when d.state = 'ignored' then 0",
         "case when d.state = 'ignored' then null else d.dispatched_at",

@@ -13,6 +13,7 @@ from holdfast.core.circuit import Breaker
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
+from holdfast.packs.document import read_document
 from holdfast.packs.load import find_packs, read_pack
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "packs"
@@ -133,16 +134,16 @@ MISTAKES = {
     "unknown runtime": ("name: x\nruntime: pyton\n", 2, "Did you mean python?"),
     "no name": ("runtime: shell\nentrypoint: ls\n", 1, "no name"),
     "bad name": ("runtime: shell\nentrypoint: ls\nname: a b\n", 3, "must be 1 to"),
-    "not yaml": ("name: [x\nruntime: shell\n", 2, "not YAML"),
+    "not yaml": ("name: [x\nruntime: shell\n", 2, "cannot be read"),
     "tag": (
         "name: x\nruntime: shell\nentrypoint: ls\nparameters:\n  a: {default: !!python/object:os.system x}\n",
         5,
-        "cannot be read",
+        "uses the tag",
     ),
-    "twice": ("name: x\nname: y\nruntime: shell\nentrypoint: ls\n", 2, "given twice"),
+    "twice": ("name: x\nname: y\nruntime: shell\nentrypoint: ls\n", 2, "is there twice"),
     "list": ("- name: x\n", 1, "must hold a map"),
     "empty": ("", 1, "empty"),
-    "date": ("name: x\nruntime: shell\nentrypoint: ls\nparameters:\n  day: {default: 2026-01-01}\n", 5, "not JSON"),
+    "number as key": ("name: x\nruntime: shell\nentrypoint: ls\n7: x\n", 4, "There is no field '7'"),
     "wrong type": ("name: x\nruntime: shell\nentrypoint: ls\nmax_retries: many\n", 4, "must be a whole number"),
     "below zero": ("name: x\nruntime: shell\nentrypoint: ls\nmax_retries: -1\n", 4, "from 0 to"),
     "bad retry": ("name: x\nruntime: shell\nentrypoint: ls\nretry:\n  base: 3\n", 1, "does not know base"),
@@ -209,7 +210,14 @@ def test_a_document_that_unfolds_without_end_is_refused(a_pack):
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
     for last, name in zip("abcdef", "bcdefg", strict=True):
         bomb += f"{name}: &{name} [{', '.join([f'*{last}'] * 9)}]\n"
-    assert any("more than" in text for _, _, text in problems(a_pack(**{"actions/x.yaml": bomb})))
+    [(_, line, text)] = problems(a_pack(**{"actions/x.yaml": bomb}))
+    assert (line, "anchor" in text) == (1, True)
+
+
+def test_dates_and_words_like_no_stay_text_as_in_the_files_of_flows(a_pack):
+    text = "name: x\nruntime: shell\nentrypoint: ls\nparameters:\n  day: {default: 2026-01-01}\n  sure: {default: no}\n"
+    read = read_document(a_pack(**{"actions/x.yaml": text}) / "actions" / "x.yaml")
+    assert [one["default"] for one in read.value["parameters"].values()] == ["2026-01-01", "no"]
 
 
 def test_without_imports_no_code_of_the_pack_runs(a_pack):

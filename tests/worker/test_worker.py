@@ -125,7 +125,8 @@ async def test_a_reconnecting_worker_takes_up_only_leases_it_never_heard_of(disp
     leases = [await a_running_task(dispatcher) for _ in range(3)]
     identity = WorkerIdentity(worker_id=leases[0].worker_id, actions=[], queues=None, lease_seconds=60.0)
     async with dispatcher.engine.database.session() as session:
-        found = await held_by(session, identity, [leases[0].token, leases[1].token])
+        known = [(lease.claimed.task_id, lease.token) for lease in leases[:2]]
+        found = await held_by(session, identity, known)
     assert [str(claimed.task_id) for claimed in found] == [leases[2].task_id]
 
 

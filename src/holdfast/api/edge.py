@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,17 +16,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.api.identity import Access, Caller, authenticate, authorize
+from holdfast.api.door.door import Door
+from holdfast.api.identity import NOBODY, Access, Caller, authorize
+from holdfast.api.lag import Lag
 from holdfast.api.tail import Tail
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
-from holdfast.errors import Invalid
+from holdfast.errors import Forbidden, Invalid, Unauthorized
 
 T = TypeVar("T")
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_SECONDS_MAX = 30.0
-NOBODY = Caller(actor="", tenant_id=0, may=frozenset({Access.PUBLIC}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +36,12 @@ class House:
     """What handlers work with. One per server."""
 
     engine: Engine
+    door: Door
     workers: RemoteWorkers
     tail: Tail
     closing: asyncio.Event
+    measure: Measure = field(default_factory=Measure)
+    lag: Lag = field(default_factory=Lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,13 @@ class Asked:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
         return await read_body(self.request, kind, bytes_max=bytes_max)
 
+    async def is_still_welcome(self) -> bool:
+        """For answers that last: whether the caller would be let in again now."""
+        try:
+            return await self.house.door.caller(self.request) == self.caller
+        except (Unauthorized, Forbidden):
+            return False
+
 
 Handler = Callable[[Asked], Awaitable[Response]]
 
@@ -67,16 +79,26 @@ class Endpoint:
     path: str
     access: Access
     handler: Handler
+    unauthorized_code: str = Unauthorized.default_code
+    """What a route answers to nobody known; the seeds fix another one for some."""
 
 
 def route(endpoint: Endpoint, house: House) -> Route:
-    """The endpoint behind its door."""
+    """The endpoint behind its door. Nothing of a body is read before the caller is known and may."""
 
     async def answer(request: Request) -> Response:
-        caller = NOBODY
-        if endpoint.access is not Access.PUBLIC:
-            caller = authorize(authenticate(request, house.engine.settings), endpoint.access)
-        return await endpoint.handler(Asked(request, caller, house))
+        if endpoint.access is Access.PUBLIC:
+            return await endpoint.handler(Asked(request, NOBODY, house))
+        try:
+            caller = await house.door.caller(request)
+        except Unauthorized as error:
+            error.code = endpoint.unauthorized_code
+            raise
+        try:
+            return await endpoint.handler(Asked(request, authorize(caller, endpoint.access), house))
+        except Forbidden as error:
+            await house.door.denied(caller, f"{endpoint.method} {endpoint.path}", endpoint.access, error)
+            raise
 
     return Route(endpoint.path, answer, methods=[endpoint.method])
 

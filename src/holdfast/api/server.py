@@ -1,6 +1,7 @@
 """The server: all endpoints as one application, and the loop that offers it on an address.
 
-Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed.
+Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed. Workers
+may have a listener of their own; the other one then knows nothing of `/internal/*`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,25 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
-from holdfast.api import health, ledger, stream, tasks, workers
+from holdfast.api import health, launched, ledger, metrics, stream, tasks, workers
+from holdfast.api.door.address import require_safe_address
+from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
-from holdfast.api.identity import require_safe_address
-from holdfast.api.problems import HANDLERS
+from holdfast.api.problems import HANDLERS, on_http, problem
 from holdfast.api.tail import Tail
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.remote import RemoteWorkers
-from holdfast.errors import Unavailable
-from holdfast.settings import Settings
+from holdfast.errors import HoldfastError, Unavailable
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *workers.ENDPOINTS,
@@ -30,18 +36,43 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *tasks.ENDPOINTS,
     *stream.ENDPOINTS,
+    *metrics.ENDPOINTS,
+    *launched.ENDPOINTS,
 )
+
 """Those asked most come first: the router tries one after the other."""
 
+INTERNAL = "/internal/"
 CONNECTIONS_MAX = 4_096
 FILES_BESIDE = 1_024
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
 
 
-def application(house: House) -> Starlette:
-    """Every endpoint behind its door."""
-    return Starlette(routes=[route(endpoint, house) for endpoint in ENDPOINTS], exception_handlers=HANDLERS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where the server listens: for operators and for workers, often the same."""
+
+    url: str
+    internal_url: str
+
+
+def application(house: House, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette:
+    """Endpoints behind their doors. A path has one spelling, and what is not there is told to callers known only."""
+
+    async def on_nothing(request: Request, error: Exception) -> Response:
+        try:
+            await house.door.caller(request)
+        except HoldfastError as refusal:
+            return problem(refusal)
+        return await on_http(request, error)
+
+    made = Starlette(
+        routes=[route(endpoint, house) for endpoint in endpoints],
+        exception_handlers={**HANDLERS, HTTPException: on_nothing},
+    )
+    made.router.redirect_slashes = False
+    return made
 
 
 class _Server(uvicorn.Server):
@@ -53,38 +84,80 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: Engine) -> AsyncIterator[str]:
+async def serving(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[str]:
     """Offer the API at the settings' address while the block runs; gives its URL."""
+    async with listening(engine, clock=clock) as addresses:
+        yield addresses.url
+
+
+@contextlib.asynccontextmanager
+async def listening(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Addresses]:
+    """Offer the API at all addresses of the settings while the block runs. `clock` is the door's."""
     settings = engine.settings
     require_safe_address(settings)
-    bound = _bind(settings)
     _allow_connections()
-    async with RemoteWorkers(engine) as remote:
-        house = House(engine=engine, workers=remote, tail=Tail(engine), closing=asyncio.Event())
-        server = _Server(
-            uvicorn.Config(
-                application(house),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                limit_concurrency=CONNECTIONS_MAX,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            )
+    remote = RemoteWorkers(engine)
+    house = House(
+        engine=engine,
+        door=Door(engine, clock=clock),
+        workers=remote,
+        tail=Tail(engine),
+        closing=asyncio.Event(),
+    )
+    await house.door.require_some_identity()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(house.door.close)
+        await stack.enter_async_context(remote)
+        stack.push_async_callback(_end, asyncio.create_task(house.lag.run(), name="holdfast-lag"))
+        # Bound before anything starts, so that a taken port is said at once.
+        public = stack.enter_context(_bound(settings.host, settings.port, "HOLDFAST_PORT"))
+        if settings.internal_address is None:
+            await stack.enter_async_context(_offered(house, ENDPOINTS, public))
+            yield Addresses(url=_url(public), internal_url=_url(public))
+            return
+        internal = stack.enter_context(_bound(*settings.internal_address, "HOLDFAST_INTERNAL_PORT"))
+        for workers_here, bound in ((False, public), (True, internal)):
+            offered = [one for one in ENDPOINTS if _is_for_all(one) or one.path.startswith(INTERNAL) == workers_here]
+            await stack.enter_async_context(_offered(house, offered, bound))
+        yield Addresses(url=_url(public), internal_url=_url(internal))
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _is_for_all(endpoint: Endpoint) -> bool:
+    return endpoint in health.ENDPOINTS
+
+
+@contextlib.asynccontextmanager
+async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.socket) -> AsyncIterator[None]:
+    """Answer on one socket while the block runs."""
+    server = _Server(
+        uvicorn.Config(
+            application(house, endpoints),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        running = asyncio.create_task(server.serve(sockets=[bound]), name="holdfast-http")
-        try:
-            yield _url(bound)
-        finally:
-            # Whoever waits gets an answer, so that nobody holds up the end.
-            house.closing.set()
-            house.tail.close()
-            await remote.desk.close()
-            server.should_exit = True
-            await asyncio.gather(running, return_exceptions=True)
-            bound.close()
+    )
+    running = asyncio.create_task(server.serve(sockets=[bound]), name="holdfast-http")
+    try:
+        yield
+    finally:
+        # Whoever waits gets an answer, so that nobody holds up the end.
+        house.closing.set()
+        house.tail.close()
+        await house.workers.desk.close()
+        server.should_exit = True
+        await asyncio.gather(running, return_exceptions=True)
 
 
 def _allow_connections() -> None:
@@ -96,11 +169,12 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _bind(settings: Settings) -> socket.socket:
-    """Bind before anything starts, so that a taken port is said at once."""
+@contextlib.contextmanager
+def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
+    """A socket that listens."""
     try:
         [(family, _, _, _, address), *_] = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,11 +182,12 @@ def _bind(settings: Settings) -> socket.socket:
         bound.listen(2048)
     except OSError as error:
         raise Unavailable(
-            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}.",
+            f"Cannot listen on {host}:{port}: {error.strerror or error}.",
             code="address_unavailable",
-            advice="Choose another HOLDFAST_PORT, or stop what uses it.",
+            advice=f"Choose another {setting}, or stop what uses it.",
         ) from error
-    return bound
+    with contextlib.closing(bound):
+        yield bound
 
 
 def _url(bound: socket.socket) -> str:

@@ -56,6 +56,8 @@ async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
                 async with asyncio.timeout(ALIVE_SECONDS):
                     await changed.wait()
             except TimeoutError:
+                if not await asked.is_still_welcome():
+                    return
                 yield b": alive\n\n"
 
 

@@ -33,6 +33,7 @@ from holdfast.dispatcher.contract import (
     Completion,
     Declared,
     Exchanged,
+    Handed,
     Hint,
     Id,
     Lease,
@@ -46,8 +47,11 @@ from holdfast.dispatcher.contract import (
     Wait,
 )
 from holdfast.dispatcher.guard import Guards, declare_guards
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.remote_reports import Done
 from holdfast.errors import Conflict, Invalid
+from holdfast.net.address import Rules
+from holdfast.net.guarded import check_url
 
 ENVELOPE_BYTES = 512 * 1024
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
@@ -80,12 +84,14 @@ async def register(asked: Asked) -> Response:
         raise Invalid(
             f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
         )
+    if body.labels.get(PROBE_LABEL):
+        await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
     await _declare(asked, body)
     worker_id = await asked.house.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
         actions=body.actions,
-        queues=body.queues,
+        queues=asked.caller.served(body.queues),
         slots=body.slots,
         version=body.version[: limits.NAME_CHARACTERS_MAX],
         labels=wire.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
@@ -127,25 +133,30 @@ def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
 async def leave(asked: Asked) -> Response:
     """A worker is gone, and what it held is free."""
     body = await asked.body(Leaving)
-    return reply({"known": await asked.house.workers.retire(_worker(body.worker_id))})
+    return reply({"known": await asked.house.workers.retire(worker_number(body.worker_id))})
 
 
 async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
-    workers, worker_id = asked.house.workers, _worker(body.worker_id)
+    workers, worker_id = asked.house.workers, worker_number(body.worker_id)
+    allowed = asked.caller.queues
     if body.task_id is not None:
-        return reply({"tasks": await workers.claim_named(worker_id, limits.task_number(body.task_id))})
-    seconds = _wait_seconds(body.wait_seconds)
-    taking = workers.claim(worker_id, queues=body.queues, limit=_limit(body.limit, lowest=1), wait_seconds=seconds)
-    return reply({"tasks": await (_while_here(asked, taking) if seconds else taking)})
+        tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
+        return reply({"tasks": await _with_capabilities(asked, tasks)})
+    seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
+    taking = workers.claim(worker_id, queues=body.queues, limit=limit, wait_seconds=seconds, allowed=allowed)
+    tasks = await (_while_here(asked, taking) if seconds else taking)
+    return reply({"tasks": await _with_capabilities(asked, tasks)})
 
 
 async def wait(asked: Asked) -> Response:
     """Whether there may be work, as soon as there is."""
     body = await asked.body(Wait)
     seconds = _wait_seconds(body.wait_seconds)
-    waiting = asked.house.workers.wait(_worker(body.worker_id), queues=body.queues, wait_seconds=seconds)
+    waiting = asked.house.workers.wait(
+        worker_number(body.worker_id), queues=body.queues, wait_seconds=seconds, allowed=asked.caller.queues
+    )
     work, draining = await _while_here(asked, waiting)
     return reply(Hint(work, draining))
 
@@ -153,9 +164,13 @@ async def wait(asked: Asked) -> Response:
 async def heartbeat(asked: Asked) -> Response:
     """Extend one lease."""
     body = await asked.body(Lease)
-    return reply(
-        await asked.house.workers.heartbeat(limits.task_number(body.task_id), _attempt(body.attempt), body.lease_token)
+    task_id, attempt, lease_token = lease_of(body)
+    asked.caller.require_attempt(task_id, attempt)
+    renewed = await asked.house.workers.heartbeat(task_id, attempt, lease_token)
+    capability_token = await asked.house.door.capabilities.renewed(
+        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at
     )
+    return reply({**msgspec.structs.asdict(renewed), "capability_token": capability_token})
 
 
 async def heartbeats(asked: Asked) -> Response:
@@ -164,7 +179,7 @@ async def heartbeats(asked: Asked) -> Response:
     if len(body.task_ids) != len(body.lease_tokens) or len(body.task_ids) > SLOTS_MAX:
         raise Invalid(f"At most {SLOTS_MAX} leases, each with its token.", code="invalid_batch")
     beat = await asked.house.workers.beat(
-        _worker(body.worker_id),
+        worker_number(body.worker_id),
         [limits.task_number(task_id) for task_id in body.task_ids],
         body.lease_tokens,
         health=wire.encode(body.health, bytes_max=LABELS_BYTES_MAX, what="health").decode(),
@@ -186,6 +201,7 @@ async def complete(asked: Asked) -> Response:
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
     done = _done(body, bytes_max)
+    asked.caller.require_attempt(done.task_id, done.attempt)
     await asked.house.workers.complete(done)
     return reply({"task_id": str(done.task_id), "attempt": done.attempt, "accepted": True})
 
@@ -199,9 +215,10 @@ async def exchange(asked: Asked) -> Response:
         raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
     seconds = _wait_seconds(body.wait_seconds)
     doing = asked.house.workers.exchange(
-        _worker(body.worker_id),
+        worker_number(body.worker_id),
         held=None if body.held is None else [limits.task_number(task_id) for task_id in body.held],
-        known=body.known,
+        known=None if body.known is None else _known(body),
+        allowed=asked.caller.queues,
         dones=[_done(one, bytes_max) for one in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
@@ -210,7 +227,7 @@ async def exchange(asked: Asked) -> Response:
     done = await (_while_here(asked, doing) if seconds else doing)
     return reply(
         Exchanged(
-            tasks=done.tasks,
+            tasks=await _with_capabilities(asked, done.tasks),
             accepted=done.accepted,
             refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
             lost=[str(task_id) for task_id in done.lost],
@@ -220,6 +237,20 @@ async def exchange(asked: Asked) -> Response:
             lease_seconds=asked.engine.settings.worker.lease_seconds,
         )
     )
+
+
+async def _with_capabilities(asked: Asked, tasks: list[Handed]) -> list[Handed]:
+    """With the right to speak for each attempt, for those who run it; who keeps leases by heartbeats needs none."""
+    if not tasks or tasks[0].lease_expires_at is None:
+        return tasks
+    return await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)
+
+
+def _known(body: Batch) -> list[tuple[int, Any]]:
+    known = body.known or []
+    if len(known) != len(body.known_tasks):
+        raise Invalid("Every known token goes with its task in known_tasks.", code="invalid_batch")
+    return [(limits.task_number(task_id), token) for task_id, token in zip(body.known_tasks, known, strict=True)]
 
 
 async def _while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
@@ -237,7 +268,8 @@ async def _while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(doing, leaving, return_exceptions=True)
 
 
-def _worker(worker_id: Id) -> int:
+def worker_number(worker_id: Id) -> int:
+    """The incarnation that an id means."""
     text = str(worker_id)
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise Conflict(
@@ -350,8 +382,8 @@ ENDPOINTS = (
     Endpoint(method="POST", path="/internal/leave", access=Access.WORKER, handler=leave),
     Endpoint(method="POST", path="/internal/task-claim", access=Access.WORKER, handler=claim),
     Endpoint(method="POST", path="/internal/wait", access=Access.WORKER, handler=wait),
-    Endpoint(method="POST", path="/internal/heartbeat", access=Access.WORKER, handler=heartbeat),
+    Endpoint(method="POST", path="/internal/heartbeat", access=Access.ATTEMPT, handler=heartbeat),
     Endpoint(method="POST", path="/internal/heartbeats", access=Access.WORKER, handler=heartbeats),
-    Endpoint(method="POST", path="/internal/task-complete", access=Access.WORKER, handler=complete),
+    Endpoint(method="POST", path="/internal/task-complete", access=Access.ATTEMPT, handler=complete),
     Endpoint(method="POST", path="/internal/exchange", access=Access.WORKER, handler=exchange),
 )

@@ -38,6 +38,10 @@ def charts(results: Mapping[str, Any]) -> list[Chart]:
             _bar(name, PEER, peer["spread"]) for name, peer in results.get("peers", {}).items() if "spread" in peer
         ]
         found.append(_chart(f"Drain, {drain['processes']} worker processes", bars))
+    flow = results.get("flow", {})
+    if runs := {name: peer["spread"] for name, peer in flow.get("peers", {}).items() if "spread" in peer}:
+        bars = [_bar("Holdfast", OURS, flow["spread"]), *(_bar(name, PEER, one) for name, one in runs.items())]
+        found.append(_chart(f"Runs of 1 → {flow['width']} → 1, nodes", bars))
     if enqueue := results.get("enqueue"):
         for kind, title in (("bulk", "Enqueue, 1,000 a call"), ("single", "Enqueue, one by one")):
             bars = [

@@ -53,7 +53,7 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.option("--only", callback=_parts, metavar="PARTS", help=f"Some of {','.join((*PARTS, *EXTRA_PARTS))}.")
 @click.option("--quick", is_flag=True, help="Small and short: a look, not a result.")
 @click.option("--full", is_flag=True, help="More kills in the recovery part.")
-@click.option("--peers", is_flag=True, help="Install other engines beside and drain with them too.")
+@click.option("--peers", is_flag=True, help="Install other engines beside and measure them too: drain, flow.")
 @click.option("--peer", "chosen", multiple=True, metavar="NAME", help="Only this one of them; may be repeated.")
 @click.option("--processes", type=click.IntRange(1, 32), default=2, show_default=True, help="Worker processes.")
 @click.option("--slots", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Slots of each.")

@@ -7,6 +7,7 @@ database must verify at the end.
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -32,10 +33,14 @@ MEGABYTE = 1024 * 1024
 _OPEN = "select exists (select from holdfast.run where state = 'o')"
 
 
-async def measure_flow(trial: Trial) -> dict[str, Any]:
-    """All of it; a part of each size in a quick run."""
+async def _nobody() -> None:
+    """No other engine takes part."""
+
+
+async def measure_flow(trial: Trial, *, beside: Callable[[], Awaitable[None]] = _nobody) -> dict[str, Any]:
+    """All of it; a part of each size in a quick run. What runs `beside` takes its turn with the fans."""
     part = QUICK_PART if trial.is_quick else 1
-    found = await _fans(trial, FAN_RUNS // part, FAN_WIDTH)
+    found = await _fans(trial, FAN_RUNS // part, FAN_WIDTH, beside)
     trial.say("flow: a chain")
     found |= await _chain(trial, CHAIN_NODES // part)
     trial.say("flow: a wide join and a giant run")
@@ -46,7 +51,7 @@ async def measure_flow(trial: Trial) -> dict[str, Any]:
     return found
 
 
-async def _fans(trial: Trial, runs: int, width: int) -> dict[str, Any]:
+async def _fans(trial: Trial, runs: int, width: int, beside: Callable[[], Awaitable[None]]) -> dict[str, Any]:
     """Runs of 1 → width → 1 and as many plain tasks, in turn."""
     nodes = runs * (width + 2)
     flows: list[float] = []
@@ -59,9 +64,11 @@ async def _fans(trial: Trial, runs: int, width: int) -> dict[str, Any]:
         doubles += trial.marks.doubles(nodes)
         trial.say(f"flow, round {number}: {nodes:,} plain tasks")
         plain.append((await drain_once(trial, nodes)).per_s)
+        await beside()
     ratios = [one / other for one, other in zip(flows, plain, strict=True)]
     return {
         "nodes_per_s": round(spread(flows).median, 1),
+        "spread": spread(flows),
         "plain_per_s": round(spread(plain).median, 1),
         "ratio": round(spread(ratios).median, 4),
         "ratios": [round(ratio, 4) for ratio in ratios],
@@ -118,8 +125,9 @@ async def _giants(trial: Trial, width: int, nodes: int) -> dict[str, Any]:
         await all_settled(trial, width)
         memory.append(max(resident_bytes(pid) or 0 for pid in pids))
         trial.marks.clear()
-        began_at = time.monotonic()
+        await pause(client)
         await client.start(giant, base=0)
+        began_at = await resume(client)
         await all_settled(trial, nodes)
         giant_per_s = nodes / (await _all_over(trial) - began_at)
         memory.append(max(resident_bytes(pid) or 0 for pid in pids))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich import box
@@ -40,7 +40,20 @@ def plain(results: Mapping[str, Any]) -> str:
         f"peer {name}\t{peer.get('drain_per_s', '')}\t\t\t{peer.get('note', '')}"
         for name, peer in results.get("peers", {}).items()
     ]
+    rows += [
+        f"peer {name}\t{peer['nodes_per_s'] or ''}\t\t\t{peer.get('note') or _times(peer)}"
+        for name, peer in _flow_peers(results).items()
+    ]
     return "\n".join(rows)
+
+
+def _flow_peers(results: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = results.get("flow", {}).get("peers", {})
+    return found
+
+
+def _times(peer: Mapping[str, Any]) -> str:
+    return f"nodes/s; ours went {peer['ratio']:g} times as fast"
 
 
 def verdict(line: Line) -> str:
@@ -75,7 +88,11 @@ def _blocks(part: float) -> str:
 
 
 def _peer_notes(results: Mapping[str, Any]) -> RenderableType | None:
-    said: Sequence[str] = [
-        f"{name}: {peer['note']}" for name, peer in results.get("peers", {}).items() if "note" in peer
+    everybody = {**results.get("peers", {}), **_flow_peers(results)}
+    said = [f"{name}: {peer['note']}" for name, peer in everybody.items() if "note" in peer]
+    said += [
+        f"{name}: {peer['nodes_per_s']:g} {_times(peer)}"
+        for name, peer in _flow_peers(results).items()
+        if peer["ratio"]
     ]
     return Text("\n".join(said), style="dim") if said else None

@@ -31,7 +31,6 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "recovery": ("recovery_s", measure_recovery),
     "backlog": ("backlog", measure_backlog),
     "idle": ("idle", measure_idle),
-    "flow": ("flow", measure_flow),
     "storm": ("storm", measure_storm),
     "http": ("http", measure_http),
 }
@@ -40,12 +39,20 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
 async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = ()) -> dict[str, Any]:
     """Measure `parts` one after the other; the shape of the answer is a public contract."""
     results: dict[str, Any] = {}
-    field = PeerRuns(trial, peers)
+    with_flows = [peer for peer in peers if peer.is_flow and "flow" in parts]
+    # Who asks for flows alone wants those alone; otherwise peers are there for the drain.
+    is_drained = "drain" in parts or (peers and not with_flows)
+    field = PeerRuns(trial, [peer for peer in peers if not peer.is_flow] if is_drained else [])
+    flows = PeerRuns(trial, with_flows)
     await field.install()
-    if "drain" in parts or peers:
+    await flows.install()
+    if is_drained:
         results["drain"] = await measure_drain(trial, beside=field.round)
     for part in parts:
-        if part in _MEASURES:
+        if part == "flow":
+            results["flow"] = await measure_flow(trial, beside=flows.round)
+            results["flow"]["peers"] = beside_ours(results["flow"]["nodes_per_s"], flows.results())
+        elif part in _MEASURES:
             key, measure = _MEASURES[part]
             results[key] = await measure(trial)
         elif part != "drain" and "size" not in results:
@@ -55,6 +62,18 @@ async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = 
     results.setdefault("flow", {})
     built: dict[str, Any] = msgspec.to_builtins(results)
     return built
+
+
+def beside_ours(nodes_per_s: float, peers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What other engines did with the same graphs in the same run; `ratio` is how many times as fast ours went."""
+    found: dict[str, Any] = {}
+    for name, result in peers.items():
+        theirs = result["drain_per_s"]
+        found[name] = {key: value for key, value in result.items() if key != "drain_per_s"} | {
+            "nodes_per_s": theirs,
+            "ratio": None if theirs is None else round(nodes_per_s / theirs, 2),
+        }
+    return found
 
 
 def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:

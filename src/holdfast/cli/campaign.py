@@ -14,11 +14,12 @@ from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, hue, moment, state_text
 from holdfast.core.campaign import AT_ONCE, CANARY
+from holdfast.core.limits import required_reason
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
-    from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView
+    from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView, RepeatedEffect
 
 BAR_CHARACTERS = 40
 LOOK_SECONDS = 0.5
@@ -54,13 +55,12 @@ async def _start(
     shell: Shell, fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, options: dict[str, Any]
 ) -> int:
     from holdfast.dispatcher.campaigns import plan_campaign, start_campaign
-    from holdfast.dispatcher.recover import required_reason
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     async with shell.client() as client:
         plan = await plan_campaign(client.engine, DEFAULT_TENANT_ID, fingerprint)
         if dry_run:
-            _tell_plan(shell, plan)
+            tell_plan(shell, plan)
             return OK
         required_reason(reason)
         if not yes and not shell.is_json:
@@ -85,7 +85,8 @@ async def _start(
     return OK
 
 
-def _tell_plan(shell: Shell, plan: CampaignPlan) -> None:
+def tell_plan(shell: Shell, plan: CampaignPlan) -> None:
+    """Print what running a group again would do."""
     if shell.is_json:
         emit_json(plan)
         return
@@ -111,10 +112,13 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
         pairs.append((lane.action, f"{lane.tasks} on queue {lane.queue} ({', '.join(limits) or 'no limit'}){nodes}"))
     newer = "a newer one is there" if plan.has_newer else "none newer is there"
     pairs.append(("versions", f"failed on {_words(plan.failed_on)}; now {_words(plan.present)}: {newer}"))
-    effects = [
-        (f"effect {one.name}", f"{one.receipts} with a receipt, {one.unknown} may repeat") for one in plan.effects
-    ]
-    return [*pairs, *effects]
+    return [*pairs, *((f"effect {one.name}", repeated(one)) for one in plan.effects)]
+
+
+def repeated(effect: RepeatedEffect) -> str:
+    """What a re-drive does to effects of one name: `3 with a receipt, 1 may repeat, 2 can be undone`."""
+    undone = f", {effect.compensable} can be undone (`holdfast effect compensate`)" if effect.compensable else ""
+    return f"{effect.receipts} with a receipt, {effect.unknown} may repeat{undone}"
 
 
 def _words(versions: list[str]) -> str:

@@ -31,6 +31,18 @@ def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str)
     return _ask(ctx, _schedules, incomplete)
 
 
+def webhook_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of webhooks."""
+    return _ask(ctx, _webhooks, incomplete)
+
+
+async def _webhooks(database: Any) -> list[str]:
+    from holdfast.dispatcher.webhooks import list_webhooks
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    return [view.name for view in await list_webhooks(database, DEFAULT_TENANT_ID)]
+
+
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.campaign import repeated, tell_plan
 from holdfast.cli.complete import fingerprints, task_ids
-from holdfast.cli.effect import effect_line
+from holdfast.cli.effect import effect_line, tell_repeats, undoing
 from holdfast.cli.shell import Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
+from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -151,6 +153,10 @@ def show(dead_letter_id: str) -> None:
         ("input", None if view.input is None else bytes(view.input).decode()),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
+    for one in view.effects:
+        shell.talk(effect_line(one))
+        if one.compensation is not None and one.compensated_by is None and one.state != "refused":
+            shell.talk(f"  Undo it: {undoing(one)}")
     if view.traceback and shell.is_table:
         click.echo("\n".join(f"    │ {line}" for line in harmless(view.traceback).rstrip().splitlines()))
 
@@ -169,9 +175,10 @@ async def _show(shell: Shell, dead_letter_id: str) -> LetterView:
     "--group", "fingerprint", metavar="FP", help="Every open letter of this group.", shell_complete=fingerprints
 )
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why it will work now; kept with the letter.")
+@click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
+@click.option("--dry-run", is_flag=True, help="Say what would run and which effects may repeat, and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before re-driving a group.")
-def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
+def redrive(fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, yes: bool) -> None:
     """Run dead tasks again as new generations, with fresh budgets.
 
     A task goes back to its queue at once. A group is dispatched letter by letter in the background: each that fails
@@ -179,6 +186,10 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool
     """
     shell = the_shell()
     _one_of(fingerprint, task_id)
+    if dry_run:
+        shell.run(_plan(shell, fingerprint, task_id))
+        return
+    required_reason(reason)
     if fingerprint is not None:
         shell.confirm(f"Run every open task of group {fingerprint} again?", yes=yes)
     body = shell.run(_redrive(shell, fingerprint, task_id, reason))
@@ -187,28 +198,51 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, yes: bool
         return
     if task_id is not None:
         click.echo(f"{task_id}\tqueued")
-        for effect in body["unknown_effects"]:
-            shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
+        tell_repeats(shell, body["unknown_effects"])
         shell.talk(f"Queued as attempt {body['attempt']}. Follow it: holdfast task watch {task_id}")
         return
     click.echo(f"{fingerprint}\t{body['letters']}")
+    for one in body["effects"]:
+        shell.talk(f"effect {one.name}: {repeated(one)}")
     shell.talk(f"Asked for {body['letters']} letters. See them go: holdfast dead groups")
+
+
+async def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
+    """Print what a re-drive would do: for a group as before a campaign, for a task which effects may repeat."""
+    from holdfast.client.client import task_number
+    from holdfast.dispatcher.campaigns import plan_campaign
+    from holdfast.dispatcher.recover import repeated_by
+    from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+    async with shell.client() as client:
+        if fingerprint is not None:
+            tell_plan(shell, await plan_campaign(client.engine, DEFAULT_TENANT_ID, fingerprint))
+            return
+        unknown = await repeated_by(client.engine, DEFAULT_TENANT_ID, task_number(str(task_id)))
+    if shell.is_json:
+        emit_json({"task_id": task_id, "unknown_effects": unknown, "dry_run": True})
+        return
+    click.echo(f"{task_id}\t{len(unknown)}")
+    tell_repeats(shell, unknown, is_dry=True)
+    shell.talk(f"{len(unknown) or 'No'} effects of it may repeat.")
 
 
 async def _redrive(shell: Shell, fingerprint: str | None, task_id: str | None, reason: str) -> dict[str, Any]:
     from holdfast.client.client import task_number
     from holdfast.dispatcher import recover
-    from holdfast.dispatcher.effects import unknown_effects
+    from holdfast.dispatcher.campaigns import group_effects
     from holdfast.store.catalog import DEFAULT_TENANT_ID
 
     async with shell.client() as client:
         if fingerprint is not None:
+            effects = await group_effects(client.engine.database, DEFAULT_TENANT_ID, fingerprint)
             asked = await recover.redrive_group(
                 client.engine, DEFAULT_TENANT_ID, fingerprint, actor=actor(), reason=reason
             )
-            return {"fingerprint": fingerprint, "letters": asked.letters, "state": "retry_requested"}
+            body = {"fingerprint": fingerprint, "letters": asked.letters, "state": "retry_requested"}
+            return {**body, "effects": effects}
         number = task_number(str(task_id))
-        unknown = await unknown_effects(client.engine.database, DEFAULT_TENANT_ID, [number])
+        unknown = await recover.repeated_by(client.engine, DEFAULT_TENANT_ID, number)
         done = await recover.redrive(client.engine, DEFAULT_TENANT_ID, number, actor=actor(), reason=reason)
         letter = None if done.dead_letter_id is None else str(done.dead_letter_id)
         return {

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.checkup import Finding
+    from holdfast.settings import Settings
 
 _MARKS = {"ok": ("✓", "cyan"), "warning": ("◔", "yellow"), "failed": ("✕", "red")}
 
@@ -53,17 +54,39 @@ async def _examine(shell: Shell) -> list[Finding]:
     except HoldfastError as error:
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
     try:
-        database = await Database(place.url, sessions_max=1).open()
+        database = await Database(
+            place.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
+        ).open()
     except HoldfastError as error:
         place.close()
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
     try:
         kind = " (embedded)" if place.is_embedded else ""
         found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
-        return [*found, *await check_up(database, now=datetime.now(UTC))]
+        found += await check_up(database, now=datetime.now(UTC), carrier=settings.wake.over)
+        return [*found, *await _carrier(settings)]
     finally:
         await database.close()
         place.close()
+
+
+async def _carrier(settings: Settings) -> list[Finding]:
+    """Ask the carrier of hints itself, from here."""
+    from holdfast.dispatcher.checkup import Finding, Level
+    from holdfast.wake.carriers import QUEUE, address_for, is_external, open_transport
+
+    wake = settings.wake
+    if not is_external(wake) or QUEUE in (wake.sqs_queue_url or "") + wake.redis_key_prefix:
+        return []
+    try:
+        transport = open_transport(wake, address_for(wake, ""))
+        try:
+            return [Finding(name="carrier", level=Level.OK, detail=await transport.check())]
+        finally:
+            await transport.close()
+    except HoldfastError as error:
+        # Work flows without it, so it is a warning.
+        return [Finding(name="carrier", level=Level.WARNING, detail=error.detail, fix=error.advice)]
 
 
 def _print(shell: Shell, findings: list[Finding]) -> None:

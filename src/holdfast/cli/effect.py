@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.dispatcher.effects import EffectView
 
 EVERY_ACTION_SHOWN = "every action"
+REPEATS_SHOWN = 10
 
 
 @click.group(cls=Group)
@@ -84,6 +86,22 @@ def effect_line(row: EffectView) -> str:
     head = state_text(row.state).split(" ")[0]
     text = f"{head} effect {row.effect}{named} {row.state}, sent {times}, last by attempt {row.attempt}"
     return one_line(f"{text}: {note}" if note else text)
+
+
+def tell_repeats(shell: Shell, effects: Sequence[EffectView], *, is_dry: bool = False) -> None:
+    """Name what may have happened already and is run again; before it is, also how to undo it instead."""
+    again = "it would be sent again under the same key" if is_dry else "it is sent again under the same key"
+    for one in effects[:REPEATS_SHOWN]:
+        shell.talk(f"{effect_line(one)}; {again}.")
+        if is_dry and one.compensation is not None and one.compensated_by is None:
+            shell.talk(f"  Or undo it: {undoing(one)}")
+    if len(effects) > REPEATS_SHOWN:
+        shell.talk(f"… and {len(effects) - REPEATS_SHOWN} more: holdfast effect list --state unknown")
+
+
+def undoing(row: EffectView) -> str:
+    """The command that undoes an effect."""
+    return f"holdfast effect compensate {row.idempotency_key} --reason TEXT"
 
 
 @effect.command()

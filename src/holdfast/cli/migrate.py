@@ -34,9 +34,10 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int]:
     from holdfast.store.database import Database
     from holdfast.store.migrate import migrate, schema_version
 
-    place = await asyncio.to_thread(find_place, shell.settings())
+    settings = shell.settings()
+    place = await asyncio.to_thread(find_place, settings)
     try:
-        database = await Database(place.url, sessions_max=1).open()
+        database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
         try:
             return await migrate(database), await schema_version(database)
         finally:

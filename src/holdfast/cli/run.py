@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import flow_names, run_ids
+from holdfast.cli.effect import tell_repeats
 from holdfast.cli.given import object_of, pairs_of
 from holdfast.cli.run_graph import graph
 from holdfast.cli.run_watch import end_of_run, watch
@@ -15,12 +16,14 @@ from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
 from holdfast.cli.words import age, hue, lasted, moment, state_text
+from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
     from holdfast.client.runs import Run
     from holdfast.core.explain import Explanation
+    from holdfast.dispatcher.runs import PlannedRetry
     from holdfast.dispatcher.show_runs import NodeView, RunLine, RunView
 
 
@@ -237,23 +240,35 @@ async def _why(shell: Shell, run_id: str, node: str | None) -> Explanation:
 
 @run.command()
 @click.argument("run_id", shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the record; needed unless --dry-run.")
 @click.option("--node", metavar="NAME", help="Only this node and what is downstream of it.")
-def retry(run_id: str, reason: str, node: str | None) -> None:
+@click.option("--dry-run", is_flag=True, help="Say what would run again and which effects may repeat, and do nothing.")
+def retry(run_id: str, reason: str, node: str | None, dry_run: bool) -> None:
     """Run again what failed, with everything downstream of it, as a new generation."""
     shell = the_shell()
-    reset = shell.run(_retry(shell, run_id, reason, node))
+    why = "" if dry_run else required_reason(reason)
+    plan, reset = shell.run(_retry(shell, run_id, why, node, dry_run))
     if shell.is_json:
-        emit_json({"run_id": run_id, "reset": reset})
+        body: dict[str, Any] = {"run_id": run_id, "reset": reset, "unknown_effects": plan.unknown_effects}
+        emit_json({**body, "roots": plan.roots, "dry_run": True} if dry_run else body)
         return
     click.echo(f"{run_id}\t{len(reset)}")
+    tell_repeats(shell, plan.unknown_effects, is_dry=dry_run)
     shown = ", ".join(reset[:10]) + (f" and {len(reset) - 10} more" if len(reset) > 10 else "")
-    shell.talk(f"Running again: {shown}. Follow it: holdfast run watch {run_id}")
+    if dry_run:
+        shell.talk(f"Would run again: {shown}.")
+    else:
+        shell.talk(f"Running again: {shown}. Follow it: holdfast run watch {run_id}")
 
 
-async def _retry(shell: Shell, run_id: str, reason: str, node: str | None) -> list[str]:
+async def _retry(
+    shell: Shell, run_id: str, reason: str, node: str | None, dry_run: bool
+) -> tuple[PlannedRetry, list[str]]:
+    """What its nodes may have done already is told with it: whoever runs them again should know."""
     async with shell.client() as client:
-        return await client.run(run_id).retry(reason, only=node, actor=actor())
+        run = client.run(run_id)
+        plan = await run.plan_retry(only=node)
+        return plan, plan.reset if dry_run else await run.retry(reason, only=node, actor=actor())
 
 
 @run.command()

@@ -20,8 +20,10 @@ from holdfast.errors import HoldfastError, Unavailable
 if TYPE_CHECKING:
     from holdfast.cli.beside import ServerBeside
     from holdfast.dispatcher.engine import Engine
+    from holdfast.launch.profiles import Profiles
     from holdfast.place import Place
     from holdfast.settings import Settings
+    from holdfast.worker.repairs import Beside
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +32,7 @@ HTTP_SESSIONS_MAX = 20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
-def _pack_option(command: F) -> F:
+def pack_option(command: F) -> F:
     return click.option(
         "--pack",
         "packs",
@@ -42,7 +44,7 @@ def _pack_option(command: F) -> F:
 
 @click.command(cls=Command)
 @click.argument("app_ref", metavar="[APP]", required=False, default="")
-@_pack_option
+@pack_option
 @click.option("--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]")
 @click.option(
     "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
@@ -80,12 +82,15 @@ def _work(
     slots: int | None,
     queues: str | None,
     loops: bool,
+    beside: Beside | None = None,
 ) -> int:
     from holdfast.core import limits
+    from holdfast.wake.carriers import require_carrier
     from holdfast.worker.orders import Ending
     from holdfast.worker.parent import run_workers
 
     named = None if queues is None else [limits.valid_queue(name.strip()) for name in queues.split(",")]
+    require_carrier(settings.wake, named)
     code = run_workers(
         app_ref,
         settings,
@@ -93,7 +98,8 @@ def _work(
         slots=slots or settings.worker.slots,
         queues=named,
         loops=loops,
-        packs=_folders(packs),
+        packs=folders(packs),
+        beside=beside,
     )
     # An app that cannot be loaded is a wrong argument; its own message is on stderr already.
     return USAGE if code == Ending.CANNOT_LOAD else code
@@ -129,7 +135,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def require_http(settings: Settings) -> None:
     """Say what is missing, or unsafe, before anything starts."""
     try:
-        from holdfast.api.identity import require_safe_address
+        from holdfast.api.door.address import require_safe_address
         from holdfast.api.server import serving  # noqa: F401 - is it there?
     except ModuleNotFoundError as error:
         raise Unavailable(
@@ -154,26 +160,29 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
     """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
     from holdfast.dispatcher.engine import Engine
     from holdfast.store.database import without_password
+    from holdfast.wake.carriers import require_carrier
 
+    require_carrier(settings.wake, [])
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
     sessions_max = HTTP_SESSIONS_MAX if with_http else LOOP_SESSIONS_MAX
     async with Engine(place.url, settings, sessions_max=sessions_max, migrates=place.is_embedded) as engine:
+        _launchers(engine).check()
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
         if not with_http:
             return await _loop_until(stop, engine)
-        from holdfast.api.server import serving
+        from holdfast.api.server import listening
 
-        async with serving(engine) as url:
-            shell.talk(f"HTTP API on {url}")
+        async with listening(engine) as addresses:
+            shell.talk(f"HTTP API on {addresses.url}")
+            if addresses.internal_url != addresses.url:
+                shell.talk(f"Workers on {addresses.internal_url}")
             return await _loop_until(stop, engine)
 
 
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
-    from holdfast.dispatcher.loops import Loops
-
-    loops = asyncio.create_task(Loops(engine).run(), name="holdfast-loops")
+    loops = asyncio.create_task(_all_loops(engine), name="holdfast-loops")
     asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
     await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
     is_broken = loops.done()
@@ -185,9 +194,32 @@ async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
     return FAILED if is_broken else OK
 
 
+async def _all_loops(engine: Engine) -> None:
+    """Repair what is left undone, and launch workers for what asks for it."""
+    from holdfast.dispatcher.loops import Loops
+    from holdfast.launch.loop import Launching
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(Loops(engine).run())
+        group.create_task(Launching(engine, _launchers(engine)).run())
+
+
+def _launching_for(app_ref: str, packs: Sequence[str]) -> Beside:
+    """The launching loop for one app: launched processes run the same."""
+    from holdfast.launch.loop import Launching
+
+    return lambda engine: Launching(engine, _launchers(engine, app_ref, packs)).run()
+
+
+def _launchers(engine: Engine, app_ref: str = "", packs: Sequence[str] = ()) -> Profiles:
+    from holdfast.launch.profiles import Profiles
+
+    return Profiles(engine.settings, url=engine.database.url, app_ref=app_ref, packs=packs)
+
+
 @click.command(cls=Command)
 @click.argument("app_ref", metavar="[APP]", required=False)
-@_pack_option
+@pack_option
 @click.option("--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]")
 @click.option(
     "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
@@ -238,7 +270,8 @@ def _develop(
     try:
         if app_ref is None and not packs:
             return asyncio.run(run_loops(place, settings, shell=shell))
-        return _work(app_ref or "", packs, settings, processes, slots, queues, loops=True)
+        beside = _launching_for(app_ref or "", folders(packs))
+        return _work(app_ref or "", packs, settings, processes, slots, queues, loops=True, beside=beside)
     finally:
         if http is not None:
             http.close()
@@ -270,7 +303,7 @@ async def _prepare(url: str) -> None:
         await database.close()
 
 
-def _folders(packs: Sequence[str]) -> list[str]:
+def folders(packs: Sequence[str]) -> list[str]:
     """Each pack by its own folder; one that is none is left for its loader to complain about."""
     if not packs:
         return []
@@ -283,7 +316,7 @@ def _require_app(app_ref: str, packs: Sequence[str]) -> None:
     """Load it here first: a typing mistake should not cost the start of a database."""
     from holdfast.load import load_app
 
-    load_app(app_ref, _folders(packs))
+    load_app(app_ref, folders(packs))
 
 
 def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import action_names, queue_names, task_ids
-from holdfast.cli.effect import effect_line
+from holdfast.cli.effect import effect_line, tell_repeats
 from holdfast.cli.given import object_of
 from holdfast.cli.shell import OK, Shell, actor, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
@@ -261,8 +261,7 @@ def retry(task_id: str, reason: str) -> None:
     body |= {"unknown_effects": unknown} if unknown else {}
     _tell_verb(shell, body, f"Queued as attempt {attempt}.")
     if not shell.is_json:
-        for effect in unknown:
-            shell.talk(f"{effect_line(effect)}; it is sent again under the same key.")
+        tell_repeats(shell, unknown)
 
 
 async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:

@@ -57,8 +57,16 @@ def columns() -> list[Column[WorkerView]]:
         ),
         Column(title="UP", text=lambda row: age(row.started_at), plain=lambda row: row.started_at.isoformat()),
         Column(title="VERSION", text=lambda row: row.version or "–"),
+        Column(title="PROBE", text=_probed, hue=lambda row: hue("failed") if _probed(row) == "unhealthy" else ""),
         Column(title="QUEUES", text=lambda row: "all" if row.queues is None else ", ".join(row.queues), stretch=True),
     ]
+
+
+def _probed(row: WorkerView) -> str:
+    """What its URL answered, in one word."""
+    if row.probe is None:
+        return "–"
+    return {True: "healthy", False: "unhealthy", None: "unknown"}[row.probe.is_healthy]
 
 
 @worker.command()
@@ -82,6 +90,9 @@ def show(worker_id: str) -> None:
         ("last beat", f"{human(view.beat_age_seconds)} ago"),
         ("ended", moment(view.ended_at, utc=shell.utc)),
     ]
+    if view.probe is not None:
+        seen = f"{view.probe.detail}, {age(view.probe.checked_at)}; failures in a row: {view.probe.failures}"
+        pairs += [("probe", f"{_probed(view)}: {seen}"), ("probe url", view.probe.url)]
     emit_pairs(shell, pairs, hues={"state": hue(view.state)})
     if view.tasks:
         emit_rows(shell, view.tasks, _held_columns(), empty="")

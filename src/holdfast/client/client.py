@@ -34,20 +34,17 @@ from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.snapshots import snapshot_tree
-from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
-from holdfast.errors import Conflict, Invalid, NotFound, TaskFailed, WaitTimeout
+from holdfast.dispatcher.start import RunOptions, start, start_within
+from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
-from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
-
-_RESULTS = sql("results")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -192,12 +189,14 @@ class Client:
         self._announce(interned, connection)
         return [Task(self, number) for number in numbers]
 
-    async def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> Run:
+    async def start(
+        self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, *, connection: Any = None, **given: Any
+    ) -> Run:
         """Start one run of a flow, or of the newest version of a flow by its name. Keyword arguments are its input.
 
         Under a key (`flow.options(key=…)`) the same start repeated answers with the run that is there.
         """
-        return (await self.start_many(flow, [given]))[0]
+        return (await self.start_many(flow, [given], connection=connection))[0]
 
     async def start_many(
         self,
@@ -211,9 +210,11 @@ class Client:
         """Start one run per input: all of them, or none if one is refused."""
         options = _run_options(flow) if options is None else options
         found = await self._found_flow(flow)
-        definition = found if isinstance(found, FlowDefinition) else found.plan.definition
-        accepted = [accept_run_input(definition.inputs, given) for given in inputs]
+        taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
+        accepted = [accept_run_input(taken, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        if options.key is not None:
+            limits.valid_key(options.key)
         if options.key is not None and len(encoded) != 1:
             raise Invalid(
                 "One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one."
@@ -222,15 +223,10 @@ class Client:
             return []
         engine = self.engine
         snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
-        if options.key is not None:
-            run_id, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded[0], options)
-            run_ids = [run_id]
-        elif (theirs := _session(connection)) is not None:
-            run_ids, _ = await start_runs(theirs, engine.catalog, snapshot, encoded, options)
+        if (theirs := _session(connection)) is not None:
+            run_ids, _ = await start_within(theirs, engine.catalog, snapshot, encoded, options)
             return [Run(self, run_id) for run_id in run_ids]
-        else:
-            async with engine.database.transaction() as session:
-                run_ids, news = await start_runs(session, engine.catalog, snapshot, encoded, options)
+        run_ids, news = await start(engine.database, engine.catalog, snapshot, encoded, options)
         await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
 
@@ -355,7 +351,7 @@ class Client:
         )
         await follow_up(self.engine, done.news)
         if number not in done.states:
-            raise await self._over(number)
+            raise await cancel_verb.not_cancelable(self.engine.database, DEFAULT_TENANT_ID, number)
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
@@ -414,12 +410,6 @@ class Client:
         )
         engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
         return done
-
-    async def _over(self, number: int) -> Exception:
-        row = await self.engine.database.fetchrow(_RESULTS, [number])
-        if row is None:
-            return NotFound(f"There is no task {number}.", code="task_not_found")
-        return Conflict(f"Task {number} is already {row['state']}.", code="task_over", state=row["state"])
 
     def action(self, name: str) -> Action[..., Any]:
         """The app's action of that name, or `NotFound`."""

@@ -18,7 +18,7 @@ from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.show_runs import RunView, no_run, show_run
-from holdfast.dispatcher.start import RunOptions, start_keyed, start_runs
+from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import TaskFailed
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.flows import Snapshot
@@ -177,18 +177,20 @@ class Run:
         await follow_up(engine, done.news)
         return done.reset
 
+    async def plan_retry(self, *, only: str | None = None) -> verbs.PlannedRetry:
+        """What `retry` would reset, and which effects of it may happen again. Changes nothing."""
+        engine = self._client.engine
+        return await verbs.plan_retry(engine.database, engine.catalog, DEFAULT_TENANT_ID, self._number, only=only)
+
 
 async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
     """Start one run of what is ready to run; under a key at most once."""
     engine = client.engine
-    accepted = accept_run_input(snapshot.plan.definition.inputs, given)
+    accepted = accept_run_input(snapshot.plan.inputs, given)
     encoded = wire.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
     if options.key is not None:
         limits.valid_key(options.key)
-        number, news = await start_keyed(engine.database, engine.catalog, snapshot, encoded, options)
-    else:
-        async with engine.database.transaction() as session:
-            [number], news = await start_runs(session, engine.catalog, snapshot, [encoded], options)
+    [number], news = await start(engine.database, engine.catalog, snapshot, [encoded], options)
     await follow_up(engine, news)
     return Run(client, number)
 

@@ -11,8 +11,9 @@ from typing import assert_never
 
 from holdfast.core.dead import is_budget_spent
 from holdfast.core.duration import human
-from holdfast.core.facts import Position, TaskFacts
+from holdfast.core.facts import LaunchFacts, Position, TaskFacts
 from holdfast.core.gates import Check, gates_of
+from holdfast.core.launch import LAUNCHES_MAX
 from holdfast.core.phrases import (
     ago,
     behind,
@@ -102,7 +103,7 @@ def _queued(facts: TaskFacts) -> Explanation:
     gates = gates_of(facts)
     checks = (Check(ok=True, text="it is due"), *(gate.check for gate in gates))
     came = "submitted" if facts.place is None else "ready since"
-    evidence = (f"{came} {ago(facts.at, facts.created_at)}", *_history(facts))
+    evidence = (f"{came} {ago(facts.at, facts.created_at)}", *_carrier(facts), *_history(facts))
     for gate in gates:
         if not gate.check.ok:
             return Explanation(
@@ -113,6 +114,14 @@ def _queued(facts: TaskFacts) -> Explanation:
                 evidence=evidence,
                 moves=gate.moves,
             )
+    if facts.launch is not None:
+        return Explanation(
+            code="ready_to_launch",
+            headline=f"Ready: launcher {facts.launch.launcher} starts a worker for it next.",
+            state="queued",
+            checks=checks,
+            evidence=evidence,
+        )
     # When a delayed, retried or revived task became claimable is not on record, so only the submission has an age.
     if seconds_between(facts.at, facts.created_at) <= FRESH_SECONDS:
         headline = f"Queued {ago(facts.at, facts.created_at)}; a worker should take it any moment."
@@ -121,11 +130,21 @@ def _queued(facts: TaskFacts) -> Explanation:
     return Explanation(code="ready", headline=headline, state="queued", checks=checks, evidence=evidence)
 
 
+def _carrier(facts: TaskFacts) -> tuple[str, ...]:
+    """A carrier that is away holds nothing back, it only makes a start later."""
+    if facts.carrier is None:
+        return ()
+    away = human(seconds_between(facts.at, facts.carrier.away_since))
+    return (f"wake-ups over {facts.carrier.name} have been away for {away}: workers find it when they next poll",)
+
+
 def _delayed(facts: TaskFacts) -> Explanation:
     assert facts.due_at is not None
     left = seconds_between(facts.due_at, facts.at)
     moves = (f"holdfast task cancel {facts.task_id}",)
     evidence = (f"submitted {ago(facts.at, facts.created_at)}",)
+    if facts.launch is not None and facts.launch.failures and left >= -OVERDUE_SECONDS:
+        return _relaunching(facts, facts.launch, left)
     if left >= -OVERDUE_SECONDS:
         when = f"it becomes due in {human(left)}" if left > 0 else "it is due now"
         return Explanation(
@@ -139,6 +158,21 @@ def _delayed(facts: TaskFacts) -> Explanation:
     return _unattended(facts, f"It was due {human(-left)} ago", "queued", evidence)
 
 
+def _relaunching(facts: TaskFacts, launch: LaunchFacts, left: float) -> Explanation:
+    assert facts.due_at is not None
+    when = f"the next try is in {human(left)}, at {clock(facts.due_at)}" if left > 0 else "the next try is due now"
+    tries = f"{count_of(launch.failures, 'time')} of {LAUNCHES_MAX}"
+    what = f"launching attempt {facts.attempt + 1} with {launch.launcher} failed {tries}"
+    return Explanation(
+        code="launch_failed",
+        headline=f"No worker could be launched: {what}; {when}.",
+        state="queued",
+        checks=(Check(ok=left <= 0, text=when),),
+        evidence=(f"the launcher said: {one_line(launch.error)}", *_history(facts)),
+        moves=("holdfast launch list", f"holdfast task cancel {facts.task_id}"),
+    )
+
+
 def _reserved(facts: TaskFacts) -> Explanation:
     assert facts.lease_expires_at is not None and facts.started_at is not None
     left = seconds_between(facts.lease_expires_at, facts.at)
@@ -146,6 +180,10 @@ def _reserved(facts: TaskFacts) -> Explanation:
     if left < -OVERDUE_SECONDS:
         return _unattended(facts, f"Its launched worker should have attached {human(-left)} ago", "queued", evidence)
     time = f"it has {human(left)} left to do so" if left > 0 else "its time is up"
+    if facts.launch is not None and facts.launch.launched_at is None:
+        since = ago(facts.at, facts.started_at)
+        headline = f"Being launched with {facts.launch.launcher} for attempt {facts.attempt}, since {since}."
+        return Explanation(code="launching", headline=headline, state="queued", evidence=evidence)
     return Explanation(
         code="reserved",
         headline=f"Reserved for attempt {facts.attempt}: a worker was launched and has not attached yet; {time}.",

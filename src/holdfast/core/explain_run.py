@@ -26,7 +26,7 @@ def explain_run(facts: RunFacts) -> Explanation:
         case RunState.PAUSED:
             return _paused(facts)
         case RunState.BLOCKED:
-            going = f"{_going(facts)} goes on" if _going(facts) else "nothing else goes on"
+            going = f"still under way: {_going(facts)}" if _going(facts) else "nothing else is under way"
             headline = f"Blocked by a failure: {blamed(facts.cause).rstrip('.')}; {going}."
             return _of(facts, "failure", headline, (retry_of(facts.run_id),))
         case RunState.COMPLETED:
@@ -56,7 +56,7 @@ def _running(facts: RunFacts) -> Explanation:
 
 def _canceling(facts: RunFacts) -> Explanation:
     going = _going(facts)
-    waits = f"; it ends when {going} stops" if going else "; it is about to end"
+    waits = f"; it ends when what is under way stops: {going}" if going else "; it is about to end"
     headline = f"Being canceled{canceled_by(facts.hold)}{waits}."
     return _of(facts, "cancel_requested", headline, _watch(facts))
 

@@ -90,6 +90,19 @@ class QuotaFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """Who launches the task's worker, since when no server said it can, and how launches of its next attempt fared."""
+
+    launcher: str
+    seen_at: datetime | None = None
+    slots: int = 0
+    taken: int = 0
+    failures: int = 0
+    error: str = ""
+    launched_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
     """The last attempt that failed, timed out or was lost, with the decision that followed."""
 
@@ -123,6 +136,15 @@ class RunPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CarrierFacts:
+    """A carrier of wake-ups that cannot be used, and since when."""
+
+    name: str
+    away_since: datetime
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
     """Everything an explanation may rest on. `at` is the moment of reading."""
 
@@ -135,6 +157,8 @@ class TaskFacts:
     crew: CrewFacts = CrewFacts()
     breaker: BreakerFacts | None = None
     quotas: tuple[QuotaFacts, ...] = ()
+    carrier: CarrierFacts | None = None
+    """What should carry its wake-up and is away."""
     attempt: int = 0
     retries: int = 0
     max_retries: int = 3
@@ -158,3 +182,5 @@ class TaskFacts:
     unknown_effects: tuple[str, ...] = ()
     """What its attempts began to send and have neither receipt nor refusal for."""
     place: RunPlace | None = None
+    launch: LaunchFacts | None = None
+    """Where a launcher starts the worker."""

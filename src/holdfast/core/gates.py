@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.duration import human
-from holdfast.core.facts import BreakerFacts, TaskFacts
+from holdfast.core.facts import BreakerFacts, LaunchFacts, TaskFacts
 from holdfast.core.phrases import (
     ago,
     behind,
@@ -40,8 +40,41 @@ class Gate:
 def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     """Every condition between a queued task and its next attempt; the first one not met is the reason."""
     breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
-    gates = (_gate_pause(facts), *breaker, _gate_worker(facts), _gate_limit(facts), _gate_rate(facts))
+    limits = (_gate_limit(facts), _gate_rate(facts))
+    if facts.launch is not None:
+        launcher = (_gate_launcher(facts, facts.launch), *limits, _gate_launch_slots(facts.launch))
+        return (_gate_pause(facts), *breaker, *launcher)
+    gates = (_gate_pause(facts), *breaker, _gate_worker(facts), *limits)
     return (*gates, _gate_slots(facts)) if facts.crew.able else gates
+
+
+LAUNCHER_SECONDS_MAX = 60.0
+"""A launcher that no server named for longer is not there."""
+
+
+def _gate_launcher(facts: TaskFacts, launch: LaunchFacts) -> Gate:
+    name = launch.launcher
+    if launch.seen_at is not None and seconds_between(facts.at, launch.seen_at) <= LAUNCHER_SECONDS_MAX:
+        return Gate(check=Check(ok=True, text=f"a server launches workers with {name}"))
+    since = "no server ever did" if launch.seen_at is None else f"one last did {ago(facts.at, launch.seen_at)}"
+    return Gate(
+        check=Check(ok=False, text=f"no server launches workers with {name}"),
+        code="no_launcher",
+        headline=f"Waiting for a launcher: no server launches workers with {name} ({since}).",
+        moves=("holdfast server",),
+    )
+
+
+def _gate_launch_slots(launch: LaunchFacts) -> Gate:
+    slots = f"{launch.taken}/{launch.slots} slots taken"
+    if launch.taken < launch.slots:
+        return Gate(check=Check(ok=True, text=f"launcher {launch.launcher} has a free slot ({slots})"))
+    return Gate(
+        check=Check(ok=False, text=f"launcher {launch.launcher} has no free slot ({slots})"),
+        code="no_launch_slot",
+        headline=f"Waiting for a free slot of launcher {launch.launcher}: {slots}.",
+        moves=("holdfast launch list",),
+    )
 
 
 def _gate_pause(facts: TaskFacts) -> Gate:

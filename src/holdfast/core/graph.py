@@ -127,7 +127,12 @@ class FlowDefinition:
 
     def digest(self) -> str:
         """Name this content: a changed flow under an old version shows by it."""
-        return hashlib.sha256(self.digest_input()).hexdigest()
+        return digest_of(self.digest_input())
+
+
+def digest_of(written: bytes) -> str:
+    """Name a definition as `digest_input` wrote it."""
+    return hashlib.sha256(written).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

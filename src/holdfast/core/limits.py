@@ -61,6 +61,11 @@ def valid_effect(name: object) -> str:
     return _valid_name("effect", name)
 
 
+def valid_token_name(name: object) -> str:
+    """Accept the name of an API token, such as `ci-deploy`."""
+    return _valid_name("token name", name)
+
+
 def valid_key(key: object) -> str:
     """Accept an idempotency key: 1 to 256 printable characters, not only spaces."""
     if not isinstance(key, str) or not key.strip() or not key.isprintable() or len(key) > KEY_CHARACTERS_MAX:
@@ -106,6 +111,17 @@ def valid_worker_id(worker_id: object) -> str:
 def valid_reason(reason: object) -> str:
     """Accept the reason a person gives for a change; it is mandatory and goes to the audit log."""
     return _valid_text("reason", reason, REASON_CHARACTERS_MAX, code="invalid_reason")
+
+
+def required_reason(reason: str) -> str:
+    """The reason as it is kept; none is refused."""
+    if not reason.strip():
+        raise Invalid(
+            "A reason is needed: whoever finds this later wants to know why.",
+            code="reason_required",
+            advice="Say it with --reason TEXT.",
+        )
+    return valid_reason(reason)
 
 
 def valid_actor(actor: object) -> str:

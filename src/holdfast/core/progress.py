@@ -73,29 +73,33 @@ class Progress:
         return [
             one
             for one in dict.fromkeys(down for node_no, _ in ends for down in plan.downstream[node_no])
-            if one not in rows and (may_be_reset or len(plan.upstream[one]) > 1)
+            if one not in rows and (may_be_reset or plan.upstream.count(one) > 1)
         ]
 
     def know(self, asked: Iterable[int], found: Mapping[int, NodeRow]) -> None:
         """Take over the rows that were read; one that was asked for and not found begins here."""
         for node_no in asked:
             row = found.get(node_no)
-            self.rows[node_no] = NodeRow(node_no, pending=len(self.plan.upstream[node_no])) if row is None else row
+            self.rows[node_no] = NodeRow(node_no, pending=self.plan.upstream.count(node_no)) if row is None else row
 
     def count(self, ends: Sequence[End]) -> list[End]:
         """Count ended nodes; answers the ends that follow at once. Nodes that may go are added to `ready`."""
         self.close(ends)
         touched: dict[int, None] = {}
         follow: list[End] = []
+        rows, downstream = self.rows, self.plan.downstream
         for node_no, state in ends:
-            for down in self.plan.downstream[node_no]:
-                row = self.rows.get(down)
+            for down in downstream[node_no]:
+                row = rows.get(down)
                 if row is None:
                     self._settle_single(down, state, follow)
                 elif row.state == BLOCKED:
-                    counter = COUNTERS[state].value
                     row.pending -= 1
-                    setattr(row, counter, getattr(row, counter) + 1)
+                    if state is TaskState.COMPLETED:
+                        row.succeeded += 1
+                    else:
+                        counter = COUNTERS[state].value
+                        setattr(row, counter, getattr(row, counter) + 1)
                     touched[down] = None
         for down in touched:
             self._decide(self.rows[down], follow)
@@ -128,7 +132,7 @@ class Progress:
 
     def _settle_single(self, node_no: int, state: TaskState, follow: list[End]) -> None:
         """The only upstream of a node without a row ended."""
-        rule = self.plan.nodes[node_no].trigger_rule
+        rule = self.plan.rules[node_no]
         if state is TaskState.COMPLETED and rule is TriggerRule.ALL_SUCCESS:
             self.ready.append(node_no)
             return
@@ -141,7 +145,7 @@ class Progress:
 
     def _decide(self, row: NodeRow, follow: list[End]) -> None:
         self.changed.add(row.node_no)
-        decided = release(self.plan.nodes[row.node_no].trigger_rule, row.counts())
+        decided = release(self.plan.rules[row.node_no], row.counts())
         if decided is Release.WAIT:
             return
         if decided is Release.RUN:

@@ -45,7 +45,8 @@ def redrive(
     """Plan the re-drive of a run. `states` gives every node; names that the definition lost are ignored.
 
     `retrying` names the failed nodes whose retry still waits. `only` retries one node and what is downstream of it:
-    `NotFound` if there is none such, `Conflict` unless it is over, not canceled, and its upstreams let it run.
+    `NotFound` if there is none such, `Conflict` unless it is over, not canceled, its upstreams let it run, and nothing
+    under way uses what it returned.
     """
     plan = _Plan(definition, states, retrying)
     if only is None:
@@ -53,6 +54,9 @@ def redrive(
     else:
         plan.take_named(only)
     return plan.finished()
+
+
+_UNDER_WAY = frozenset({TaskState.QUEUED, TaskState.RUNNING})
 
 
 class _Plan:
@@ -88,6 +92,8 @@ class _Plan:
         if decided is not Release.RUN:
             raise _not_retryable(name, f"its upstreams say {decided}")
         self._take(name)
+        if state is TaskState.COMPLETED and (user := self._under_way_behind()) is not None:
+            raise _not_retryable(name, f"what it returned is in use, {user} is under way")
 
     def finished(self) -> Redrive:
         resets = tuple(self._reset(name) for name in self._graph.order if name in self._found)
@@ -103,6 +109,11 @@ class _Plan:
                 if name not in self._found and self._can_reset(name):
                     self._found.add(name)
                     pending.append(name)
+
+    def _under_way_behind(self) -> str | None:
+        """A node that goes on with what the set returned before."""
+        behind = (name for one in self._graph.order if one in self._found for name in self._graph.downstream[one])
+        return next((name for name in behind if self._states.get(name) in _UNDER_WAY or name in self._retrying), None)
 
     def _can_reset(self, name: str) -> bool:
         state = self._states.get(name)

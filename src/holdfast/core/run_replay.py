@@ -16,6 +16,7 @@ STATES: Mapping[str, str] = MappingProxyType(
     {
         "task.queued": TaskState.QUEUED,
         "task.reserved": TaskState.QUEUED,
+        "task.launch_failed": TaskState.QUEUED,
         "task.released": TaskState.QUEUED,
         "task.revived": TaskState.BLOCKED,
         "task.started": TaskState.RUNNING,

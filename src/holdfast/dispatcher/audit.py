@@ -73,6 +73,12 @@ async def audit(session: Session, tenant_id: int, changes: Sequence[Change], *, 
     assert len(written) == len(changes), "the head of an audit chain moved under its lock"
 
 
+async def record(database: Database, tenant_id: int, change: Change, *, actor: str, reason: str = "") -> None:
+    """Record something that changed nothing else, in a transaction of its own."""
+    async with database.transaction() as session:
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+
+
 def _chained(
     tenant_id: int, changes: Sequence[Change], actor: str, reason: str, at: datetime, head: Head
 ) -> list[Link]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.core.circuit import CIRCUIT_CODES, Breaker, CircuitState, after_trials, trial_room, trips
 from holdfast.core.window import Slice, Window
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import NotFound
 from holdfast.store.database import Database, Session
@@ -34,6 +35,12 @@ _STEER = sql("steer_breaker")
 _SHOW = sql("show_breaker")
 
 CAUSE_CHARACTERS_MAX = 200
+_WORDS = {code: state.value for state, code in CIRCUIT_CODES.items()}
+_STEERING = {
+    CircuitState.OPEN: "breaker.open",
+    CircuitState.CLOSED: "breaker.close",
+    CircuitState.HALF_OPEN: "breaker.reset",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +182,20 @@ async def steer(
     engine: Engine, tenant_id: int, action: str, to: CircuitState, *, actor: str, reason: str
 ) -> BreakerView:
     """Open a breaker until somebody closes it, close it, or have it tried now (`HALF_OPEN`). It counts anew."""
-    lanes = await engine.database.fetchval(_STEER, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
-    if to is not CircuitState.OPEN and lanes:
-        engine.bell.ring(lanes=lanes)
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_STEER, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
+        if row is None:
+            raise _missing(action)
+        change = Change(
+            verb=_STEERING[to],
+            subject_kind="action",
+            subject_id=action,
+            before={"state": _WORDS[row["was"]], "attempts": row["attempts"], "failures": row["failures"]},
+            after={"state": _WORDS[row["state"]], "attempts": 0, "failures": 0},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    if to is not CircuitState.OPEN and row["lanes"]:
+        engine.bell.ring(lanes=row["lanes"])
     return await show_breaker(engine.database, tenant_id, action)
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from holdfast.core.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, is_newer, newest
-from holdfast.core.limits import valid_reason
+from holdfast.core.limits import required_reason, valid_reason
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.campaign import PRESENT_SECONDS
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.recover import required_reason
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
-from holdfast.store.database import Session
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _START = sql("start_campaign")
@@ -31,11 +30,13 @@ NAME_CHARACTERS_MAX = 128
 
 
 class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect that tasks of the group sent before: how many would meet a receipt, how many may be sent twice."""
+    """An effect that tasks of the group sent before: how many would meet a receipt, how many may be sent twice, and
+    how many could be undone instead."""
 
     name: str
     receipts: int
     unknown: int
+    compensable: int
 
 
 class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,7 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
         if not rows:
             raise _no_group(fingerprint)
         versions = await session.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
-        effects = await session.fetch(_GROUP_EFFECTS, tenant_id, fingerprint)
+        effects = await group_effects(session, tenant_id, fingerprint)
     failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
     return CampaignPlan(
         fingerprint=fingerprint,
@@ -113,8 +114,13 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
         failed_on=failed_on,
         present=present,
         has_newer=any(is_newer(one, newest(failed_on)) for one in present),
-        effects=[RepeatedEffect(**dict(row)) for row in effects],
+        effects=effects,
     )
+
+
+async def group_effects(session: Session | Database, tenant_id: int, fingerprint: str) -> list[RepeatedEffect]:
+    """What the open tasks of a group did outside, by name."""
+    return [RepeatedEffect(**dict(row)) for row in await session.fetch(_GROUP_EFFECTS, tenant_id, fingerprint)]
 
 
 async def start_campaign(

@@ -9,11 +9,14 @@ from typing import Any
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.release import News, NodeEnd, end_nodes
+from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _CANCEL = sql("cancel")
+_RESULTS = sql("results")
+_FIND_PLACE = sql("find_place")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,23 @@ async def cancel_in(
         states={row["task_id"]: row["state"] for row in rows},
         before={row["task_id"]: _was(row) for row in rows},
         news=news,
+    )
+
+
+async def not_cancelable(database: Database, tenant_id: int, task_id: int) -> HoldfastError:
+    """Why a task was left alone by `cancel`: it is over, it has not begun, or there is none."""
+    row = await database.fetchrow(_RESULTS, [task_id])
+    if row is not None:
+        return Conflict(f"Task {task_id} is already {row['state']}.", code="task_over", state=row["state"])
+    place = await database.fetchrow(_FIND_PLACE, task_id, tenant_id)
+    if place is None:
+        return NotFound(f"There is no task {task_id}.", code="task_not_found")
+    is_run = place["node_no"] is None
+    return Conflict(
+        f"{task_id} is a run." if is_run else f"Task {task_id} has not begun and is canceled only with its run.",
+        code="not_a_task" if is_run else "task_not_begun",
+        advice=f"Use `holdfast run cancel {place['run_id']}`.",
+        run_id=str(place["run_id"]),
     )
 
 

@@ -15,7 +15,7 @@ from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT
 from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, lock_runs
-from holdfast.dispatcher.outputs import read_values
+from holdfast.dispatcher.outputs import values_of
 from holdfast.dispatcher.release import NO_NEWS, News, advance
 from holdfast.dispatcher.special import end_special, fail_special
 from holdfast.dispatcher.start import RunOptions, start_runs
@@ -102,7 +102,7 @@ async def run_output(session: Session, catalog: Catalog, run_id: int, snapshot_i
     """What a run returns of what is there now."""
     await catalog.flows.learn([snapshot_id], session)
     plan = catalog.flows.snapshot(snapshot_id).plan
-    edges = plan.incoming[RUN_OUTPUT]
-    asked = {(run_id, plan.number[edge.upstream]) for edge in edges if edge.upstream != RUN_INPUT}
-    values = (await read_values(session, {run_id: plan}, asked))[run_id]
+    edges = plan.incoming(RUN_OUTPUT)
+    asked = {plan.number[edge.upstream] for edge in edges if edge.upstream != RUN_INPUT}
+    values = await values_of(session, catalog, run_id, asked)
     return resolve_output(edges, run_input=values.input, outputs=values.outputs, absent=values.absent)

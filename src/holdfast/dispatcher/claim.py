@@ -87,15 +87,20 @@ class Claimer:
 
         What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
         """
-        self.may_have_more = True
-        if not self._gates and now - self._seen_at <= HEADS_SECONDS_MAX:
-            claimed = await self._take(session, want, {})
-            if claimed:
-                await self._count_starts(session, claimed)
-                return claimed
+        if claimed := await self.claim_known(session, want, now=now):
+            return claimed
         await self._look(session, now)
         claimed = await self._take_looked(session, want)
         self.may_have_more = len(claimed) == want
+        await self._count_starts(session, claimed)
+        return claimed
+
+    async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
+        """Take what cached heads give, without a look and without waiting for any lock."""
+        self.may_have_more = True
+        if want == 0 or self._gates or now - self._seen_at > HEADS_SECONDS_MAX:
+            return []
+        claimed = await self._take(session, want, {})
         await self._count_starts(session, claimed)
         return claimed
 
@@ -204,11 +209,8 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     """
     assert session.is_in_transaction()
     found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
-    if found is not None and found["is_limited"] and found["state"] == "q" and not found["is_paused"]:
-        await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
-        if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
-            raise _refusal(task_id, "at_limit")
-        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
+    if found is not None and found["state"] == "q" and not await take_room(session, found):
+        raise _refusal(task_id, "at_limit")
     granted = 0
     if found is not None and found["is_on_trial"] and found["state"] == "q":
         rooms = await trial_rooms(session, [found["breaker_id"]])
@@ -223,6 +225,17 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
     raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
+
+
+async def take_room(session: Session, found: Any) -> bool:
+    """Take one start of a limited queue, under its lock; whether there was one. `found` tells what the queue limits."""
+    if not found["is_limited"] or found["is_paused"]:
+        return True
+    await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
+    if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
+        return False
+    await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
+    return True
 
 
 _OVER = {"c": "completed", "f": "failed", "x": "canceled"}
@@ -248,12 +261,20 @@ def _refusal(task_id: int, reason: str) -> Conflict:
     return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
-async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[Any]) -> list[Claimed]:
+async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:
     """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
 
-    `known` are the tokens of every lease it has heard of, also of attempts that ended and are not settled yet.
+    `known` are task and token of every lease it has heard of, also of attempts that ended and are not settled yet.
     """
-    rows = await session.fetch(_HELD_BY, identity.worker_id, list(known), identity.lease_seconds, HELD_MAX)
+    leases = list(known)
+    rows = await session.fetch(
+        _HELD_BY,
+        identity.worker_id,
+        [task_id for task_id, _ in leases],
+        identity.lease_seconds,
+        HELD_MAX,
+        [lease_token for _, lease_token in leases],
+    )
     return [Claimed(*row) for row in rows]
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from holdfast.core.bindings import condition_holds
 from holdfast.dispatcher.locked import LockedRun
-from holdfast.dispatcher.outputs import read_values
+from holdfast.dispatcher.outputs import values_of
 from holdfast.errors import Invalid
+from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 
 
-async def fails_condition(session: Session, run: LockedRun, node_no: int) -> bool:
+async def fails_condition(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> bool:
     """Tell whether a node that may go has a condition that does not hold."""
-    plan, run_id = run.snapshot.plan, run.row.run_id
+    plan = run.snapshot.plan
     node = plan.nodes[node_no]
     if node.condition is None:
         return False
     looked_at = plan.number.get(node.condition.upstream)
-    asked = [] if looked_at is None else [(run_id, looked_at)]
-    values = (await read_values(session, {run_id: plan}, asked))[run_id]
+    values = await values_of(session, catalog, run.row.run_id, [] if looked_at is None else [looked_at])
     try:
         return not condition_holds(node, run_input=values.input, outputs=values.outputs, absent=values.absent)
     except Invalid:

@@ -142,12 +142,14 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     """`held` null: the worker keeps its leases with `/internal/heartbeats`, so nothing is renewed or looked for.
 
-    `known` are the tokens of every lease that it heard of; what it holds beyond them is handed out.
+    `known` are the tokens of every lease that it heard of, `known_tasks` their tasks in the same order; what it holds
+    beyond them is handed out.
     """
 
     worker_id: Id
     held: list[Id] | None = []
     known: list[UUID] | None = None
+    known_tasks: list[Id] = []
     completions: list[Completion] = []
     queues: list[str] | None = None
     limit: int = 0

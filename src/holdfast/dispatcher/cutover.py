@@ -2,7 +2,8 @@
 
 A cut-over swaps the view in one transaction: a reader sees the old generation or the new one, whole. Rolling back
 and dropping mark the generation first; a pass, safe to repeat, then cancels its unfinished work and drops its tables.
-Locks in this order: tasks, dataset, generations, view. Nobody here waits for a task while holding the others.
+Locks in this order: tasks, dataset, generations, view, audit log. Nobody here waits for a task while holding others.
+What somebody asks for leaves its row in the audit log; a task that cuts over with its own completion does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.dataset import unfinished_words, view_in_use
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.release import NO_NEWS, News
 from holdfast.dispatcher.runs import cancel_run
@@ -69,6 +71,7 @@ async def cut_over(
                     code="dataset_build_unfinished",
                     advice=f"Wait for them, retry or cancel them, or force it (`holdfast dataset show {name}`).",
                 )
+            await _record(session, "dataset.cut_over", tenant_id, generation, {"state": _WORDS["c"]}, asking)
     except (LOCKED_OUT, STILL_USED) as error:
         raise _in_use(name, error) from error
     return True
@@ -117,6 +120,8 @@ async def roll_back(
             assert await session.fetch(_ROLL_BACK, *what)
             if shown is not None:
                 await _show(session, dataset_id, shown, asking)
+            after = {"state": _WORDS["r"], "shown": shown}
+            await _record(session, "dataset.roll_back", tenant_id, generation, after, asking)
     except (LOCKED_OUT, STILL_USED) as error:
         raise _in_use(name, error) from error
     return None if shown is None else int(shown)
@@ -130,6 +135,16 @@ async def drop(database: Database, tenant_id: int, name: str, version: int, aski
         what = (generation["dataset_id"], version, states, False, asking.actor, asking.reason)
         if not await session.fetch(_ROLL_BACK, *what):
             raise _wrong_state(generation, "dropped")
+        await _record(session, "dataset.drop", tenant_id, generation, {"state": _WORDS["d"]}, asking)
+
+
+async def _record(
+    session: Session, verb: str, tenant_id: int, generation: Any, after: dict[str, Any], asking: Asking
+) -> None:
+    before = {"state": _WORDS[generation["state"]]}
+    subject = f"{generation['name']}:{generation['version']}"
+    change = Change(verb=verb, subject_kind="dataset", subject_id=subject, before=before, after=after)
+    await audit(session, tenant_id, [change], actor=asking.actor, reason=asking.reason)
 
 
 async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.dead import LetterState
+from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
@@ -42,7 +43,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter with the failure it stands for. `input` only where one is shown or exported."""
+    """One dead letter with the failure it stands for. `input` only where one is shown or exported, `effects`
+    (what its task did outside) only where one is shown."""
 
     dead_letter_id: str
     task_id: str
@@ -75,6 +77,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     traceback: str | None = None
     input: msgspec.Raw | None = None
+    effects: list[EffectView] = []
 
 
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:
@@ -114,7 +117,8 @@ async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -
             code="dead_letter_not_found",
             advice="See `holdfast dead list`.",
         )
-    return _view(rows[0])
+    effects = await list_effects(database, tenant_id, task_ids=[rows[0]["task_id"]])
+    return msgspec.structs.replace(_view(rows[0]), effects=effects)
 
 
 async def export_letters(

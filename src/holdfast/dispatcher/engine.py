@@ -26,7 +26,9 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.tenant_id = DEFAULT_TENANT_ID
-        self.database = Database(url, sessions_max=sessions_max, tap=tap)
+        self.database = Database(
+            url, sessions_max=sessions_max, tap=tap, direct_url=settings.direct_url, prepare=settings.prepare
+        )
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)
         self.default_policy = _default_policy(settings)

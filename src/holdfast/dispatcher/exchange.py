@@ -8,7 +8,7 @@ runs out and the reaper decides.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
@@ -21,11 +21,13 @@ from holdfast.store.database import REFUSED, Session
 
 log = logging.getLogger("holdfast.exchange")
 
+Start = Callable[[Sequence[Claimed]], Awaitable[None]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
     settled: Settled
-    claimed: list[Claimed]
+    claimed: Sequence[Claimed]
 
 
 async def warm(session: Session) -> None:
@@ -35,27 +37,55 @@ async def warm(session: Session) -> None:
 
 
 async def exchange(
-    session: Session, catalog: Catalog, claimer: Claimer, reports: Sequence[Report], want: int, *, now: float
+    session: Session,
+    catalog: Catalog,
+    claimer: Claimer,
+    reports: Sequence[Report],
+    want: int,
+    *,
+    now: float,
+    start: Start | None = None,
 ) -> Exchanged:
-    """Settle `reports`, then claim at most `want` tasks."""
+    """Settle `reports`, then claim at most `want` tasks.
+
+    `start` is handed those that need nothing more, while the inputs of the others are read: a giant flow that is met
+    for the first time holds up no other work. The answer has the rest.
+    """
     if not reports and want == 0:
         return Exchanged(settled=NOTHING_SETTLED, claimed=[])
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
-        claimed = await claimer.claim(session, want, now=now)
+        found = await claimer.claim(session, want, now=now)
         catalog.guarded |= claimer.guarded
-        return Exchanged(settled=NOTHING_SETTLED, claimed=await with_inputs(session, catalog, claimed))
+        return Exchanged(settled=NOTHING_SETTLED, claimed=await _ready(session, catalog, found, start))
+    claimed: list[Claimed] = []
+
+    async def claim_known() -> None:
+        claimed.extend(await claimer.claim_known(session, want, now=now))
+
     try:
         async with session.transaction():
-            settled = await settle(session, catalog, reports)
+            settled = await settle(session, catalog, reports, before_release=claim_known)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
-            claimed = await claimer.claim(session, want, now=now) if want > 0 else []
+            if want > len(claimed) and (settled.news.lanes or not claimed):
+                claimed += await claimer.claim(session, want - len(claimed), now=now)
         catalog.guarded |= claimer.guarded
-        return Exchanged(settled=settled, claimed=await with_inputs(session, catalog, claimed))
+        return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start))
     except REFUSED:
         log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))
     return Exchanged(settled=await _settle_apart(session, catalog, reports), claimed=[])
+
+
+async def _ready(
+    session: Session, catalog: Catalog, claimed: Sequence[Claimed], start: Start | None
+) -> Sequence[Claimed]:
+    """Claimed tasks with their inputs, less those that were started meanwhile."""
+    plain = [one for one in claimed if one.run_id is None]
+    if len(plain) == len(claimed) or not plain or start is None:
+        return await with_inputs(session, catalog, claimed)
+    await start(plain)
+    return await with_inputs(session, catalog, [one for one in claimed if one.run_id is not None])
 
 
 async def _settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:

@@ -11,8 +11,10 @@ from typing import Any
 from holdfast.core.explain import Explanation, explain
 from holdfast.core.facts import (
     BreakerFacts,
+    CarrierFacts,
     CrewFacts,
     FailureFacts,
+    LaunchFacts,
     Position,
     QueueFacts,
     QuotaFacts,
@@ -29,6 +31,7 @@ from holdfast.store.statements import sql
 
 _EXPLAIN_TASK = sql("explain_task")
 _EXPLAIN_WAIT = sql("explain_wait")
+_EXPLAIN_LAUNCH = sql("explain_launch")
 
 AHEAD_MAX = 1_000
 SILENT_SECONDS = 30.0
@@ -56,6 +59,10 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
             _EXPLAIN_WAIT, row["lane_id"], task_id, row["priority"], AHEAD_MAX, SILENT_SECONDS
         )
     breaker = None if wait is None else await find_breaker(database, tenant_id, row["action"])
+    launch = None
+    if row["position"] in (Position.QUEUED, Position.DELAYED, Position.RESERVED):
+        attempt = row["attempt"] + (row["position"] != Position.RESERVED)
+        launch = await database.fetchrow(_EXPLAIN_LAUNCH, row["lane_id"], task_id, attempt)
     quotas = []
     if row["position"] == Position.RETRYING:
         quotas = await list_quotas(database, tenant_id, lane_id=row["lane_id"])
@@ -69,6 +76,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         crew=CrewFacts() if wait is None else _crew(wait),
         breaker=None if breaker is None else _breaker(breaker),
         quotas=tuple(_quota(view) for view in quotas),
+        carrier=None if wait is None else _carrier(wait),
         attempt=row["attempt"],
         retries=row["retries"],
         max_retries=row["max_retries"],
@@ -91,6 +99,19 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         output_bytes=row["output_bytes"],
         unknown_effects=tuple(row["unknown_effects"] or ()),
         place=await _place(database, catalog, row),
+        launch=None if launch is None else _launch(launch),
+    )
+
+
+def _launch(row: Any) -> LaunchFacts:
+    return LaunchFacts(
+        launcher=row["launcher"],
+        seen_at=row["seen_at"],
+        slots=row["slots"] or 0,
+        taken=row["taken"],
+        failures=row["failures"],
+        error=row["error"] or "",
+        launched_at=row["launched_at"],
     )
 
 
@@ -102,8 +123,8 @@ async def _place(database: Database, catalog: Catalog, row: Any) -> RunPlace | N
     plan = catalog.flows.snapshot(row["snapshot_id"]).plan
     return RunPlace(
         run_id=str(row["run_id"]),
-        flow=plan.definition.name,
-        version=plan.definition.version,
+        flow=plan.name,
+        version=plan.version,
         node=plan.nodes[row["node_no"]].name,
         item=row["item_no"],
     )
@@ -128,6 +149,12 @@ def _crew(wait: Any) -> CrewFacts:
     return CrewFacts(
         able=wait["able"], slots=wait["slots"], busy=wait["busy"], last=_worker(wait, "last"), elsewhere=elsewhere
     )
+
+
+def _carrier(wait: Any) -> CarrierFacts | None:
+    if wait["carrier_away_since"] is None:
+        return None
+    return CarrierFacts(name=wait["carrier"], away_since=wait["carrier_away_since"], detail=wait["carrier_detail"])
 
 
 def _breaker(view: BreakerView) -> BreakerFacts:

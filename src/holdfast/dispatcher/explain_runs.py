@@ -30,7 +30,7 @@ from holdfast.core.plan import Plan
 from holdfast.core.states import TaskState
 from holdfast.core.verdict import RunState
 from holdfast.dispatcher.explain import why_task
-from holdfast.dispatcher.outputs import read_values
+from holdfast.dispatcher.outputs import values_of
 from holdfast.dispatcher.show_runs import no_run, read_run
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
@@ -120,7 +120,7 @@ async def _why_bare(database: Database, catalog: Catalog, tenant_id: int, run_id
     blamed = cause_of(plan, states, node_no) if position is NodePosition.UPSTREAM_FAILED else None
     condition, value = "", ""
     if position is NodePosition.SKIPPED and node.condition is not None:
-        condition, value = describe(node.condition), await _condition_value(database, plan, run_id, node)
+        condition, value = describe(node.condition), await _condition_value(database, catalog, plan, run_id, node)
     failures = await database.fetch(_LAST_FAILURES, run_id, [node_no])
     return explain_node(
         NodeFacts(
@@ -189,13 +189,12 @@ def _failure(row: Any) -> FailureFacts:
     )
 
 
-async def _condition_value(database: Database, plan: Plan, run_id: int, node: Node) -> str:
+async def _condition_value(database: Database, catalog: Catalog, plan: Plan, run_id: int, node: Node) -> str:
     """What the condition looked at, short; nothing if it was not there."""
     assert node.condition is not None
     upstream = plan.number.get(node.condition.upstream)
     async with database.session() as session:
-        asked = [] if upstream is None else [(run_id, upstream)]
-        values = (await read_values(session, {run_id: plan}, asked))[run_id]
+        values = await values_of(session, catalog, run_id, [] if upstream is None else [upstream])
     try:
         found = output_value(node.condition, node.name, values.input, values.outputs, values.absent)
     except Invalid:

@@ -8,7 +8,7 @@ its own code; the run still ends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,15 +17,13 @@ from holdfast.core import limits
 from holdfast.core.bindings import resolve_input
 from holdfast.core.failure import Failure, Said
 from holdfast.core.nodes import NodeKind
-from holdfast.core.plan import Plan
 from holdfast.dispatcher.leases import Claimed
-from holdfast.dispatcher.outputs import RunValues, bound_upstreams, read_values
+from holdfast.dispatcher.outputs import RunValues, read_outputs, read_runs
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
-_RUN_SNAPSHOTS = sql("run_snapshots")
 _NODE_ITEMS = sql("node_items")
 
 
@@ -34,32 +32,24 @@ async def with_inputs(session: Session, catalog: Catalog, claimed: Sequence[Clai
     nodes = {(one.run_id, one.node_no) for one in claimed if one.run_id is not None and one.node_no is not None}
     if not nodes:
         return list(claimed)
-    run_ids = list({run_id for run_id, _ in nodes})
-    snapshots = {row[0]: row[1] for row in await session.fetch(_RUN_SNAPSHOTS, run_ids)}
-    await catalog.flows.learn(snapshots.values(), session)
-    plans = {run_id: catalog.flows.snapshot(one).plan for run_id, one in snapshots.items()}
-    asked = {(run_id, up) for run_id, node_no in nodes for up in bound_upstreams(plans[run_id], node_no)}
-    values = await read_values(session, plans, asked)
-    firsts = await _items(session, plans, nodes)
-    resolved = {node: _resolve(plans[node[0]], node[1], values[node[0]]) for node in nodes}
-    return [
-        one if one.run_id is None else _with_input(one, plans[one.run_id], values[one.run_id], resolved, firsts)
-        for one in claimed
-    ]
+    runs = await read_runs(session, catalog, {run_id for run_id, _ in nodes})
+    asked = {(run_id, up) for run_id, node_no in nodes for up in runs[run_id].plan.recipe(node_no).upstreams}
+    await read_outputs(session, runs, asked)
+    mapped = await _mapped(session, runs, nodes)
+    return [one if one.run_id is None else _with_input(one, runs[one.run_id], mapped) for one in claimed]
 
 
 async def node_input(
     session: Session, catalog: Catalog, run_id: int, node_no: int, item: int | None = None
 ) -> dict[str, Any] | None:
     """What the bindings of a node (or of one item of it) give now; None if they do not give an input yet."""
-    [[_, snapshot_id]] = await session.fetch(_RUN_SNAPSHOTS, [run_id])
-    await catalog.flows.learn([snapshot_id], session)
-    plan = catalog.flows.snapshot(snapshot_id).plan
-    asked = [(run_id, up) for up in bound_upstreams(plan, node_no)]
-    given = _resolve(plan, node_no, (await read_values(session, {run_id: plan}, asked))[run_id])
+    runs = await read_runs(session, catalog, [run_id])
+    values = runs[run_id]
+    await read_outputs(session, runs, [(run_id, up) for up in values.plan.recipe(node_no).upstreams])
+    given = _resolve(values, node_no)
     if isinstance(given, Failure):
         return None
-    over = plan.nodes[node_no].map_over
+    over = values.plan.nodes[node_no].map_over
     return given if item is None or over is None else {**given, over: given[over][item]}
 
 
@@ -67,47 +57,56 @@ Resolved = dict[str, Any] | Failure
 """A node's input, or why it has none."""
 
 
-async def _items(
-    session: Session, plans: Mapping[int, Plan], nodes: Iterable[tuple[int, int]]
-) -> dict[tuple[int, int], int]:
-    """Where the items of those nodes begin that have any."""
-    mapped = [(run_id, node_no) for run_id, node_no in nodes if plans[run_id].nodes[node_no].kind is NodeKind.MAP]
-    if not mapped:
+class Mapped(NamedTuple):
+    """A node that maps over a list: where its items begin, and what they have in common."""
+
+    first_id: int
+    over: str
+    resolved: Resolved
+
+
+async def _mapped(
+    session: Session, runs: Mapping[int, RunValues], nodes: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], Mapped]:
+    """Those of the nodes that have items; what all items of one share is resolved once."""
+    asked = [(run_id, node_no) for run_id, node_no in nodes if runs[run_id].plan.kinds[node_no] is NodeKind.MAP]
+    if not asked:
         return {}
-    columns = ([run_id for run_id, _ in mapped], [node_no for _, node_no in mapped])
-    return {(row[0], row[1]): row[2] for row in await session.fetch(_NODE_ITEMS, *columns)}
+    found = {}
+    columns = ([run_id for run_id, _ in asked], [node_no for _, node_no in asked])
+    for run_id, node_no, first_id in await session.fetch(_NODE_ITEMS, *columns):
+        values = runs[run_id]
+        over = values.plan.nodes[node_no].map_over or ""
+        found[run_id, node_no] = Mapped(first_id, over, _resolve(values, node_no))
+    return found
 
 
-def _resolve(plan: Plan, node_no: int, values: RunValues) -> Resolved:
+def _resolve(values: RunValues, node_no: int) -> Resolved:
+    plan = values.plan
+    if (built := plan.recipe(node_no).build(values.input, values.outputs)) is not None:
+        return built
     node = plan.nodes[node_no]
     try:
         return resolve_input(
-            node, plan.incoming[node.name], run_input=values.input, outputs=values.outputs, absent=values.absent
+            node, plan.incoming(node.name), run_input=values.input, outputs=values.outputs, absent=values.absent
         )
     except Invalid as error:
         return _fault(error)
 
 
-def _with_input(
-    claimed: Claimed,
-    plan: Plan,
-    values: RunValues,
-    resolved: Mapping[tuple[int, int], Resolved],
-    firsts: Mapping[tuple[int, int], int],
-) -> Claimed:
+def _with_input(claimed: Claimed, values: RunValues, mapped: Mapping[tuple[int, int], Mapped]) -> Claimed:
     assert claimed.run_id is not None and claimed.node_no is not None
-    place = (claimed.run_id, claimed.node_no)
-    given = resolved[place]
-    if isinstance(given, Failure):
-        return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=given)
-    if place in firsts:
-        over = plan.nodes[claimed.node_no].map_over or ""
-        given = {**given, over: given[over][claimed.task_id - firsts[place]]}
-    try:
-        encoded = wire.encode(given, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
-    except Invalid as error:
-        return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=_fault(error))
-    return msgspec.structs.replace(claimed, input=encoded, tags=values.tags)
+    if (items := mapped.get((claimed.run_id, claimed.node_no))) is None:
+        given = _resolve(values, claimed.node_no)
+    elif isinstance(given := items.resolved, dict):
+        given = {**given, items.over: given[items.over][claimed.task_id - items.first_id]}
+    if isinstance(given, dict):
+        try:
+            encoded = wire.encode(given, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
+            return claimed.given(encoded, values.tags, values.plan.downstream.count(claimed.node_no))
+        except Invalid as error:
+            given = _fault(error)
+    return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=given)
 
 
 def _fault(error: Invalid) -> Failure:

@@ -29,6 +29,27 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     tags: list[str] | None
     fault: Failure | None = None
     """Why a node cannot have its input: its attempt fails with this instead of running."""
+    followers: int = 0
+    """How many nodes wait for this one: what its end may release."""
+
+    def given(self, encoded: bytes, tags: list[str] | None, followers: int) -> Claimed:
+        """The same with the input and tags of its run; spelled out, because claims of nodes come by the thousand."""
+        return Claimed(
+            self.task_id,
+            self.attempt,
+            self.lease_token,
+            self.lane_id,
+            self.policy_id,
+            self.retries,
+            self.losses,
+            self.tenant_id,
+            self.run_id,
+            self.node_no,
+            encoded,
+            tags,
+            None,
+            followers,
+        )
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +70,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """Whether a failure for good is parked as a dead letter."""
     lane_id: int = 0
     """For breakers, which count by action; 0 where nobody knows, and then nothing is counted."""
+    followers: int = 0
+    """How many nodes wait for this one: what settling it may release."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -84,4 +107,5 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         outcome,
         input=None if claimed.run_id is None else claimed.input,
         lane_id=claimed.lane_id,
+        followers=claimed.followers,
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.nodes import NodeKind
 from holdfast.core.progress import HELD, RELEASED, End, Progress
 from holdfast.core.states import TaskState
 from holdfast.store.catalog import Catalog
@@ -90,9 +89,9 @@ class LockedRun:
 
     def tell_ends(self, ends: list[End]) -> None:
         """Note the ends that are news: a task's own end was told by the statement that settled it."""
+        is_task = self.snapshot.plan.is_task
         for node_no, state in ends:
-            is_task = self.snapshot.plan.nodes[node_no].kind is NodeKind.TASK
-            if not is_task or state in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED):
+            if not is_task[node_no] or state in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED):
                 self.told.append((node_no, f"task.{state}"))
 
     def room(self) -> int:

@@ -15,6 +15,7 @@ from holdfast.core.nodes import Node
 from holdfast.core.states import RETRYING_LABEL, TaskState
 from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.inputs import node_input
+from holdfast.dispatcher.probe import ProbeView
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -160,6 +161,8 @@ class WorkerView:
     beat_age_seconds: float
     ended_at: datetime | None
     health: dict[str, Any]
+    probe: ProbeView | None = None
+    """What its URL answered, where it offers one."""
     tasks: list[HeldTask] | None = None
 
 
@@ -257,7 +260,9 @@ async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[Node
     async with database.session() as session:
         await catalog.flows.learn([row["snapshot_id"]], session)
         node = catalog.flows.snapshot(row["snapshot_id"]).plan.nodes[row["node_no"]]
-        given = await node_input(session, catalog, row["run_id"], row["node_no"], row["item_no"])
+        # What an item was given that its node has replaced since is gone with the outputs it came from.
+        asked = (row["run_id"], row["node_no"], row["item_no"])
+        given = None if row["is_past"] else await node_input(session, catalog, *asked)
         return node, msgspec.json.encode(given)
 
 
@@ -329,4 +334,13 @@ def error_line(row: Any) -> str | None:
 def _worker_view(row: Any, tasks: list[HeldTask] | None = None) -> WorkerView:
     found = dict(row)
     found |= {"worker_id": str(found["worker_id"]), "health": json.loads(found["health"])}
-    return WorkerView(**found, tasks=tasks)
+    url, *probed = (found.pop(name) for name in ("probe_url", "checked_at", "is_healthy", "failures", "detail"))
+    return WorkerView(**found, probe=None if url is None else _probe_view(url, *probed), tasks=tasks)
+
+
+def _probe_view(
+    url: str, checked_at: datetime | None, is_healthy: bool | None, failures: int | None, detail: str | None
+) -> ProbeView:
+    return ProbeView(
+        url=url, checked_at=checked_at, is_healthy=is_healthy, failures=failures or 0, detail=detail or "not asked yet"
+    )

@@ -15,16 +15,22 @@ from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.cutover import finish_rollbacks_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
+from holdfast.dispatcher.deliver import Deliveries
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.probe import probe_once
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
+from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
 from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once
 from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
+from holdfast.net.address import Rules
+from holdfast.net.guarded import Guarded, is_possible
 from holdfast.store.database import TROUBLE
+from holdfast.wake.carriers import is_external
 
 log = logging.getLogger("holdfast.loops")
 
@@ -44,8 +50,17 @@ class Loops:
         self._engine = engine
         self._settings = engine.settings
         self._swept_to = 0
+        self._guarded = Guarded(Rules.of(engine.settings.egress))
+        self._deliveries = Deliveries(engine, self._guarded)
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            await self._deliveries.close()
+            await self._guarded.close()
+
+    async def _run(self) -> None:
         loops = self._settings.loops
         # A lease of a second wants a reaper that looks more often than once a second.
         reap_seconds = min(loops.reap_seconds, self._settings.worker.lease_seconds / 4)
@@ -61,6 +76,12 @@ class Loops:
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
+            if is_possible():
+                webhooks = self._settings.webhooks
+                group.create_task(self._repeat("webhooks", self.deliver, webhooks.look_seconds))
+                group.create_task(self._repeat("probes", self.probe, webhooks.probe_seconds))
+            if is_external(self._settings.wake):
+                group.create_task(Relay(self._engine).run())
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
@@ -136,6 +157,16 @@ class Loops:
         done = await finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
         await follow_up(engine, done)
         return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH else None
+
+    async def deliver(self) -> float | None:
+        """Begin to send events to webhooks that are due."""
+        await self._deliveries.begin()
+        return None
+
+    async def probe(self) -> float | None:
+        """Ask workers that offer a URL whether they are well."""
+        await probe_once(self._engine, self._guarded)
+        return None
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[float | None]], seconds: float) -> None:
         while True:

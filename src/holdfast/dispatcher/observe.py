@@ -40,6 +40,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some events; `cursor` is where to read on. `is_all`: there were no more."""
+
+    events: list[Event]
+    cursor: str
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent:
     """One thing that happened to a run (`node_no` None), to a node of it, or to an item of a node."""
 
@@ -98,6 +107,30 @@ async def events_after(database: Database, tenant_id: int, cursor: str = START, 
         for number, (task_id, attempt) in enumerate(zip(row["task_ids"], row["attempts"], strict=True), start=1)
         if (row["xid"], row["seq"]) != (xid, seq) or number > place
     ]
+
+
+async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> Page:
+    """Like `events_after`, and with events about no task, whose `task_id` is empty; for readers that keep a cursor."""
+    xid, seq, place = cursor_of(cursor)
+    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1)
+    found = [
+        Event(
+            cursor=f"{row['xid']}:{row['seq']}:{number}",
+            at=row["at"],
+            kind=row["kind"],
+            task_id=str(task_id or ""),
+            attempt=attempt,
+            detail=_detail(row),
+            order=row["seq"],
+        )
+        for row in rows
+        for number, (task_id, attempt) in enumerate(
+            zip(row["task_ids"] or (0,), row["attempts"] or (0,), strict=True), start=1
+        )
+        if (row["xid"], row["seq"]) != (xid, seq) or number > place
+    ]
+    read_to = f"{rows[-1]['xid']}:{rows[-1]['seq']}" if rows else cursor
+    return Page(events=found, cursor=read_to, is_all=len(rows) <= limit)
 
 
 async def run_events_after(

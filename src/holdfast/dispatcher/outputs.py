@@ -2,56 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast import wire
-from holdfast.core.nodes import RUN_INPUT
 from holdfast.core.plan import Plan
+from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
-_READ_RUN_INPUTS = sql("read_run_inputs")
+_READ_RUNS = sql("read_runs")
+_READ_NODES = sql("read_nodes")
 _READ_OUTPUTS = sql("read_outputs")
+_READ_SPECIAL_OUTPUTS = sql("read_special_outputs")
+
+_FIRST_GENERATION = 1
 
 
 class RunValues(msgspec.Struct):
     """What bindings of one run may read. Nodes that were asked for and did not complete are absent."""
 
+    plan: Plan
+    generation: int
     input: dict[str, Any]
     tags: list[str] | None
     outputs: dict[str, Any]
     absent: set[str]
 
 
-def bound_upstreams(plan: Plan, node_no: int) -> list[int]:
-    """The upstreams whose outputs a node's input or condition reads."""
-    node = plan.nodes[node_no]
-    names = {edge.upstream for edge in plan.incoming[node.name] if edge.bindings}
-    if node.condition is not None:
-        names.add(node.condition.upstream)
-    return [plan.number[name] for name in names if name != RUN_INPUT]
+async def values_of(session: Session, catalog: Catalog, run_id: int, upstreams: Iterable[int] = ()) -> RunValues:
+    """What one run has, with the outputs of some of its nodes."""
+    runs = await read_runs(session, catalog, [run_id])
+    await read_outputs(session, runs, [(run_id, node_no) for node_no in upstreams])
+    return runs[run_id]
 
 
-async def read_values(
-    session: Session, plans: Mapping[int, Plan], asked: Iterable[tuple[int, int]]
-) -> dict[int, RunValues]:
-    """Read the inputs of runs, and the outputs of nodes asked for as (run, node number)."""
-    values = {
-        row["run_id"]: RunValues(wire.decode(row["input"]), row["tags"], {}, set())
-        for row in await session.fetch(_READ_RUN_INPUTS, list(plans))
+async def read_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> dict[int, RunValues]:
+    """Read what runs were started with, and learn what they run."""
+    rows = await session.fetch(_READ_RUNS, list(run_ids))
+    await catalog.flows.learn({row["snapshot_id"] for row in rows}, session)
+    return {
+        row["run_id"]: RunValues(
+            catalog.flows.snapshot(row["snapshot_id"]).plan,
+            row["generation"],
+            wire.decode(row["input"]),
+            row["tags"],
+            {},
+            set(),
+        )
+        for row in rows
     }
-    missing = set(asked)
-    if not missing:
-        return values
-    pairs = sorted(missing)
-    rows = await session.fetch(_READ_OUTPUTS, [run_id for run_id, _ in pairs], [node_no for _, node_no in pairs])
-    for run_id, node_no, output, items in rows:
-        encoded = output if items is None else b"[" + b",".join(one or b"null" for one in items) + b"]"
-        values[run_id].outputs[plans[run_id].nodes[node_no].name] = wire.decode(encoded or b"null")
-        missing.discard((run_id, node_no))
-    for run_id, node_no in missing:
-        values[run_id].absent.add(plans[run_id].nodes[node_no].name)
-    return values
+
+
+async def read_outputs(session: Session, runs: Mapping[int, RunValues], asked: Collection[tuple[int, int]]) -> None:
+    """Add the outputs of nodes, asked for once each as (run, node number), to the values of their runs."""
+    tasks: dict[int, tuple[int, int]] = {}
+    special = []
+    for node in asked:
+        run_id, node_no = node
+        if runs[run_id].plan.is_task[node_no]:
+            tasks[run_id + 1 + node_no] = node
+        else:
+            special.append(node)
+    found = 0
+    if tasks:
+        generations = await _generations(session, runs, tasks.values())
+        for task_id, generation, output in await session.fetch(_READ_OUTPUTS, list(tasks)):
+            node = tasks[task_id]
+            if generation == generations.get(node, _FIRST_GENERATION):
+                _keep(runs[node[0]], node[1], output)
+                found += 1
+    if special:
+        for run_id, node_no, output, items in await session.fetch(_READ_SPECIAL_OUTPUTS, *_columns(special)):
+            gathered = output if items is None else b"[" + b",".join(one or b"null" for one in items) + b"]"
+            _keep(runs[run_id], node_no, gathered)
+            found += 1
+    if found < len(asked):
+        for run_id, node_no in asked:
+            values = runs[run_id]
+            if (name := values.plan.names[node_no]) not in values.outputs:
+                values.absent.add(name)
+
+
+async def _generations(
+    session: Session, runs: Mapping[int, RunValues], nodes: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], int]:
+    """Which generation of a node counts, where it is not the first: only nodes of re-driven runs can have another."""
+    redriven = [node for node in nodes if runs[node[0]].generation > _FIRST_GENERATION]
+    if not redriven:
+        return {}
+    rows = await session.fetch(_READ_NODES, *_columns(redriven))
+    return {(row["run_id"], row["node_no"]): row["generation"] for row in rows}
+
+
+def _keep(values: RunValues, node_no: int, encoded: bytes | None) -> None:
+    values.outputs[values.plan.names[node_no]] = wire.decode(encoded or b"null")
+
+
+def _columns(nodes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    run_ids, numbers = zip(*nodes, strict=True)
+    return list(run_ids), list(numbers)

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core.quota import Meter, Quota
 from holdfast.core.window import Window
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.breakers import read_windows
 from holdfast.dispatcher.engine import Engine
 from holdfast.store.database import Database, Session
@@ -54,14 +55,25 @@ async def set_quota(
     Retries that the old one held back are due again, and meet the new one.
     """
     database = engine.database
-    if quota is None:
-        is_changed = await database.fetchval(_FORGET, tenant_id, action, queue, actor, reason)
-    else:
-        limits = (quota.retries, quota.share, quota.window_seconds)
-        is_changed = await database.fetchval(_DECLARE, tenant_id, action, queue, *limits, actor, reason)
-    while is_changed and await database.fetchval(_HASTEN, tenant_id, action, queue, HASTEN_BATCH) == HASTEN_BATCH:
+    async with database.transaction() as session:
+        if quota is None:
+            row = await session.fetchrow(_FORGET, tenant_id, action, queue, actor, reason)
+        else:
+            limits = (quota.retries, quota.share, quota.window_seconds)
+            row = await session.fetchrow(_DECLARE, tenant_id, action, queue, *limits, actor, reason)
+        if row is None:
+            return False
+        change = Change(
+            verb="quota.lift" if quota is None else "quota.set",
+            subject_kind="queue" if queue is not None else "tenant" if action is None else "action",
+            subject_id=queue or action or str(tenant_id),
+            before=None if row["window_seconds"] is None else {"quota": str(_quota(row))},
+            after=None if quota is None else {"quota": str(quota)},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    while await database.fetchval(_HASTEN, tenant_id, action, queue, HASTEN_BATCH) == HASTEN_BATCH:
         pass
-    return bool(is_changed)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

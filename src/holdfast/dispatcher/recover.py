@@ -11,16 +11,19 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from holdfast.core.dead import Disposition
-from holdfast.core.limits import valid_reason
+from holdfast.core.limits import required_reason
 from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.effects import EffectView, unknown_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
+from holdfast.dispatcher.redrive import plan_redrive
 from holdfast.dispatcher.retry import not_retryable, requeued
 from holdfast.dispatcher.runs import cancel_run
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 
+_DEAD_TASK = sql("dead_task")
 _GROUP_LETTERS = sql("group_letters")
 _IGNORE_LETTERS = sql("ignore_letters")
 _CLOSE_LETTERS = sql("close_letters")
@@ -48,6 +51,19 @@ async def redrive(engine: Engine, tenant_id: int, task_id: int, *, actor: str, r
         )
     await follow_up(engine, done.news)
     return done
+
+
+async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[EffectView]:
+    """What a re-drive of a dead task may do a second time: effects without an answer, its own and those of the nodes
+    of its run that are reset with it. Changes nothing; refused as the re-drive would be."""
+    async with engine.database.transaction() as session:
+        dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+        if dead is None or dead["state"] != "f":
+            raise await not_retryable(session, tenant_id, task_id)
+        reset = [task_id]
+        if dead["run_id"] is not None:
+            reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+    return await unknown_effects(engine.database, tenant_id, reset)
 
 
 async def redrive_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Asked:
@@ -132,17 +148,6 @@ def _group_change(verb: str, fingerprint: str, before: str, after: str, count: i
 def _letter_change(verb: str, dead_letter_id: int, disposition: Disposition) -> Change:
     after = {"disposition": disposition.value}
     return Change(verb=verb, subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
-
-
-def required_reason(reason: str) -> str:
-    """The reason as it is kept; none is refused."""
-    if not reason.strip():
-        raise Invalid(
-            "A reason is needed: whoever finds this later wants to know why.",
-            code="reason_required",
-            advice="Say it with --reason TEXT.",
-        )
-    return valid_reason(reason)
 
 
 async def _unresolved(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.progress import BLOCKED, NodeRow
+from holdfast.core.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
 from holdfast.core.states import TaskState
@@ -38,6 +38,14 @@ class Redriven(msgspec.Struct, frozen=True):
     news: News
 
 
+class PlannedRedrive(msgspec.Struct, frozen=True):
+    """What would be reset, by node name, and the tasks of those nodes, items among them."""
+
+    roots: list[str]
+    reset: list[str]
+    task_ids: list[int]
+
+
 async def redrive_run(
     session: Session,
     catalog: Catalog,
@@ -52,6 +60,31 @@ async def redrive_run(
 
     `NotFound` without such a run or node; `Conflict` if the run was canceled or has nothing to run again.
     """
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
+    run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
+    news = await advance(session, catalog, [run])
+    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], news)
+
+
+async def plan_redrive(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
+) -> PlannedRedrive:
+    """What `redrive_run` would reset now; it raises what that would raise. Changes nothing."""
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
+    reset = {one.node for one in plan.resets}
+    names = [node.name for node in catalog.flows.snapshot(found["snapshot_id"]).plan.nodes]
+    task_ids: list[int] = []
+    for row in rows:
+        if names[row["node_no"]] in reset:
+            first = row["items_first"]
+            task_ids += [row["task_id"]] if first is None else range(first, first + row["items"])
+    return PlannedRedrive(list(plan.roots), [one.node for one in plan.resets], task_ids)
+
+
+async def _plan(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | None
+) -> tuple[Any, Redrive, list[Any]]:
+    """Plan a re-drive under the lock of its run: the run, what to reset, and where its nodes stand."""
     found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if found is None:
         raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
@@ -60,7 +93,7 @@ async def redrive_run(
     await catalog.flows.learn([found["snapshot_id"]], session)
     snapshot = catalog.flows.snapshot(found["snapshot_id"])
     rows = await session.fetch(_NODE_STATES, run_id, tenant_id)
-    names = [node.name for node in snapshot.plan.nodes]
+    names = snapshot.plan.names
     plan = redrive(
         snapshot.plan.definition,
         {names[row["node_no"]]: _state(row["state"]) for row in rows},
@@ -69,9 +102,7 @@ async def redrive_run(
     )
     if not plan.roots:
         raise _not_retryable(run_id, f"it is {_RUN_WORDS[found['state']]} and none of its nodes failed")
-    run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
-    news = await advance(session, catalog, [run])
-    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], news)
+    return found, plan, rows
 
 
 async def _reopen(
@@ -102,6 +133,10 @@ async def _reopen(
             run.kept_items[root] = (by_number[root]["items_first"], by_number[root]["items"])
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
+    # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.
+    for kept in {down for one in numbers for down in snapshot.plan.downstream[one]}.difference(numbers):
+        if by_number[kept]["letter"] is None:
+            run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
     return run
 
 

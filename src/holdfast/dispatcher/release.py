@@ -6,12 +6,11 @@ last node. The order of locks is task, run, node; one run's graph is changed by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.core.nodes import NodeKind
 from holdfast.core.progress import BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED, End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.conditions import fails_condition
@@ -118,11 +117,11 @@ async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> No
         if plan.is_simple[node_no]:
             if run.admit(node_no):
                 run.start_task(node_no)
-        elif await fails_condition(session, run, node_no):
+        elif await fails_condition(session, catalog, run, node_no):
             run.ends.append(run.progress.skip(node_no))
         elif not run.admit(node_no):
             continue
-        elif plan.nodes[node_no].kind is NodeKind.TASK:
+        elif plan.is_task[node_no]:
             run.start_task(node_no)
         elif (end := await start_special(session, catalog, run, node_no)) is not None:
             run.left += 1
@@ -151,16 +150,18 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
     if len(nodes) < len(changed):
         counts = (_node_columns(run, row) for run, row in changed if row.state not in WRITTEN_HERE)
         await session.fetch(_KEEP_COUNTS, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
-    tasks = [(run, node_no) for run in runs for node_no in run.tasks]
-    await catalog.learn((), {run.snapshot.policy_ids[node_no] for run, node_no in tasks}, session=session)
+    going = [run for run in runs if run.tasks]
+    policy_ids = {run.snapshot.policy_ids[node_no] for run in going for node_no in run.tasks}
+    await catalog.learn((), policy_ids, session=session)
     row = await session.fetchrow(
         _ADVANCE_RUNS,
         *_columns(10, (_node_columns(run, row) for run, row in nodes)),
-        *_columns(10, (_task_columns(catalog, run, node_no) for run, node_no in tasks)),
+        *_columns(11, (span for run in going for span in _spans(catalog, run))),
         *_columns(5, (_run_columns(run) for run in runs)),
         *_columns(4, (_event_columns(run, node_no, kind) for run in runs for node_no, kind in run.told)),
     )
-    lanes = {run.snapshot.lane_ids[node_no] for run, node_no in tasks}.union(*(run.lanes for run in runs))
+    lanes = {run.snapshot.lane_ids[node_no] for run in going for node_no in run.tasks}
+    lanes.update(*(run.lanes for run in runs))
     return News(lanes, row["awaited"] or [], row["children"] or [], any(run.waits for run in runs))
 
 
@@ -173,15 +174,41 @@ def _node_columns(run: LockedRun, row: NodeRow) -> tuple[Any, ...]:
     return (run.row.run_id, row.node_no, run.row.tenant_id, row.state, *counts, row.attempt, row.generation)
 
 
-def _task_columns(catalog: Catalog, run: LockedRun, node_no: int) -> tuple[Any, ...]:
-    snapshot, row = run.snapshot, run.row
-    policy_id = snapshot.policy_ids[node_no]
-    policy = catalog.policy(policy_id)
-    priority = snapshot.priorities[node_no] if row.priority is None else row.priority
-    remembered = run.progress.rows.get(node_no)
-    attempt, generation = (0, 1) if remembered is None else (remembered.attempt, remembered.generation)
-    where = (row.run_id, node_no, row.tenant_id, snapshot.lane_ids[node_no], policy_id)
-    return (*where, priority, policy.max_retries, policy.max_losses, attempt, generation)
+def _spans(catalog: Catalog, run: LockedRun) -> Iterator[tuple[Any, ...]]:
+    """The tasks that go, as spans of neighbours that are alike: a fan of thousands is one."""
+    snapshot, rows = run.snapshot, run.progress.rows
+    lane_ids, policy_ids, priorities = snapshot.lane_ids, snapshot.policy_ids, snapshot.priorities
+    first = last = run.tasks[0]
+    alike: tuple[int, ...] | None = None
+    for node_no in run.tasks:
+        remembered = rows.get(node_no)
+        attempt, generation = (0, 1) if remembered is None else (remembered.attempt, remembered.generation)
+        kind = (lane_ids[node_no], policy_ids[node_no], priorities[node_no], attempt, generation)
+        if kind == alike and node_no == last + 1:
+            last = node_no
+            continue
+        if alike is not None:
+            yield _span(catalog, run, first, last, *alike)
+        first, last, alike = node_no, node_no, kind
+    if alike is not None:
+        yield _span(catalog, run, first, last, *alike)
+
+
+def _span(
+    catalog: Catalog,
+    run: LockedRun,
+    first: int,
+    last: int,
+    lane_id: int,
+    policy_id: int,
+    priority: int,
+    attempt: int,
+    generation: int,
+) -> tuple[Any, ...]:
+    row, policy = run.row, catalog.policy(policy_id)
+    given = priority if row.priority is None else row.priority
+    where = (row.run_id, first, last, row.tenant_id, lane_id, policy_id)
+    return (*where, given, policy.max_retries, policy.max_losses, attempt, generation)
 
 
 def _event_columns(run: LockedRun, node_no: int, kind: str) -> tuple[int, str, int, int]:

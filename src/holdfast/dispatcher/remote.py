@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -18,7 +18,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.access import require_queues
 from holdfast.core.outcome import Failed
+from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task, held_by
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.desk import Desk, Lanes, Place
@@ -83,6 +85,7 @@ class _Guest:
     claimer: Claimer
     slots: int
     place: Place
+    queues: Sequence[str] | None
     is_draining: bool = False
     seen_at: float = float("-inf")
 
@@ -106,7 +109,7 @@ class RemoteWorkers:
 
     async def __aenter__(self) -> RemoteWorkers:
         database = self._engine.database
-        self._busy = Database(database.url, sessions_max=SESSIONS_MAX, tap=database.tap, repeats_itself=True)
+        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True)
         return self
 
     async def __aexit__(
@@ -140,22 +143,59 @@ class RemoteWorkers:
         return row is not None
 
     async def claim(
-        self, worker_id: int, *, queues: Sequence[str] | None, limit: int, wait_seconds: float = 0.0
+        self,
+        worker_id: int,
+        *,
+        queues: Sequence[str] | None,
+        limit: int,
+        wait_seconds: float = 0.0,
+        allowed: Collection[str] | None = None,
     ) -> list[Handed]:
-        """Take at most `limit` tasks of the worker's actions, waiting for the first; one that drains gets none."""
+        """Take at most `limit` tasks of the worker's actions, waiting for the first; one that drains gets none.
+
+        `allowed` are the only queues its caller may serve; `Forbidden` for others.
+        """
         done = await self.exchange(
-            worker_id, held=None, dones=(), queues=queues, limit=limit, wait_seconds=wait_seconds, tells_ends=True
+            worker_id,
+            held=None,
+            dones=(),
+            queues=queues,
+            limit=limit,
+            wait_seconds=wait_seconds,
+            tells_ends=True,
+            allowed=allowed,
         )
         return done.tasks
 
-    async def claim_named(self, worker_id: int, task_id: int) -> list[Handed]:
-        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`)."""
+    async def claim_named(
+        self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
         async with self._engine.database.session() as session:
-            guest = await self._guest(session, worker_id, None)
+            guest = await self._guest(session, worker_id, None, allowed)
             async with session.transaction():
                 claimed = await claim_task(session, guest.claimer.identity, task_id)
+                await self._require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._hand_out(session, found, tells_ends=True)
+
+    async def attach(
+        self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
+    ) -> list[Handed]:
+        """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
+        async with self._engine.database.session() as session:
+            guest = await self._guest(session, worker_id, None, allowed)
+            async with session.transaction():
+                claimed = await attach(session, guest.claimer.identity, task_id, attempt, token)
+                await self._require_queue(session, claimed, allowed)
+            found = await with_inputs(session, self._engine.catalog, [claimed])
+            return await self._hand_out(session, found, tells_ends=True)
+
+    async def _require_queue(self, session: Session, claimed: Claimed, allowed: Collection[str] | None) -> None:
+        """Refuse after the claim, which is undone: only its row says for sure which queue it is of."""
+        if allowed is not None:
+            await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+            require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
         """Extend one lease; `LeaseLost` if it expired or was never this attempt's."""
@@ -207,9 +247,10 @@ class RemoteWorkers:
         dones: Sequence[Done],
         queues: Sequence[str] | None,
         limit: int,
-        known: Sequence[UUID] | None = None,
+        known: Sequence[tuple[int, UUID]] | None = None,
         wait_seconds: float = 0.0,
         tells_ends: bool | None = None,
+        allowed: Collection[str] | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call. A worker has one such call under way at a time.
 
@@ -224,7 +265,7 @@ class RemoteWorkers:
         await self._reports.prepare()
         async with self._busy.session() as session:
             guest = await self._guest(
-                session, worker_id, queues, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
+                session, worker_id, queues, allowed, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
             )
             answer = await self._renew(session, worker_id, held)
             unheard = await self._unheard(session, guest, held, dones, known)
@@ -249,11 +290,18 @@ class RemoteWorkers:
             answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=guest.claimer.may_have_more)
         return answer
 
-    async def wait(self, worker_id: int, *, queues: Sequence[str] | None, wait_seconds: float) -> tuple[bool, bool]:
+    async def wait(
+        self,
+        worker_id: int,
+        *,
+        queues: Sequence[str] | None,
+        wait_seconds: float,
+        allowed: Collection[str] | None = None,
+    ) -> tuple[bool, bool]:
         """Wait until there may be work: whether there may, and whether the worker drains and gets none anyway."""
         await self.desk.open()
         async with self._busy.session() as session:
-            guest = await self._guest(session, worker_id, queues, is_brief=True)
+            guest = await self._guest(session, worker_id, queues, allowed, is_brief=True)
             rings = guest.place.rings
             if guest.is_draining:
                 return False, True
@@ -282,7 +330,7 @@ class RemoteWorkers:
         guest: _Guest,
         held: Sequence[int] | None,
         dones: Sequence[Done],
-        known: Sequence[UUID] | None,
+        known: Sequence[tuple[int, UUID]] | None,
     ) -> list[Claimed]:
         """What the worker holds and does not know of."""
         identity = guest.claimer.identity
@@ -298,7 +346,7 @@ class RemoteWorkers:
 
     async def _take(
         self, session: Session, guest: _Guest, dones: Sequence[Done], want: int
-    ) -> tuple[list[Claimed], Settled]:
+    ) -> tuple[Sequence[Claimed], Settled]:
         if not dones and not want:
             return [], NOTHING_SETTLED
         rings = guest.place.rings
@@ -317,7 +365,13 @@ class RemoteWorkers:
             return await self._hand_out(session, claimed, tells_ends=tells_ends)
 
     async def _guest(
-        self, session: Session, worker_id: int, queues: Sequence[str] | None, *, is_brief: bool = False
+        self,
+        session: Session,
+        worker_id: int,
+        queues: Sequence[str] | None,
+        allowed: Collection[str] | None,
+        *,
+        is_brief: bool = False,
     ) -> _Guest:
         """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
         asked = None if queues is None else tuple(limits.valid_queue(queue) for queue in queues)
@@ -337,6 +391,9 @@ class RemoteWorkers:
             guest = guest or self._new_guest(worker_id, row, asked)
             guest.is_draining, guest.seen_at = beat["state"] == "draining", now
         self._guests[key] = guest
+        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
+        require_queues(allowed, guest.queues)
+        require_queues(allowed, queues or ())
         while len(self._guests) > CLAIMERS_MAX:
             self._guests.popitem(last=False)
         return guest
@@ -346,7 +403,9 @@ class RemoteWorkers:
         identity = WorkerIdentity(
             worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
         )
-        return _Guest(claimer=Claimer(identity), slots=row["slots"], place=self.desk.place(identity))
+        return _Guest(
+            claimer=Claimer(identity), slots=row["slots"], place=self.desk.place(identity), queues=row["queues"]
+        )
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Write down who waits here, and take note of who drains or is gone."""

@@ -49,6 +49,8 @@ async def capture(
         row = await session.fetchrow(_READ_CAPTURED, task_id, tenant_id)
         if row is None:
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+        if row["is_past"]:
+            raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
         recorded = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
         lane_id = row["lane_id"] or await _lane_of_node(session, catalog, row["run_id"], row["node_no"])
         if lane_id == 0:

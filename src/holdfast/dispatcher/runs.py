@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
+from holdfast.dispatcher.effects import EffectView, unknown_effects
 from holdfast.dispatcher.locked import LockedRun, lock_runs
-from holdfast.dispatcher.redrive import Redriven, redrive_run
+from holdfast.dispatcher.redrive import Redriven, plan_redrive, redrive_run
 from holdfast.dispatcher.release import NO_NEWS, News, advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
@@ -171,6 +174,24 @@ async def retry_run(
         change = _change("run.retry", run_id, {"generation": done.generation - 1}, after)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
     return done
+
+
+class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a retry of a run would reset, and what those nodes may have done outside: begun, and without an answer."""
+
+    roots: list[str]
+    reset: list[str]
+    unknown_effects: list[EffectView]
+
+
+async def plan_retry(
+    database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
+) -> PlannedRetry:
+    """Say what `retry_run` would do now, and change nothing; refused as that would be."""
+    async with database.transaction() as session:
+        plan = await plan_redrive(session, catalog, tenant_id, run_id, only=only)
+    unknown = await unknown_effects(database, tenant_id, plan.task_ids)
+    return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown)
 
 
 def _change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:

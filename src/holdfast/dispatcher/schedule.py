@@ -307,7 +307,7 @@ async def _fire(
         task_id = await accept_one(session, replace(target.task, tags=list(tags)), encoded)
         return task_id, News({target.task.lane_id}, [], [])
     assert target.run is not None
-    accepted = accept_run_input(target.run.plan.definition.inputs, given)
+    accepted = accept_run_input(target.run.plan.inputs, given)
     encoded = wire.encode(accepted, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
     options = RunOptions(priority=row.priority, tags=tags)
     [run_id], news = await start_runs(session, catalog, target.run, [encoded], options)

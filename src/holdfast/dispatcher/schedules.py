@@ -1,7 +1,7 @@
 """Schedules: keep, pause, resume, fire by hand, delete; and how they stand.
 
 Everything is checked before anything is stored. Whoever keeps a schedule, an app's code or a person, is the only one
-who changes it; anybody may pause, fire or delete it, and says who.
+who changes it; anybody may pause, fire or delete it, and says who. Each of these leaves its row in the audit log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.core.schedule_words import ScheduleFacts, describe
 from holdfast.core.slots import SLOT_CODES, SlotState, judge_by_hand
 from holdfast.cron import timing_of, zone_of
+from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.schedule import (
@@ -199,7 +200,12 @@ async def _columns(database: Database, tenant_id: int, draft: ScheduleDraft) -> 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
     """Fire nothing of a schedule until it is resumed; False if it was paused already."""
     await find_schedule(engine.database, tenant_id, name)
-    return bool(await engine.database.fetchval(_PAUSE, tenant_id, name, actor, reason))
+    async with engine.database.transaction() as session:
+        is_changed = bool(await session.fetchval(_PAUSE, tenant_id, name, actor, reason))
+        if is_changed:
+            change = _change("schedule.pause", name, {"paused": False}, {"paused": True})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return is_changed
 
 
 async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
@@ -209,8 +215,13 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
         row = await _hold(session, row)
         if row.paused_by is None:
             return False
+        before = {"paused": True, "paused_by": row.paused_by, "paused_reason": row.paused_reason}
         await settle_slots(session, engine.catalog, row, Target())
-        return bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
+        is_changed = bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
+        if is_changed:
+            change = _change("schedule.resume", name, before, {"paused": False})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        return is_changed
 
 
 async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> Fired:
@@ -232,6 +243,8 @@ async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str, reason:
                 )
             settled = await carry_out(session, catalog, row, target, judged, actor=actor)
             await session.fetch(_LOOK_SOON, row.schedule_id)
+            change = _change("schedule.fire", name, None, {"state": verdict.state.value, "slot": row.now.isoformat()})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
     except REFUSED as error:
         raise Conflict(
             f"The schedule {name} has a slot at this very moment.", code="slot_taken", advice="Try again."
@@ -263,8 +276,17 @@ async def _hold(session: Session, row: ScheduleRow) -> ScheduleRow:
 
 async def delete_schedule(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> None:
     """Forget a schedule and its slots. What it fired stays; code that declares it brings it back."""
-    if not await engine.database.fetchval(_DELETE, tenant_id, name, actor, reason):
+    async with engine.database.transaction() as session:
+        is_gone = bool(await session.fetchval(_DELETE, tenant_id, name, actor, reason))
+        if is_gone:
+            change = _change("schedule.delete", name, {"exists": True}, {"exists": False})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    if not is_gone:
         raise await _missing(engine.database, tenant_id, name)
+
+
+def _change(verb: str, name: str, before: Any, after: Any) -> Change:
+    return Change(verb=verb, subject_kind="schedule", subject_id=name, before=before, after=after)
 
 
 async def find_schedule(database: Database, tenant_id: int, name: str) -> ScheduleRow:

@@ -7,7 +7,7 @@ nothing is looked up: the identical report repeated answers as before, any other
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -42,13 +42,20 @@ _WINNERS = {
 }
 _NOTHING_TO_PARK = (None, None, None)
 NO_LETTER = "No dead letter was opened: they are off for this worker."
+BeforeRelease = Callable[[], Awaitable[None]]
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
-async def settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """Settle a batch. The caller commits it, and tells the news afterwards."""
+async def settle(
+    session: Session, catalog: Catalog, reports: Sequence[Report], *, before_release: BeforeRelease | None = None
+) -> Settled:
+    """Settle a batch. The caller commits it, and tells the news afterwards.
+
+    `before_release` is awaited before runs are locked, if any are: whatever else this transaction has to do delays
+    nobody who ends nodes of the same runs, if it is done by then.
+    """
     first, again = _apart(reports)
-    settled = await _settle(session, catalog, first)
+    settled = await _settle(session, catalog, first, before_release)
     while again:
         first, again = _apart(again)
         settled = settled.and_(await _settle(session, catalog, first))
@@ -84,7 +91,9 @@ def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report
     return list(first.values()), again
 
 
-async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
+async def _settle(
+    session: Session, catalog: Catalog, reports: Sequence[Report], before_release: BeforeRelease | None = None
+) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
     if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
@@ -117,6 +126,8 @@ async def _settle(session: Session, catalog: Catalog, reports: Sequence[Report])
         await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
     news = News(set(lanes), awaited, [])
     if ends:
+        if before_release is not None:
+            await before_release()
         news = news.and_(await end_nodes(session, catalog, ends))
     refused = [] if accepted == len(reports) else await _refusals(session, reports)
     return Settled(len(reports) - len(refused), refused, news)

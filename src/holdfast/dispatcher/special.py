@@ -14,7 +14,7 @@ from holdfast.core.progress import End
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.items import begin_items
 from holdfast.dispatcher.locked import LockedRun
-from holdfast.dispatcher.outputs import bound_upstreams, read_values
+from holdfast.dispatcher.outputs import values_of
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -43,10 +43,9 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
     plan, run_id = run.snapshot.plan, run.row.run_id
     node = plan.nodes[node_no]
     try:
-        asked = [(run_id, up) for up in bound_upstreams(plan, node_no)]
-        values = (await read_values(session, {run_id: plan}, asked))[run_id]
+        values = await values_of(session, catalog, run_id, plan.recipe(node_no).upstreams)
         given = resolve_input(
-            node, plan.incoming[node.name], run_input=values.input, outputs=values.outputs, absent=values.absent
+            node, plan.incoming(node.name), run_input=values.input, outputs=values.outputs, absent=values.absent
         )
         match node.kind:
             case NodeKind.MAP:
@@ -56,7 +55,7 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
                 await begin_items(session, catalog, run, node_no, count)
             case NodeKind.FLOW:
                 child = catalog.flows.snapshot(run.snapshot.child_ids[node_no])
-                accepted = accept_run_input(child.plan.definition.inputs, given)
+                accepted = accept_run_input(child.plan.inputs, given)
                 encoded = wire.encode(accepted, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
                 await begin_child(session, catalog, run, node_no, child, encoded, tags=values.tags)
             case _:

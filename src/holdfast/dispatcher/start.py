@@ -13,8 +13,9 @@ from typing import Any
 
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
+from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.plan import Plan
+from holdfast.core.policy import RetryPolicy
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.release import NO_NEWS, News, advance
 from holdfast.errors import Conflict, Unavailable
@@ -54,11 +55,13 @@ async def snapshot_of(
 
     `actions` has the rules of every action, `children` a snapshot of every flow that its nodes name.
     """
-    flow_id = await catalog.flows.keep(tenant_id, definition)
+    plan = Plan.of(definition)
+    flow_id = await catalog.flows.keep(tenant_id, definition, plan)
     lane_ids: list[int] = []
     policy_ids: list[int] = []
     priorities: list[int] = []
     child_ids: list[int] = []
+    known: dict[tuple[Any, ...], tuple[int, int]] = {}
     for node in definition.nodes:
         child_ids.append(children[node.action].snapshot_id if node.kind is NodeKind.FLOW else 0)
         if node.kind not in (NodeKind.TASK, NodeKind.MAP):
@@ -67,34 +70,52 @@ async def snapshot_of(
             priorities.append(0)
             continue
         rules = actions[node.action]
-        overrides: dict[str, Any] = {
-            name: value
-            for name, value in (("timeout_seconds", node.timeout_seconds), ("max_retries", node.max_retries))
-            if value is not None
-        }
-        policy = replace(rules.policy, **overrides).validated()
-        lane_ids.append(await catalog.lane_id(tenant_id, node.queue or rules.queue, node.action))
-        policy_ids.append(await catalog.policy_id(tenant_id, policy))
+        alike = (node.action, node.queue, node.timeout_seconds, node.max_retries)
+        if alike not in known:
+            lane_id = await catalog.lane_id(tenant_id, node.queue or rules.queue, node.action)
+            known[alike] = (lane_id, await catalog.policy_id(tenant_id, _policy_of(node, rules)))
+        lane_id, policy_id = known[alike]
+        lane_ids.append(lane_id)
+        policy_ids.append(policy_id)
         priorities.append(rules.priority if node.priority is None else node.priority)
-    plan = Plan.of(definition)
     return await catalog.flows.intern(tenant_id, flow_id, plan, lane_ids, policy_ids, priorities, child_ids)
 
 
-async def start_keyed(
-    database: Database, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
-) -> tuple[int, News]:
-    """Start one run under its key, or find the run that the key stands for.
+def _policy_of(node: Node, rules: ActionRules) -> RetryPolicy:
+    overrides: dict[str, Any] = {
+        name: value
+        for name, value in (("timeout_seconds", node.timeout_seconds), ("max_retries", node.max_retries))
+        if value is not None
+    }
+    return replace(rules.policy, **overrides).validated()
 
-    May be repeated after a broken connection: a key that was accepted is found, and nothing starts again.
+
+async def start(
+    database: Database, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], News]:
+    """Start one run per input, or none; under a key the one run that it stands for.
+
+    Keyed, it is repeated after a broken connection: a key that was accepted is found, and nothing starts again.
     """
-    for repeat in range(_REPEATS_MAX):
+    for repeats_left in reversed(range(1 if options.key is None else _REPEATS_MAX)):
         try:
             async with database.transaction() as session:
-                return await _start_keyed(session, catalog, snapshot, encoded, options)
+                return await start_within(session, catalog, snapshot, inputs, options)
         except Unavailable:
-            if repeat == _REPEATS_MAX - 1:
+            if not repeats_left:
                 raise
     raise AssertionError("unreachable")
+
+
+async def start_within(
+    session: Session, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], News]:
+    """The same in the caller's transaction, which answers for what the key stood for when it committed."""
+    if options.key is None:
+        return await start_runs(session, catalog, snapshot, inputs, options)
+    [encoded] = inputs
+    run_id, news = await _start_keyed(session, catalog, snapshot, encoded, options)
+    return [run_id], news
 
 
 async def _start_keyed(
@@ -102,7 +123,7 @@ async def _start_keyed(
 ) -> tuple[int, News]:
     # No action can have this name, so a key of a task never passes for one of a run. The version is left out: what was
     # asked for under a key is asked for again, whatever became of the flow meanwhile.
-    asked = f"flow {snapshot.plan.definition.name}"
+    asked = f"flow {snapshot.plan.name}"
     tenant_id, key = snapshot.tenant_id, options.key
     run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
     if run_id is not None:

@@ -21,7 +21,7 @@ from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, No
 from holdfast.core.refusal import shown
 from holdfast.errors import Invalid
 from holdfast.flow.drafting import Source, edges_into
-from holdfast.flow.yaml_text import Block, Items, read_yaml, refuse
+from holdfast.yaml_text import Block, Items, read_yaml, refuse
 
 _FLOW_KEYS = ("name", "version", "inputs", "nodes", "edges", "output")
 _NODE_KEYS = (*(field.name for field in fields(Node)), "bind", "after", "when", "timeout")

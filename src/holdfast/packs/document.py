@@ -1,6 +1,7 @@
-"""YAML with line numbers: a document as plain values, and where in its file each of them stands.
+"""A file of a pack: its values, where in it each of them stands, and what is wrong with it.
 
-Only what JSON can say is read: no tags, no dates, no duplicate keys, and no document that grows by referring to itself.
+It is read like the files of flows (see `yaml_text`): only what JSON can say, no key twice, nothing that refers to
+itself.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import yaml
+from holdfast.errors import Invalid
+from holdfast.yaml_text import Block, Items, read_yaml
 
 FILE_BYTES_MAX = 256 * 1024
-VALUES_MAX = 20_000
 
 Where: TypeAlias = tuple[str | int, ...]
 
@@ -60,73 +61,25 @@ def read_document(path: Path) -> Document:
     except OSError as error:
         document.complain(f"The file cannot be read: {error.strerror or error}.")
         return document
-    if len(raw) > FILE_BYTES_MAX:
-        document.complain(f"The file has {len(raw)} bytes; at most {FILE_BYTES_MAX} are read.")
-        return document
     try:
-        loader = yaml.SafeLoader(raw.decode())
-        node = loader.get_single_node()
-    except UnicodeDecodeError:
-        document.complain("The file is not UTF-8.")
+        value = read_yaml(raw, file=str(path), bytes_max=FILE_BYTES_MAX)
+    except Invalid as error:
+        line = document.lines[()] = error.fields["line"]
+        document.complain(error.detail.removeprefix(f"{path}:{line}: "), advice=error.advice)
         return document
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        document.lines[()] = 1 if mark is None else mark.line + 1
-        document.complain(f"This is not YAML: {error.problem or error.context}.")
-        return document
-    except yaml.YAMLError as error:
-        document.complain(f"This is not YAML: {' '.join(str(error).split())}.")
-        return document
-    if node is not None:
-        document.value = _Reader(document, loader).read(node, ())
+    document.lines[()] = getattr(value, "line", 1)
+    document.value = _plain(document, value, ())
     return document
 
 
-class _Reader:
-    """Turns nodes into values, counting them: a document may not unfold into more than it could have written out."""
-
-    def __init__(self, document: Document, loader: yaml.SafeLoader) -> None:
-        self._document = document
-        self._loader = loader
-        self._count = 0
-
-    def read(self, node: yaml.Node, where: Where) -> Any:
-        self._document.lines[where] = node.start_mark.line + 1
-        self._count += 1
-        if self._count > VALUES_MAX:
-            if self._count == VALUES_MAX + 1:
-                self._document.complain(f"The document holds more than {VALUES_MAX} values.", *where)
-            return None
-        match node:
-            case yaml.MappingNode():
-                return self._mapping(node, where)
-            case yaml.SequenceNode():
-                return [self.read(item, (*where, index)) for index, item in enumerate(node.value)]
-            case _:
-                return self._scalar(node, where)
-
-    def _mapping(self, node: yaml.MappingNode, where: Where) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = self._scalar(key_node, where) if isinstance(key_node, yaml.ScalarNode) else None
-            self._document.lines[(*where, str(key))] = key_node.start_mark.line + 1
-            if not isinstance(key, str):
-                self._document.complain(f"The key {key!r} is not text.", *where, str(key), advice="Quote it.")
-            elif key in found:
-                self._document.complain(f"{key} is given twice.", *where, key)
-            else:
-                found[key] = self.read(value_node, (*where, key))
-        return found
-
-    def _scalar(self, node: yaml.Node, where: Where) -> Any:
-        try:
-            value = self._loader.construct_object(node)
-        except (yaml.YAMLError, ValueError) as error:
-            reason = getattr(error, "problem", None) or str(error)
-            self._document.complain(f"This value cannot be read: {reason}.", *where)
-            return None
-        if value is None or isinstance(value, str | int | float | bool):
+def _plain(document: Document, value: Any, where: Where) -> Any:
+    """The value without its lines, which are noted by path. It nests no deeper than the reader lets it."""
+    match value:
+        case Block():
+            document.lines |= {(*where, key): line for key, line in value.lines.items()}
+            return {key: _plain(document, inner, (*where, key)) for key, inner in value.items()}
+        case Items():
+            document.lines |= {(*where, index): line for index, line in enumerate(value.lines)}
+            return [_plain(document, inner, (*where, index)) for index, inner in enumerate(value)]
+        case _:
             return value
-        kind = type(value).__name__
-        self._document.complain(f"A value of type {kind} is not JSON.", *where, advice="Quote it to make it text.")
-        return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import App
+from holdfast.app import RETRIES_LAUNCHED, App
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.packs.document import Document, Problem, read_document
 from holdfast.packs.http_runtime import HttpRequest
@@ -25,7 +25,7 @@ from holdfast.worker.context import Context
 
 PACK_FILE = "pack.yaml"
 FUNCTION_DEFAULT = "run"
-RETRIES_DEFAULT, RETRIES_LAUNCHED = 0, 1
+RETRIES_DEFAULT = 0
 _RETRY_POLICY_FIELDS = ("queue_ttl_seconds",)
 _MERGED = ("retry",)
 
@@ -132,8 +132,6 @@ class _Builder:
             named = str(error.fields.get("field", "")).partition("[")[0]
             where = next((name for name in (named, _SOURCES.get(named, ""), "name") if name in value), "name")
             document.complain(error.detail, where, advice=error.advice)
-        if (launcher := value.get("launcher", self.defaults.get("launcher"))) is not None:
-            document.complain(f"No launcher {launcher!r} is known here: workers pull it.", "launcher", is_warning=True)
 
     def _options(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Weakest to strongest: what YAML actions default to, the pack, the action."""
@@ -143,7 +141,7 @@ class _Builder:
         given["retry"] |= {name: given[name] for name in _RETRY_POLICY_FIELDS if name in given}
         usual = RETRIES_LAUNCHED if given.get("launcher") is not None else RETRIES_DEFAULT
         options = {"max_retries": given.get("max_retries", usual), "name": value["name"], "retry": given["retry"]}
-        taken = ("queue", "priority", "max_losses", "breaker", "quota", "isolation", "memory_bytes_max")
+        taken = ("queue", "priority", "max_losses", "breaker", "quota", "isolation", "memory_bytes_max", "launcher")
         options |= {name: given[name] for name in taken if name in given}
         if "timeout_seconds" in given:
             options["timeout"] = given["timeout_seconds"]

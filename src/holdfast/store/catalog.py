@@ -127,12 +127,21 @@ class Catalog:
                 if is_guarded:
                     self.guarded.add(lane_id)
 
-    async def declare(self, tenant_id: int, action: str, queue: str, policy: RetryPolicy, version: str) -> None:
+    async def declare(
+        self,
+        tenant_id: int,
+        action: str,
+        queue: str,
+        policy: RetryPolicy,
+        version: str,
+        *,
+        launcher: str | None = None,
+    ) -> None:
         """Tell the database what this process knows about an action."""
         lane_id = await self.lane_id(tenant_id, queue, action)
         policy_id = await self.policy_id(tenant_id, policy)
         await self.learn([lane_id], [policy_id])
-        await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version)
+        await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version, launcher)
 
     async def declared(self, tenant_id: int, action: str) -> tuple[str, RetryPolicy] | None:
         """Queue and policy that some worker last declared for an action."""

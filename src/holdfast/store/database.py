@@ -4,6 +4,9 @@ Promises: no session state is relied on, every session has timeouts, and a failu
 `Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`. A
 connection whose user was cancelled is never used again, because a transaction may be open on it.
 Never decides whether a write may be repeated: the verbs know that.
+
+A pooler in transaction mode may stand between. It shows itself by refusing start-up parameters: then none are sent,
+nothing is prepared unless that is asked for, and only a direct URL can be listened on.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.store.pool import Pool
+from holdfast.store.pool import Pool, PoolUse
 
 MINIMUM_VERSION = 150000
 CONNECT_SECONDS_MAX = 10.0
@@ -75,8 +78,15 @@ _SERVER_SETTINGS = {
     "idle_in_transaction_session_timeout": "60s",
     "statement_timeout": f"{STATEMENT_SECONDS_MAX}s",
 }
-_SAME_PLAN = {"plan_cache_mode": "force_generic_plan"}
-"""For sessions that say the same few statements for ever: planned once, not anew for each of the first five times."""
+_SAME_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""For sessions that say the same few statements for ever: planned once, not anew for each of the first five times. And
+planned for tables that will not stay as small as they are now: a plan made on a handful of live tasks would read the
+whole table once a run of thousands is let go, until the next vacuum."""
+
+
+_POOLED_SETTINGS = {"application_name": "holdfast"}
+AUTO, ON, OFF = "auto", "on", "off"
+"""Whether statements are prepared once per connection."""
 
 
 class Tap(Protocol):
@@ -187,12 +197,23 @@ class Database:
     """A pool of sessions on one PostgreSQL. Open it once per process and event loop."""
 
     def __init__(
-        self, url: str, *, sessions_max: int = 10, tap: Tap | None = None, repeats_itself: bool = False
+        self,
+        url: str,
+        *,
+        sessions_max: int = 10,
+        tap: Tap | None = None,
+        direct_url: str | None = None,
+        prepare: str = AUTO,
+        repeats_itself: bool = False,
     ) -> None:
         """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once."""
+        self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
         self.url = url
         self.tap = tap
-        self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
+        self.is_pooled = False
+        """A pooler showed itself."""
+        self._direct_url = direct_url
+        self._prepare = prepare
         self._pool = Pool(self._connect, sessions_max)
         self._prepared: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._is_open = False
@@ -210,10 +231,42 @@ class Database:
         self._is_open = False
         await self._pool.close()
 
+    def apart(self, *, sessions_max: int = 10, repeats_itself: bool = False) -> Database:
+        """The same way to the same server, for another event loop or other statements."""
+        return Database(
+            self.url,
+            sessions_max=sessions_max,
+            direct_url=self._direct_url,
+            prepare=self._prepare,
+            repeats_itself=repeats_itself,
+        )
+
+    @property
+    def prepares(self) -> bool:
+        """Whether statements are prepared once per connection."""
+        return self._prepare == ON or (self._prepare == AUTO and not self.is_pooled)
+
+    @property
+    def can_listen(self) -> bool:
+        """Whether a notification would arrive: through a pooler in transaction mode none does."""
+        return self._direct_url is not None or not self.is_pooled
+
+    @property
+    def use(self) -> PoolUse:
+        """How busy this process's connections are."""
+        return self._pool.use
+
     async def connect(self) -> Session:
-        """A session of its own, outside the pool: for a worker's exchange, heartbeats and LISTEN."""
+        """A session of its own, outside the pool: for a worker's exchange and heartbeats."""
         settings = _SERVER_SETTINGS | _SAME_PLAN
         return Session(await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings), self.tap)
+
+    async def connect_directly(self) -> Session:
+        """The same past a pooler, where a direct URL is known: for LISTEN."""
+        if self._direct_url is None:
+            return await self.connect()
+        way = Database(self._direct_url, sessions_max=1, tap=self.tap)
+        return await way.connect()
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
@@ -245,7 +298,7 @@ class Database:
         return await self._alone(self._fetch_prepared, statement, arguments)
 
     async def _fetch_prepared(self, session: Session, statement: str, *arguments: Any) -> list[Any]:
-        if self.tap is not None:
+        if self.tap is not None or not self.prepares:
             return await session.fetch(statement, *arguments)
         statements = self._prepared.setdefault(session.connection, {})
         try:
@@ -292,11 +345,26 @@ class Database:
     async def _connect(self, **options: Any) -> Any:
         options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": self._server_settings} | options
         try:
-            connection = await asyncpg.connect(self.url, **options)
+            connection = await self._connected(options)
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
         _notice_partitions(connection)
         return connection
+
+    async def _connected(self, options: dict[str, Any]) -> Any:
+        if not self.is_pooled:
+            try:
+                return await asyncpg.connect(self.url, **options, **self._unprepared())
+            except asyncpg.ProtocolViolationError as error:
+                if "startup parameter" not in str(error):
+                    raise
+                self.is_pooled = True
+        return await asyncpg.connect(
+            self.url, **(options | {"server_settings": _POOLED_SETTINGS}), **self._unprepared()
+        )
+
+    def _unprepared(self) -> dict[str, int]:
+        return {} if self.prepares else {"statement_cache_size": 0}
 
 
 def unreachable(url: str, error: BaseException) -> HoldfastError:

@@ -5,6 +5,7 @@ Both are immutable, so what is cached is never wrong. A version of a flow that w
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
 import json
@@ -13,11 +14,12 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.flow_changes import flow_changes
-from holdfast.core.graph import FlowDefinition
+from holdfast.core.graph import FlowDefinition, digest_of
 from holdfast.core.plan import Plan
 from holdfast.core.refusal import refusal
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Database, Session
+from holdfast.store.plans import read_plan
 from holdfast.store.statements import sql
 
 _ENSURE_FLOW = sql("ensure_flow")
@@ -33,6 +35,7 @@ _FLOW_NAMES = sql("flow_names")
 _NAMES_MAX = 1_000
 _CHANGES_SHOWN_MAX = 5
 _CHANGES_KEPT_MAX = 100
+_GIANT_BYTES = 256 * 1024
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -55,16 +58,18 @@ class Flows:
         self._database = database
         self._flow_ids: dict[tuple[int, str], int] = {}
         self._snapshots: dict[int, Snapshot] = {}
+        self._plans: dict[int, Plan] = {}
 
-    async def keep(self, tenant_id: int, definition: FlowDefinition) -> int:
+    async def keep(self, tenant_id: int, definition: FlowDefinition, plan: Plan | None = None) -> int:
         """Keep a validated definition and give its id; `Conflict` if this version was kept with another content."""
-        digest = definition.digest()
+        written = definition.digest_input()
+        digest = digest_of(written)
         if (known := self._flow_ids.get((tenant_id, digest))) is not None:
             return known
         name, version = definition.name, definition.version
         row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
         if row is None:
-            plan = Plan.of(definition)
+            plan = plan or Plan.of(definition)
             edges = [(up, down) for down, ups in enumerate(plan.upstream) for up in ups]
             await self._database.fetch(
                 _ENSURE_FLOW,
@@ -72,7 +77,7 @@ class Flows:
                 name,
                 version,
                 digest,
-                json.dumps(definition.to_json(), separators=(",", ":")),
+                written.decode(),
                 len(definition.nodes),
                 [up for up, _ in edges],
                 [down for _, down in edges],
@@ -145,9 +150,17 @@ class Flows:
         while fresh := [one for one in wanted if one and one not in self._snapshots]:
             for row in await session.fetch(_READ_SNAPSHOTS, fresh):
                 snapshot_id, flow_id, tenant_id, definition, *columns = row
-                plan = Plan.of(definition_of(definition))
+                if (plan := self._plans.get(flow_id)) is None:
+                    plan = self._plans[flow_id] = await _plan_of(definition)
                 self._snapshots[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
             wanted = {child for one in fresh for child in self._snapshots[one].child_ids}
+
+
+async def _plan_of(stored: bytes) -> Plan:
+    """Read a stored definition; a giant one beside the event loop, which has tasks to run meanwhile."""
+    if len(stored) <= _GIANT_BYTES:
+        return read_plan(stored)
+    return await asyncio.to_thread(read_plan, stored)
 
 
 def _changed(before: FlowDefinition, after: FlowDefinition) -> Conflict:

@@ -9,7 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """How busy a pool is."""
+
+    size: int
+    open: int
+    in_use: int
+    waiting: int
 
 
 class Pool:
@@ -43,6 +54,12 @@ class Pool:
                 self._next()
             raise
         return await self.acquire(seconds_max=seconds_max)
+
+    @property
+    def use(self) -> PoolUse:
+        """How busy it is now."""
+        in_use = self._count - len(self._idle)
+        return PoolUse(size=self._size, open=self._count, in_use=in_use, waiting=len(self._waiting))
 
     def take(self) -> Any:
         """An idle connection, if there is one: the usual case, without a turn of the event loop."""

@@ -50,7 +50,7 @@ class Databases:
     """Makes and drops databases with the current schema on one server."""
 
     def __init__(self, server_url: str) -> None:
-        self._server_url = server_url
+        self.server_url = server_url
         scripts = "".join(migration.script for migration in known())
         self._template = f"holdfast_template_{hashlib.sha256(scripts.encode()).hexdigest()[:12]}"
         self._is_prepared = False
@@ -62,7 +62,7 @@ class Databases:
             if not self._is_prepared:
                 await self._prepare(connection)
             await connection.execute(f"create database {name} template {self._template} strategy file_copy")
-        return with_database(self._server_url, name)
+        return with_database(self.server_url, name)
 
     async def drop(self, url: str) -> None:
         """Drop a clone, whoever is still connected to it."""
@@ -79,7 +79,7 @@ class Databases:
             if not await connection.fetchval("select true from pg_database where datname = $1", self._template):
                 await connection.execute(f"drop database if exists {draft} with (force)")
                 await connection.execute(f"create database {draft}")
-                database = await Database(with_database(self._server_url, draft), sessions_max=1).open()
+                database = await Database(with_database(self.server_url, draft), sessions_max=1).open()
                 try:
                     await migrate(database)
                 finally:
@@ -91,7 +91,7 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        connection = await asyncpg.connect(self._server_url)
+        connection = await asyncpg.connect(self.server_url)
         try:
             yield connection
         finally:

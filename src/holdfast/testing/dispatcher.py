@@ -171,7 +171,7 @@ class Dispatcher:
         """Turn a reservation into the worker's lease."""
         identity = (await self._claimer(worker)).identity
         async with self.engine.database.session() as session:
-            claimed = await attach(session, identity, reservation)
+            claimed = await attach(session, identity, reservation.task_id, reservation.attempt, reservation.token)
         return await self._lease(claimed, worker)
 
     async def heartbeat(self, *leases: Lease) -> Beat:

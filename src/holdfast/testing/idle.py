@@ -64,6 +64,7 @@ async def run_until_idle(
             schedules=app.schedules.values(),
             origin=f"app:{app.name}",
             datasets=app.datasets,
+            runs_launched=True,
         )
         running = asyncio.create_task(worker.run(), name="holdfast-test-worker")
         try:

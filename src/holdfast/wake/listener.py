@@ -10,12 +10,32 @@ from typing import Any
 from holdfast.store.database import AWAY, Database, Session
 
 RECONNECT_SECONDS_MAX = 5.0
+TRIAL_CHANNEL = "holdfast_trial"
+
+
+async def hears(database: Database, *, seconds_max: float = 1.0) -> bool:
+    """Whether a notification of this database arrives where one would listen."""
+    if not database.can_listen:
+        return False
+    heard = asyncio.Event()
+    session = await database.connect_directly()
+    try:
+        await session.connection.add_listener(TRIAL_CHANNEL, lambda *_told: heard.set())
+        await database.fetch("select pg_notify($1, '')", TRIAL_CHANNEL)
+        async with asyncio.timeout(seconds_max):
+            await heard.wait()
+    except TimeoutError:
+        return False
+    finally:
+        await session.close()
+    return True
 
 
 class Listener:
     """Calls `heard(turn, ids)` for each ring on a channel; all who hear it hear the same turn.
 
-    A reconnect counts as a ring of nothing: look yourself.
+    A reconnect counts as a ring of nothing: look yourself. Behind a pooler that hands no notifications on, and without
+    a direct way, nothing is heard: polling lies beneath.
     """
 
     def __init__(self, database: Database, channel: str, heard: Callable[[int, Sequence[int]], None]) -> None:
@@ -27,6 +47,8 @@ class Listener:
 
     async def start(self) -> None:
         """Listen from now on. Returns once the first LISTEN is in force, so that no later ring is missed."""
+        if not self._database.can_listen:
+            return
         session = await self._listen()
         self._task = asyncio.create_task(self._stay(session), name=f"holdfast-listener-{self._channel}")
 
@@ -38,7 +60,7 @@ class Listener:
 
     async def _listen(self) -> Session:
         self._broken = asyncio.Event()
-        session = await self._database.connect()
+        session = await self._database.connect_directly()
         session.connection.add_termination_listener(lambda _connection: self._broken.set())
         await session.connection.add_listener(self._channel, self._on_ring)
         return session

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.core.hints import Reader
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.exchange import exchange, warm
+from holdfast.dispatcher.exchange import Start, exchange, warm
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, Report, Settled
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.release import News
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import HoldfastError
@@ -25,10 +28,12 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID, Catalog
 from holdfast.store.database import REFUSED, TROUBLE, Database, Session
 from holdfast.store.statements import sql
 from holdfast.wake.bell import WAKE_CHANNEL
+from holdfast.wake.carriers import addresses_of, is_external, open_transport
+from holdfast.wake.consumer import Consumer
 from holdfast.wake.listener import Listener
 from holdfast.worker.declare import declare_schedules
 from holdfast.worker.ledger import Asking, Ledger
-from holdfast.worker.line import Heard, Names, Pulse, Signed, Signing, Turn
+from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
 from holdfast.worker.notes import Note, Notes, columns
 from holdfast.worker.writing import Datasets, Declared
 
@@ -53,17 +58,18 @@ class DirectLine:
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine
         self._worker_id = 0
-        self._session: Session | None = None
-        self._listener: Listener | None = None
+        self.session: Session | None = None
+        self._ears: Sequence[Listener | Consumer] = ()
         self._datasets: Declared | None = None
         self._following: set[asyncio.Task[None]] = set()
 
-    async def sign_on(self, signing: Signing, heard: Heard) -> Signed:
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
         await self._declare(signing)
         database, seconds = self._engine.database, self.settings.worker
-        actions = sorted(signing.actions)
+        actions = signing.pulled
+        labels = "{}" if seconds.probe_url is None else json.dumps({PROBE_LABEL: seconds.probe_url})
         row = await database.fetchrow(
-            _REGISTER, signing.name, signing.version, signing.queues, actions, signing.slots, "{}"
+            _REGISTER, signing.name, signing.version, signing.queues, actions, signing.slots, labels
         )
         self._worker_id = row["worker_id"]
         self.claimer = Claimer(
@@ -74,13 +80,32 @@ class DirectLine:
                 lease_seconds=seconds.lease_seconds,
             )
         )
-        self._listener = Listener(database, WAKE_CHANNEL, heard)
-        await self._listener.start()
+        self._ears = self._new_ears(signing, body)
+        for ear in self._ears:
+            await ear.start()
         return Signed(
             worker_id=self._worker_id,
             lease_seconds=seconds.lease_seconds,
             heartbeat_seconds=seconds.heartbeat_seconds,
         )
+
+    def _new_ears(self, signing: Signing, body: Listening) -> Sequence[Listener | Consumer]:
+        """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
+        wake, database = self.settings.wake, self._engine.database
+        if not is_external(wake):
+            return [Listener(database, WAKE_CHANNEL, body.ring)]
+        reader = Reader(worker_id=self._worker_id, actions=frozenset(signing.actions), queues=signing.queues)
+        return [
+            Consumer(
+                open_transport(wake, address),
+                database,
+                reader,
+                look=body.look,
+                free=body.free,
+                visibility_seconds=wake.visibility_seconds,
+            )
+            for address in addresses_of(wake, signing.queues)
+        ]
 
     async def _declare(self, signing: Signing) -> None:
         engine = self._engine
@@ -88,7 +113,12 @@ class DirectLine:
         actions = signing.actions
         for action in actions.values():
             await engine.catalog.declare(
-                DEFAULT_TENANT_ID, action.name, action.queue, action.policy(defaults), signing.version
+                DEFAULT_TENANT_ID,
+                action.name,
+                action.queue,
+                action.policy(defaults),
+                signing.version,
+                launcher=action.launcher,
             )
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in actions.values()}
         await declare_guards(engine, DEFAULT_TENANT_ID, guards)
@@ -99,26 +129,26 @@ class DirectLine:
         if self._datasets is not None:
             await self._datasets.declare()
 
-    async def resume(self, known: Callable[[], Sequence[Any]]) -> Sequence[Claimed] | None:
-        if self._session is not None:
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+        if self.session is not None:
             return None
-        self._session = await self._engine.database.connect()
-        await warm(self._session)
-        found = await held_by(self._session, self.claimer.identity, known())
-        return await with_inputs(self._session, self._engine.catalog, found)
+        self.session = await self._engine.database.connect()
+        await warm(self.session)
+        found = await held_by(self.session, self.claimer.identity, known())
+        return await with_inputs(self.session, self._engine.catalog, found)
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float) -> Turn:
-        assert self._session is not None
+    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+        assert self.session is not None
         if notes:
             await notes.store(self._keep)
-        done = await exchange(self._session, self._engine.catalog, self.claimer, reports, want, now=now)
+        done = await exchange(self.session, self._engine.catalog, self.claimer, reports, want, now=now, start=start)
         self._tell(done.settled.news)
         return Turn(settled=done.settled, claimed=done.claimed, may_have_more=self.claimer.may_have_more)
 
     async def _keep(self, batch: list[Note]) -> None:
-        assert self._session is not None
+        assert self.session is not None
         try:
-            await self._session.fetch(_ADD_NOTES, *columns(batch))
+            await self.session.fetch(_ADD_NOTES, *columns(batch))
         except REFUSED as error:
             log.warning("%s notes cannot be stored: %s", len(batch), error)
 
@@ -149,37 +179,38 @@ class DirectLine:
         """The listener stands by all the time."""
 
     def drop(self) -> None:
-        if self._session is not None:
-            self._session.connection.terminate()
-            self._session = None
+        if self.session is not None:
+            self.session.connection.terminate()
+            self.session = None
 
     def pulse(self) -> Pulse:
         seconds = self.settings.worker.lease_seconds
-        return DirectPulse(self._engine.database.url, self._engine.catalog, self._worker_id, lease_seconds=seconds)
+        database = self._engine.database.apart()
+        return DirectPulse(database, self._engine.catalog, self._worker_id, lease_seconds=seconds)
 
     def declared(self, datasets: Datasets) -> Declared:
         self._datasets = Declared(self._engine.database, datasets)
         return self._datasets
 
     async def sign_off(self, *, is_idle: bool) -> None:
-        if self._listener is not None:
-            await self._listener.close()
+        for ear in self._ears:
+            await ear.close()
         await asyncio.gather(*self._following, return_exceptions=True)
         try:
             if is_idle and self._worker_id:
                 await self._engine.database.fetch(_RETIRE, self._worker_id)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
-        if self._session is not None:
-            await self._session.close()
+        if self.session is not None:
+            await self.session.close()
         await self._engine.bell.flush()
 
 
 class DirectPulse:
     """Beats on a session of its own; made in one thread, used in the heart's."""
 
-    def __init__(self, url: str, catalog: Catalog, worker_id: int, *, lease_seconds: float) -> None:
-        self._database = Database(url)
+    def __init__(self, database: Database, catalog: Catalog, worker_id: int, *, lease_seconds: float) -> None:
+        self._database = database
         self._catalog = catalog
         self._worker_id = worker_id
         self._lease_seconds = lease_seconds

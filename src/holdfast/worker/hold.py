@@ -30,6 +30,7 @@ from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets
 
 BATCH_MAX = 2_000
+BATCH_FOLLOWERS_MAX = 3_000
 
 
 class Hold:
@@ -64,7 +65,7 @@ class Hold:
         self._publishing = threading.Lock()
         self._changed = changed
         self._rules = rules
-        self._given_up: deque[Any] = deque(maxlen=2 * slots)
+        self._given_up: deque[tuple[int, Any]] = deque(maxlen=2 * slots)
         self._plans: dict[tuple[int, int], Plan] = {}
         self._threads = ThreadPoolExecutor(slots, "holdfast-action")
         self._attempts = Attempts(self._run, self._ended)
@@ -137,7 +138,7 @@ class Hold:
         self.entries.pop(held.claimed.task_id, None)
         if held.verdict == FENCED:
             # It has no right to report: whatever it did, the reaper decides.
-            self._given_up.append(held.claimed.lease_token)
+            self._given_up.append((held.claimed.task_id, held.claimed.lease_token))
             self.show_kill_at()
         elif type(outcome) is Completed and outcome.commits:
             self.committing.start(self._report(held, outcome))
@@ -167,10 +168,10 @@ class Hold:
                 if held.task is not None:
                     held.task.cancel()
 
-    def known_tokens(self) -> list[Any]:
-        """Leases this worker must not take up again: held, ended but not settled, given up."""
-        held = [entry.claimed.lease_token for entry in self.entries.values()]
-        unsettled = (report.lease_token for report in (*self.reports, *self.committing.reports()))
+    def known(self) -> list[tuple[int, Any]]:
+        """Leases this worker must not take up again, as task and token: held, ended but not settled, given up."""
+        held = [(entry.claimed.task_id, entry.claimed.lease_token) for entry in self.entries.values()]
+        unsettled = [(one.task_id, one.lease_token) for one in (*self.reports, *self.committing.reports())]
         return [*held, *unsettled, *self._given_up]
 
     def hand_back(self) -> list[Report]:
@@ -195,9 +196,16 @@ class Hold:
         return list(self.entries.copy().values())
 
     def next_batch(self) -> list[Report]:
-        """The first reports, as many as one statement can carry whatever the outputs; there is always one."""
-        bytes_left = self._batch_bytes_max
+        """The first reports, as many as one transaction should carry; there is always one.
+
+        Not more than the outputs allow, nor more than release some thousand nodes: other workers have nothing of these
+        before the transaction commits.
+        """
+        bytes_left, followers_left = self._batch_bytes_max, BATCH_FOLLOWERS_MAX
         for count, report in enumerate(self.reports[:BATCH_MAX]):
+            followers_left -= report.followers
+            if followers_left < 0:
+                return self.reports[: max(1, count)]
             if type(report.outcome) is Completed:
                 if report.outcome.commits:
                     # It may take long, and would keep the locks of the others for as long.

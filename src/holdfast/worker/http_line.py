@@ -36,8 +36,10 @@ from holdfast.dispatcher.contract import (
     Terms,
     Wait,
 )
+from holdfast.dispatcher.exchange import Start
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.release import NO_NEWS
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.settings import Settings
@@ -45,7 +47,7 @@ from holdfast.store.catalog import Lane
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_ledger import HttpLedger
 from holdfast.worker.ledger import Asking
-from holdfast.worker.line import Heard, Names, Pulse, Signed, Signing, Turn
+from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, NoDatasets
 from holdfast.worker.writing import Declared as DeclaredDatasets
@@ -132,25 +134,27 @@ class HttpLine:
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self._worker_id = ""
-        self._heard: Heard = lambda _turn, _lanes: None
+        self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
         self._is_resumed = False
         self._calls_in_vain = 0
         self._waiting: asyncio.Task[None] | None = None
 
-    async def sign_on(self, signing: Signing, heard: Heard) -> Signed:
-        self._heard = heard
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+        self._heard = body.ring
         if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
             log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
-        body = Register(
+        probe_url = self.settings.worker.probe_url
+        asked = Register(
             worker_id=signing.name,
             queues=signing.queues,
-            actions=sorted(signing.actions),
+            actions=signing.pulled,
+            labels={} if probe_url is None else {PROBE_LABEL: probe_url},
             runtimes=["python"],
             slots=signing.slots,
             version=signing.version,
-            declares=[_declared(action) for action in signing.actions.values()],
+            declares=[_declared(signing.actions[name]) for name in signing.pulled],
         )
-        answer = await self._calls.post("/internal/workers", body, Registered)
+        answer = await self._calls.post("/internal/workers", asked, Registered)
         self._worker_id = answer.worker_id
         return Signed(
             worker_id=int(answer.worker_id),
@@ -158,15 +162,21 @@ class HttpLine:
             heartbeat_seconds=answer.heartbeat_seconds,
         )
 
-    async def resume(self, known: Callable[[], Sequence[Any]]) -> Sequence[Claimed] | None:
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
         if self._is_resumed:
             return None
-        body = Batch(self._worker_id, held=None, known=list(known()))
+        leases = known()
+        body = Batch(
+            self._worker_id,
+            held=None,
+            known=[token for _, token in leases],
+            known_tasks=[str(task_id) for task_id, _ in leases],
+        )
         answer = await self._exchange(body)
         self._is_resumed = True
         return [self._names.claimed(task) for task in answer.tasks]
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float) -> Turn:
+    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
         if notes:
             await notes.store(self._ledger.keep_notes)
         if not reports and not want:

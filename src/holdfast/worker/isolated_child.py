@@ -78,7 +78,8 @@ class _Process:
         self._cancel: Callable[[], None] | None = None
         self._is_running = False
         url = app.settings.url or ""
-        self._declared = NoDatasets() if is_http(url) else Declared(Database(url, sessions_max=1), app.datasets)
+        database = Database(url, sessions_max=1, prepare=app.settings.prepare)
+        self._declared = NoDatasets() if is_http(url) else Declared(database, app.datasets)
         self._aside: Aside | None = None
         self._questions = Questions(self._send)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from holdfast.action import Action
 from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.exchange import Start
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Claimed, Report, Settled
 from holdfast.flow.flow import Flow
@@ -22,8 +23,15 @@ from holdfast.worker.ledger import Asking
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, Declared
 
-Heard: TypeAlias = Callable[[int, Sequence[int]], None]
-"""Called for each ring: whose turn it is, and the lanes that got work."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """What a line calls when it hears of work: `ring` with whose turn it is and the lanes that got some, `look` to have
+    the worker look at once, `free` to learn how many slots are."""
+
+    ring: Callable[[int, Sequence[int]], None]
+    look: Callable[[Sequence[int]], None]
+    free: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,8 @@ class Signing:
     name: str
     version: str
     actions: Mapping[str, Action[..., Any]]
+    pulled: list[str]
+    """The actions whose tasks it takes: the others have workers launched for them."""
     flows: Mapping[str, Flow[...]]
     queues: list[str] | None
     slots: int
@@ -109,16 +119,19 @@ class Line(Ear, Protocol):
     batch_bytes_max: int
     """How much output one exchange may carry."""
 
-    async def sign_on(self, signing: Signing, heard: Heard) -> Signed:
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
         """Declare what the worker's code has, register it, and listen."""
         ...
 
-    async def resume(self, known: Callable[[], Sequence[Any]]) -> Sequence[Claimed] | None:
-        """None while the line stands. Else connect, and give leases of this worker that `known` does not name."""
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+        """None while the line stands. Else connect, and give leases of this worker that `known` does not name.
+
+        Leases are known as task and token.
+        """
         ...
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float) -> Turn:
-        """Keep notes, settle reports, claim at most `want`."""
+    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of them before the answer."""
         ...
 
     async def settle_alone(self, report: Report) -> Settled:

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast.action import Action
@@ -31,7 +32,7 @@ from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held, Rules
 from holdfast.worker.hold import Hold
-from holdfast.worker.line import Line, Signing
+from holdfast.worker.line import Line, Listening, Signing
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets
 
@@ -67,6 +68,7 @@ class Worker:
         rules: Rules | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
+        runs_launched: bool = False,
     ) -> None:
         self.line = DirectLine(line) if isinstance(line, Engine) else line
         settings = self.line.settings.worker
@@ -81,6 +83,7 @@ class Worker:
         self._origin = origin
         self._settings = settings
         self._exit_process = exit_process
+        self._runs_launched = runs_launched
         self._notes = Notes()
         self._has_notes_due = False
         self._signal = asyncio.Event()
@@ -151,13 +154,14 @@ class Worker:
                 name=self.name,
                 version=self.version,
                 actions=self.actions,
+                pulled=self._pulled(),
                 flows=self.flows,
                 queues=self.queues,
                 slots=self.slots,
                 schedules=self._schedules,
                 origin=self._origin,
             ),
-            self._on_ring,
+            Listening(ring=self._on_ring, look=self._look, free=self._want),
         )
         # The pace is the dispatcher's: a worker elsewhere may have been told another.
         self._settings = self._hold.settings = replace(
@@ -165,6 +169,10 @@ class Worker:
         )
         self.worker_id = signed.worker_id
         self._hold.show_kill_at()
+
+    def _pulled(self) -> list[str]:
+        """The actions whose tasks this worker takes: the others have workers launched for them."""
+        return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     async def _work(self) -> None:
         poll_at = 0.0
@@ -200,11 +208,12 @@ class Worker:
         reports = self._hold.next_batch()
         sent_at = time.monotonic()
         try:
-            recovered = await self.line.resume(self._hold.known_tokens)
+            recovered = await self.line.resume(self._hold.known)
             if recovered is not None:
                 await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
                 want = self._want()
-            done = await self.line.exchange(reports, want, self._notes, now=sent_at)
+            start = partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping)
+            done = await self.line.exchange(reports, want, self._notes, now=sent_at, start=start)
             self._has_notes_due = False
             await self._hold.start(done.claimed, sent_at, is_stopping=self._is_stopping)
         except TROUBLE as error:

@@ -33,7 +33,7 @@ from holdfast.worker.http_line import fetch_terms
 from holdfast.worker.http_repairs import HttpRepairs
 from holdfast.worker.orders import Ending, Orders
 from holdfast.worker.process import Process
-from holdfast.worker.repairs import Repairs
+from holdfast.worker.repairs import Beside, Repairs
 from holdfast.worker.restart import Restarts
 
 log = logging.getLogger("holdfast.parent")
@@ -54,13 +54,15 @@ def run_workers(
     queues: list[str] | None,
     loops: bool,
     packs: Sequence[str] = (),
+    beside: Beside | None = None,
 ) -> int:
     """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
 
     `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. Where the
-    settings' URL is that of a server, workers speak HTTP with it, and the loops are its own.
+    settings' URL is that of a server, workers speak HTTP with it, and the loops are its own. `beside` is a loop that
+    runs beside the repair loops.
     """
-    with _dispatcher(settings, loops) as (url, settings, repairs):
+    with _dispatcher(settings, loops, beside) as (url, settings, repairs):
         orders = Orders(
             app_ref=app_ref, url=url, settings=settings, slots=slots, queues=queues, name="", packs=list(packs)
         )
@@ -68,7 +70,7 @@ def run_workers(
 
 
 @contextlib.contextmanager
-def _dispatcher(settings: Settings, loops: bool) -> Iterator[tuple[str, Settings, Undertaker]]:
+def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Iterator[tuple[str, Settings, Undertaker]]:
     """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
     if settings.url is not None and is_http(settings.url):
         url, place = settings.url, None
@@ -77,7 +79,7 @@ def _dispatcher(settings: Settings, loops: bool) -> Iterator[tuple[str, Settings
     else:
         place = find_place(settings)
         url = place.url
-        repairs = Repairs(url, settings, migrates=place.is_embedded, loops=loops)
+        repairs = Repairs(url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
     try:
         repairs.start()
         try:

@@ -11,8 +11,8 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
@@ -26,6 +26,8 @@ _RETIRE = sql("retire_worker")
 log = logging.getLogger("holdfast.parent")
 
 T = TypeVar("T")
+Beside = Callable[[Engine], Coroutine[Any, Any, None]]
+"""Another loop over the same database."""
 
 REPEAT_SECONDS_FIRST = 0.05
 REPEAT_SECONDS_MAX = 2.0
@@ -34,9 +36,12 @@ REPEAT_SECONDS_MAX = 2.0
 class Repairs:
     """`start`, `bury` the dead, `close`. Methods are called from the watching thread."""
 
-    def __init__(self, url: str, settings: Settings, *, migrates: bool, loops: bool) -> None:
+    def __init__(
+        self, url: str, settings: Settings, *, migrates: bool, loops: bool, beside: Beside | None = None
+    ) -> None:
         self._engine = Engine(url, settings, sessions_max=4, migrates=migrates)
         self._has_loops = loops
+        self._beside = beside
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
         self._burials: set[asyncio.Task[None]] = set()
@@ -71,7 +76,10 @@ class Repairs:
         """Run the loops for ever: without them lost work would stay lost, so not even a bug of ours may end them."""
         while True:
             try:
-                await Loops(self._engine).run()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(Loops(self._engine).run())
+                    if self._beside is not None:
+                        group.create_task(self._beside(self._engine))
             except Exception:
                 log.exception("the repair loops failed, starting them again")
             await asyncio.sleep(REPEAT_SECONDS_MAX)

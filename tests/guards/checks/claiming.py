@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 from tests.guards.checks.stage import (
     Stage,
@@ -74,7 +75,7 @@ async def a_task_of_a_paused_queue_cannot_be_claimed_by_name(stage: Stage) -> No
         await stage.dispatcher.claim_task(task.task_id)
 
 
-async def _found_again(stage: Stage, worker: str, known: list[Any]) -> list[int]:
+async def _found_again(stage: Stage, worker: str, known: list[tuple[int, Any]]) -> list[int]:
     identity = (await stage.dispatcher._claimer(worker)).identity
     async with stage.engine.database.session() as session:
         return [one.task_id for one in await held_by(session, identity, known)]
@@ -84,7 +85,9 @@ async def _found_again(stage: Stage, worker: str, known: list[Any]) -> list[int]
 async def a_worker_finds_only_its_own_leases_again(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     assert await _found_again(stage, "other", []) == []
-    assert await _found_again(stage, "first", [lease.token]) == []
+    assert await _found_again(stage, "first", [(lease.claimed.task_id, lease.token)]) == []
+    assert await _found_again(stage, "first", [(lease.claimed.task_id, uuid4())]) == [lease.claimed.task_id]
+    assert await _found_again(stage, "first", [(lease.claimed.task_id + 1, lease.token)]) == [lease.claimed.task_id]
     assert await _found_again(stage, "first", []) == [lease.claimed.task_id]
 
 

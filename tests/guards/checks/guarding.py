@@ -24,6 +24,7 @@ from holdfast.testing.dispatcher import Lease
 from holdfast.testing.factories import ACTION, a_failure, a_task
 
 DOWN = Failed(a_failure("connection reset by peer"))
+OURS_SET = f"tenant_id = {DEFAULT_TENANT_ID} and verb = 'quota.set'"
 
 
 async def guarded(stage: Stage, *, tasks: int = 12, trials: int = 2) -> list[str]:
@@ -221,6 +222,26 @@ async def _a_held_retry_of_another_tenant(stage: Stage) -> None:
 
 
 @check
+async def what_a_guard_was_before_is_what_the_change_replaced(stage: Stage) -> None:
+    """Two who change at once: the second waits for the first and tells of what that one left."""
+    await guarded(stage, tasks=1)
+    engine, who = stage.engine, {"actor": "me", "reason": ""}
+    await set_quota(engine, DEFAULT_TENANT_ID, Quota(retries=1), **who)
+    async with engine.database.transaction() as held:
+        await held.fetch("update holdfast.quota set retries_max = 2")
+        quota = asyncio.ensure_future(set_quota(engine, DEFAULT_TENANT_ID, Quota(retries=3), **who))
+        await stage.waits(quota)
+    await quota
+    async with engine.database.transaction() as held:
+        await held.fetch("update holdfast.breaker set attempts = 7")
+        breaker = asyncio.ensure_future(steer(engine, DEFAULT_TENANT_ID, ACTION, CircuitState.OPEN, **who))
+        await stage.waits(breaker)
+    await breaker
+    told = await engine.database.fetch("select before from holdfast.audit order by seq desc limit 2")
+    assert {"2 per minute" in row["before"] or '"attempts":7' in row["before"] for row in told} == {True}
+
+
+@check
 async def guards_belong_to_their_tenant(stage: Stage) -> None:
     await guarded(stage, tasks=1)
     await stage.clock.advance("1s")
@@ -229,6 +250,7 @@ async def guards_belong_to_their_tenant(stage: Stage) -> None:
     due_at = await stage.value("select min(due_at) from holdfast.live where state = 'w'")
     for queue in ("default", None):
         assert await set_quota(stage.engine, DEFAULT_TENANT_ID, Quota(retries=5), queue=queue, actor="me", reason="")
+    assert await stage.value(f"select count(*) from holdfast.audit where {OURS_SET} and before::text = 'null'") == 2
     await steer(stage.engine, DEFAULT_TENANT_ID, ACTION, CircuitState.OPEN, actor="me", reason="")
     for queue in ("default", None):
         assert await set_quota(stage.engine, DEFAULT_TENANT_ID, None, queue=queue, actor="me", reason="")

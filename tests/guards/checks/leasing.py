@@ -16,7 +16,7 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher.attach import Reservation
+from holdfast.dispatcher.claim import claim_task
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.errors import Conflict
 from holdfast.store.statements import sql
@@ -65,9 +65,13 @@ async def a_beat_that_waited_does_not_renew_the_next_lease(stage: Stage) -> None
 
 @check
 async def a_running_task_cannot_be_reserved(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    assert await stage.dispatcher.reserve(lease.task_id) is None
-    await stage.dispatcher.settle(lease, Completed(b"1"))
+    task = await stage.dispatcher.enqueue(a_task())
+    identity = (await stage.dispatcher._claimer("first")).identity
+    async with stage.engine.database.transaction() as session:
+        await claim_task(session, identity, int(task.task_id))
+        reserving = asyncio.ensure_future(stage.dispatcher.reserve(task.task_id))
+        await stage.waits(reserving)
+    assert await reserving is None
 
 
 @check
@@ -89,15 +93,15 @@ async def only_the_exact_attempt_can_be_attached(stage: Stage) -> None:
 async def only_the_right_token_can_be_attached(stage: Stage) -> None:
     reservation = await reserved(stage)
     with refuses(Conflict):
-        await stage.dispatcher.attach(msgspec.structs.replace(reservation, lease_token=uuid.uuid4()))
+        await stage.dispatcher.attach(msgspec.structs.replace(reservation, token="guessed"))
 
 
 @check
 async def a_running_attempt_cannot_be_attached_again(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    copy = Reservation(lease.claimed.task_id, lease.attempt, lease.token)
+    reservation = await reserved(stage)
+    await stage.dispatcher.attach(reservation)
     with refuses(Conflict):
-        await stage.dispatcher.attach(copy, worker="second")
+        await stage.dispatcher.attach(reservation, worker="second")
 
 
 @check

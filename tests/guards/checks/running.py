@@ -75,7 +75,7 @@ async def a_run_that_is_over_is_not_opened_by_a_late_end(stage: Stage) -> None:
     await finish(stage.dispatcher)
     async with stage.engine.database.transaction() as session:
         assert not await session.fetch(sql("lock_runs"), [int(run)])
-        await session.fetch(sql("advance_runs"), *([[]] * 20), [int(run)], [0], [0], [0], [1], *([[]] * 4))
+        await session.fetch(sql("advance_runs"), *([[]] * 21), [int(run)], [0], [0], [0], [1], *([[]] * 4))
     assert await stage.value("select failed from holdfast.run where run_id = $1", int(run)) == 0
 
 

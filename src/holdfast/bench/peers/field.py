@@ -29,6 +29,8 @@ class Peer:
     processes: int = 2
     command: tuple[str, ...] = _OWN_WORKER
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_flow: bool = False
+    """It runs graphs: what it drains are the nodes of runs of 1 → 100 → 1, and `tasks_max` counts those."""
 
 
 def _words(command: str, *more: str) -> tuple[str, ...]:
@@ -44,6 +46,9 @@ def chosen_peers(names: Sequence[str]) -> tuple[Peer, ...]:
     return tuple(known[name] for name in names) or PEERS
 
 
+FAN_NODES = 102
+CELERY = ("celery[redis]==5.7.0", "hiredis")
+DBOS = ("dbos==3.3.0", "psycopg[binary]==3.3.8")
 SAQ = ("saq[postgres,redis,hiredis]==0.26.4", PSYCOPG)
 
 PEERS = (
@@ -60,7 +65,7 @@ PEERS = (
         tasks_max=3_000,
     ),
     Peer(name="chancy", module="chancy_peer", requires=("chancy[cli]==0.26.0", PSYCOPG), tasks_max=15_000),
-    Peer(name="dbos", module="dbos_peer", requires=("dbos==3.3.0", "psycopg[binary]==3.3.8"), tasks_max=2_500),
+    Peer(name="dbos", module="dbos_peer", requires=DBOS, tasks_max=2_500),
     Peer(
         name="absurd",
         module="absurd_peer",
@@ -80,7 +85,7 @@ PEERS = (
     Peer(
         name="celery",
         module="celery_peer",
-        requires=("celery[redis]==5.7.0", "hiredis"),
+        requires=CELERY,
         tasks_max=6_000,
         needs_redis=True,
         command=_words("{bin}/celery -A celery_peer worker -P solo -n w{i}@h -l ERROR", *_CELERY),
@@ -134,5 +139,29 @@ PEERS = (
         requires=("streaq==7.2.0", "redis"),
         tasks_max=4_000,
         needs_redis=True,
+    ),
+    Peer(
+        name="dbos-flow",
+        module="dbos_flow_peer",
+        requires=DBOS,
+        tasks_max=10 * FAN_NODES,
+        is_flow=True,
+    ),
+    Peer(
+        name="celery-chord",
+        module="celery_flow_peer",
+        requires=CELERY,
+        tasks_max=50 * FAN_NODES,
+        needs_redis=True,
+        command=_words("{bin}/celery -A celery_flow_peer worker -P solo -n w{i}@h -l ERROR", *_CELERY),
+        is_flow=True,
+    ),
+    Peer(
+        name="prefect-flow",
+        module="prefect_flow_peer",
+        requires=("prefect==3.8.8", "fastapi<0.120"),
+        tasks_max=2 * FAN_NODES,
+        processes=1,
+        is_flow=True,
     ),
 )

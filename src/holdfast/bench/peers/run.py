@@ -20,7 +20,7 @@ import msgspec
 from holdfast.bench.app import CAPACITY_VARIABLE, MARKS_VARIABLE
 from holdfast.bench.crew import Member, launch
 from holdfast.bench.peers import private_redis
-from holdfast.bench.peers.field import Peer
+from holdfast.bench.peers.field import FAN_NODES, Peer
 from holdfast.bench.peers.home import install
 from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
@@ -89,7 +89,7 @@ class PeerRuns:
         return {
             "drain_per_s": round(rate.median, 1),
             "spread": rate,
-            "tasks": min(self._trial.tasks, peer.tasks_max),
+            "tasks": _tasks(self._trial, peer),
             "doubles": sum(run.doubles for run in runs),
             "losses": sum(run.losses for run in runs),
             "version": peer.requires[0],
@@ -98,12 +98,16 @@ class PeerRuns:
 
 async def drain_peer(trial: Trial, peer: Peer, bin_directory: Path) -> PeerRun:
     """Fill an empty store of the peer, start its workers, and wait until its store is done."""
-    tasks = min(trial.tasks, peer.tasks_max)
+    tasks = _tasks(trial, peer)
     trial.marks.clear()
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-peer-")))
-        places = {"BENCH_REDIS": await stack.enter_async_context(private_redis.start())} if peer.needs_redis else {}
-        if not peer.needs_redis:
+        # A server that a peer started of its own may still write while it dies.
+        made = tempfile.TemporaryDirectory(prefix="holdfast-bench-peer-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
+        places = {"BENCH_FOLDER": str(folder)}
+        if peer.needs_redis:
+            places["BENCH_REDIS"] = await stack.enter_async_context(private_redis.start())
+        else:
             places["BENCH_PG"] = await stack.enter_async_context(trial.arena.another_database())
         store = _Store(trial, peer, bin_directory, places, folder / "log")
         await store.step("setup")
@@ -195,6 +199,12 @@ async def _until_done(trial: Trial, tasks: int, counter: Member, workers: list[M
 async def _left(counter: Member) -> int:
     counter.say("")
     return int(await counter.line(STEP_SECONDS_MAX))
+
+
+def _tasks(trial: Trial, peer: Peer) -> int:
+    """How much a peer gets: what everybody gets, as far as it can take it; whole runs where it runs graphs."""
+    tasks = min(trial.tasks, peer.tasks_max)
+    return max(tasks - tasks % FAN_NODES, FAN_NODES) if peer.is_flow else tasks
 
 
 def last_line(log: Path) -> str:

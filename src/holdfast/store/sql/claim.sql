@@ -135,7 +135,10 @@ with mine as materialized (
   select t.task_id
   from holdfast.live t
   where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant()
-    and t.lease_token <> all($2::uuid[])
+    and not exists (
+      select from unnest($2::bigint[], $5::uuid[]) as known (task_id, lease_token)
+      where known.task_id = t.task_id and known.lease_token = t.lease_token
+    )
   order by t.due_at
   limit $4
   for no key update of t

@@ -134,7 +134,7 @@ left join lateral (
 
 -- name: lock_run_letters
 -- All letters of one run that want to be judged, under their locks, before the run's own. Whoever waited here sees what
--- the one before did.
+-- the one before did. An item that a re-drive replaced is superseded when its node completed with others.
 with held as materialized (
   select d.*
   from holdfast.dead_letter d
@@ -147,6 +147,10 @@ select held.dead_letter_id, held.task_id, held.run_id, held.tenant_id, held.stat
   exists (
     select from holdfast.attempt a
     where a.task_id = held.task_id and a.state = 'c' and a.generation > held.generation
+    union all
+    select from holdfast.past_items p
+    join holdfast.node n on n.run_id = p.run_id and n.node_no = p.node_no
+    where p.run_id = $1 and held.task_id between p.items_first and p.items_first + p.items - 1 and n.state = 'c'
   ) as is_superseded
 from held;
 

@@ -39,8 +39,8 @@ told as (
   cross join lateral unnest(page.task_ids, page.attempts) with ordinality as g (task_id, attempt, number)
   left join lateral (
     select n.node_no, n.items_first
-    from holdfast.node n
-    where n.run_id = run.run_id and n.items_first is not null and g.task_id > run.run_id + run.nodes
+    from holdfast.item_span n
+    where n.run_id = run.run_id and g.task_id > run.run_id + run.nodes
       and g.task_id between n.items_first and n.items_first + n.items - 1
     limit 1
   ) n on true

@@ -124,9 +124,11 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
       where t.state = 'q' and t.lane_id = $1 and (t.priority, t.task_id) < ($3::smallint, $2::bigint)
       limit $4
     ) a
-  ) as ahead
+  ) as ahead,
+  wake.carrier, wake.away_since as carrier_away_since, wake.away_detail as carrier_detail
 from holdfast.lane own
 join holdfast.queue q on q.queue_id = own.queue_id
+left join holdfast.wake wake on wake.is_on
 left join lateral (
   select *
   from crew

@@ -65,7 +65,7 @@ where flow_id = $1 and digest = $2;
 
 -- name: read_snapshots
 -- Snapshots with their definitions.
-select s.snapshot_id, s.flow_id, s.tenant_id, f.definition::text as definition, s.lane_ids, s.policy_ids, s.priorities,
+select s.snapshot_id, s.flow_id, s.tenant_id, convert_to(f.definition::text, 'utf8') as definition, s.lane_ids, s.policy_ids, s.priorities,
   s.child_ids
 from holdfast.snapshot s
 join holdfast.flow f on f.flow_id = s.flow_id

@@ -168,13 +168,21 @@ where b.breaker_id = any($1::int[]) and b.state = 'h';
 
 -- name: steer_breaker
 -- Somebody opens a breaker by hand, closes it, or resets it ($3 o, c, h): a reset one counts anew, and is tried now unless
--- it is closed.
-with steered as (
-  update holdfast.breaker b
-  set state = (case when $3::text = 'h' and b.state = 'c' then 'c' else $3::text end)::"char", since = holdfast.instant(), trial_at = null, passed = 0, attempts = 0, failures = 0,
-    cause = '', actor = $4, reason = $5
+-- it is closed. Answers what it was before.
+with was as materialized (
+  select b.breaker_id, b.state::text as state, b.attempts, b.failures
+  from holdfast.breaker b
   where b.tenant_id = $1 and b.action = $2
-  returning b.breaker_id, b.tenant_id, b.action
+  for update of b
+),
+steered as (
+  update holdfast.breaker b
+  set state = (case when $3::text = 'h' and was.state = 'c' then 'c' else $3::text end)::"char",
+    since = holdfast.instant(), trial_at = null, passed = 0, attempts = 0, failures = 0, cause = '', actor = $4,
+    reason = $5
+  from was
+  where b.breaker_id = was.breaker_id
+  returning b.breaker_id, b.tenant_id, b.action, b.state::text as state
 ),
 anew as (
   delete from holdfast.tally t
@@ -186,16 +194,25 @@ told as (
     '{}', '{}', jsonb_build_object('action', action, 'actor', $4::text, 'reason', $5::text)
   from steered
 )
-select array_agg(l.lane_id) as lanes
+select was.state as was, was.attempts, was.failures, steered.state,
+  array(select l.lane_id from holdfast.lane l where l.tenant_id = steered.tenant_id and l.action = steered.action) as lanes
 from steered
-join holdfast.lane l on l.tenant_id = steered.tenant_id and l.action = steered.action;
+join was on was.breaker_id = steered.breaker_id;
 
 -- name: declare_quota
 -- Set the quota of an action, of a queue, or of the tenant. What it counted under another window means nothing any more.
-with kept as (
+-- Answers what it was before, if anything.
+with was as materialized (
+  select k.retries_max, k.share, k.window_seconds
+  from holdfast.quota k
+  left join holdfast.queue q on q.queue_id = k.queue_id
+  where k.tenant_id = $1 and k.action is not distinct from $2::text and q.name is not distinct from $3::text
+  for update of k
+),
+kept as (
   insert into holdfast.quota as k (tenant_id, action, queue_id, retries_max, share, window_seconds, actor, reason)
   select $1, $2::text, q.queue_id, $4::int, $5::double precision, $6, $7, $8
-  from (select 1) one
+  from (select count(*) from was) one
   left join holdfast.queue q on q.tenant_id = $1 and q.name = $3
   where $3::text is null or q.queue_id is not null
   on conflict (tenant_id, action, queue_id) do update
@@ -216,18 +233,19 @@ anew as (
   delete from holdfast.tally t
   where t.guard_id in (select quota_id from kept)
 )
-select count(*) = 1 as is_changed
-from kept;
+select was.retries_max, was.share, was.window_seconds
+from kept
+left join was on true;
 
 -- name: forget_quota
--- Lift the quota of an action, of a queue, or of the tenant.
+-- Lift the quota of an action, of a queue, or of the tenant. Answers what it was.
 with gone as (
   delete from holdfast.quota k
   using (select 1) one
   left join holdfast.queue q on q.tenant_id = $1 and q.name = $3
   where k.tenant_id = $1 and k.action is not distinct from $2::text and k.queue_id is not distinct from q.queue_id
     and ($3::text is null or q.queue_id is not null)
-  returning k.quota_id
+  returning k.quota_id, k.retries_max, k.share, k.window_seconds
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -239,7 +257,7 @@ anew as (
   delete from holdfast.tally t
   where t.guard_id in (select quota_id from gone)
 )
-select count(*) = 1 as is_changed
+select retries_max, share, window_seconds
 from gone;
 
 -- name: hasten_retries

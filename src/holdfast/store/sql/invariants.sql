@@ -33,7 +33,7 @@ where a.state = 'c' and b.task_id is null
   and a.task_id >= coalesce(
     (
       select n.items_first + n.items
-      from holdfast.node n
+      from holdfast.item_span n
       where n.items_first <= a.task_id
       order by n.items_first desc
       limit 1
@@ -226,14 +226,16 @@ happened as (
   from recent
   cross join lateral unnest(recent.task_ids) as task_id
   where recent.kind in (
-    'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
+    'task.reserved', 'task.launch_failed', 'task.started', 'task.completed', 'task.retrying', 'task.released',
+    'task.failed', 'task.canceled',
     'task.revived', 'task.skipped', 'task.upstream_failed'
   )
 ),
 legal (last, next) as (
   values
     ('task.reserved', 'task.started'), ('task.reserved', 'task.retrying'), ('task.reserved', 'task.failed'),
-    ('task.reserved', 'task.canceled'),
+    ('task.reserved', 'task.canceled'), ('task.reserved', 'task.launch_failed'),
+    ('task.launch_failed', 'task.reserved'), ('task.launch_failed', 'task.canceled'), ('task.launch_failed', 'task.started'),
     ('task.started', 'task.completed'), ('task.started', 'task.retrying'), ('task.started', 'task.failed'),
     ('task.started', 'task.released'), ('task.started', 'task.canceled'),
     ('task.retrying', 'task.started'), ('task.retrying', 'task.reserved'), ('task.retrying', 'task.canceled'),
@@ -263,7 +265,8 @@ last as (
   from recent
   cross join lateral unnest(recent.task_ids, recent.attempts) as g (task_id, attempt)
   where recent.age <= 19000 and recent.kind in (
-    'task.reserved', 'task.started', 'task.completed', 'task.retrying', 'task.released', 'task.failed', 'task.canceled',
+    'task.reserved', 'task.launch_failed', 'task.started', 'task.completed', 'task.retrying', 'task.released',
+    'task.failed', 'task.canceled',
     'task.revived'
   )
   order by g.task_id, recent.seq desc
@@ -272,8 +275,8 @@ current as (
   select t.task_id, t.attempt, case
       when t.state = 'r' then array['task.started']
       when t.state = 'v' then array['task.reserved']
-      when t.state = 'w' then array['task.retrying']
-      else array['task.retrying', 'task.released', 'task.revived']
+      when t.state = 'w' then array['task.retrying', 'task.launch_failed']
+      else array['task.retrying', 'task.released', 'task.revived', 'task.launch_failed']
     end as kinds
   from holdfast.live t
   union all
@@ -288,7 +291,41 @@ current as (
 select last.task_id, last.kind, last.attempt as told, current.attempt
 from last
 join current on current.task_id = last.task_id
-where last.kind <> all(current.kinds) or last.attempt <> current.attempt;
+where last.kind <> all(current.kinds)
+  -- A launch that failed was no attempt: what it tells is the number that is free again.
+  or last.attempt - (last.kind = 'task.launch_failed')::int <> current.attempt;
+
+-- name: a_reserved_attempt_has_a_launch
+-- Every reserved task is being launched, or was, by a launch of that very attempt.
+select t.task_id, t.attempt
+from holdfast.live t
+left join holdfast.launch h on h.task_id = t.task_id and h.attempt = t.attempt and h.state in ('p', 'l')
+where t.state = 'v' and h.task_id is null;
+
+-- name: a_running_attempt_spent_its_token
+-- The launch of a running attempt keeps no token: it was used.
+select t.task_id, t.attempt
+from holdfast.live t
+join holdfast.launch h on h.task_id = t.task_id and h.attempt = t.attempt
+where t.state = 'r' and h.state in ('p', 'l');
+
+-- name: a_failed_launch_is_due_again
+-- A launch that failed and may be tried again fewer times than it did has no reservation, no slot, and a next try.
+select h.task_id, h.attempt, h.failures
+from holdfast.launch h
+join holdfast.live t on t.task_id = h.task_id and t.attempt = h.attempt
+where h.state = 'f' and t.state = 'v'
+union all
+select h.task_id, h.attempt, h.failures
+from holdfast.launch h
+where h.failures > 5 or (h.state = 'f' and h.failures = 0);
+
+-- name: an_attempt_has_one_slot
+-- No launch of a task holds two slots, and the slot of a launch is that of its launcher.
+select s.launcher, s.slot, h.task_id
+from holdfast.launch_slot s
+join holdfast.launch h on h.holder = s.holder
+where (s.task_id, s.attempt, s.launcher) is distinct from (h.task_id, h.attempt, h.launcher);
 
 -- name: a_key_stands_for_a_task
 -- An idempotency key points to a task or a run of its tenant that was asked for under that key.
@@ -842,3 +879,10 @@ select s.task_id, s.attempt
 from holdfast.dataset_stage s
 left join holdfast.live t on t.task_id = s.task_id and t.attempt = s.attempt and t.state = 'r'
 where t.task_id is null and s.staged_at < holdfast.instant() - interval '10 minutes';
+
+-- name: the_installation_has_its_secrets
+-- The secret that capability tokens are signed with is there, and long enough.
+select w.purpose
+from (values ('capability')) as w (purpose)
+left join holdfast.secret s on s.purpose = w.purpose and octet_length(s.value) >= 32
+where s.purpose is null;

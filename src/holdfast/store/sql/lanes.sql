@@ -47,13 +47,15 @@ join holdfast.tenant n on n.tenant_id = l.tenant_id
 where l.lane_id = any($1::int[]);
 
 -- name: declare_action
--- Remember what a worker last said about an action, so that SQL callers need to know only its name.
-insert into holdfast.action (tenant_id, name, queue, policy_id, version, seen_at)
-values ($1, $2, $3, $4, $5, holdfast.instant())
+-- Remember what a worker last said about an action, so that SQL callers need to know only its name, and who launches its
+-- workers, if anybody.
+insert into holdfast.action (tenant_id, name, queue, policy_id, version, launcher, seen_at)
+values ($1, $2, $3, $4, $5, $6, holdfast.instant())
 on conflict (tenant_id, name) do update
-set queue = excluded.queue, policy_id = excluded.policy_id, version = excluded.version, seen_at = excluded.seen_at
-where (holdfast.action.queue, holdfast.action.policy_id, holdfast.action.version)
-  is distinct from (excluded.queue, excluded.policy_id, excluded.version);
+set queue = excluded.queue, policy_id = excluded.policy_id, version = excluded.version, launcher = excluded.launcher,
+  seen_at = excluded.seen_at
+where (holdfast.action.queue, holdfast.action.policy_id, holdfast.action.version, holdfast.action.launcher)
+  is distinct from (excluded.queue, excluded.policy_id, excluded.version, excluded.launcher);
 
 -- name: read_action
 -- Queue and policy that workers last declared for an action.

@@ -54,13 +54,14 @@ join holdfast.policy p on p.policy_id = t.policy_id
 left join holdfast.worker w on w.worker_id = t.worker_id;
 
 -- name: reserve
--- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token. $3 is the
--- half-open breaker that granted a trial, 0 if none did.
+-- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token of which only the
+-- hash is kept. $3 is the half-open breaker that granted a trial, 0 if none did; $4 the attempt this launch is for, null
+-- for whichever comes next; $8 the holder of a slot, which the reservation makes its own, null where there are no slots.
 with taken as (
   update holdfast.live t
   set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
     lease_expires_at = holdfast.instant() + make_interval(secs => $2)
-  where t.task_id = $1 and t.state = 'q'
+  where t.task_id = $1 and t.state = 'q' and ($4::int is null or t.attempt + 1 = $4)
     and not exists (
       select from holdfast.lane l
       join holdfast.queue q on q.queue_id = l.queue_id
@@ -71,7 +72,28 @@ with taken as (
       join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
       where l.lane_id = t.lane_id and b.state <> 'c' and (b.state = 'o' or b.breaker_id <> $3)
     )
-  returning t.task_id, t.attempt, t.lease_token, t.tenant_id
+    and ($8::uuid is null or exists (
+      select from holdfast.launch_slot s where s.holder = $8 and s.expires_at > holdfast.instant()
+    ))
+  returning t.task_id, t.attempt, t.lease_token, t.tenant_id, t.lease_expires_at
+),
+bound as (
+  update holdfast.launch_slot s
+  set expires_at = taken.lease_expires_at
+  from taken
+  where s.holder = $8
+),
+noted as (
+  insert into holdfast.launch as h (
+    task_id, attempt, tenant_id, launcher, holder, token_hashes, token_expires_at, launching_until
+  )
+  select task_id, attempt, tenant_id, $5, $8, array[$6::bytea], holdfast.instant() + make_interval(secs => $7),
+    holdfast.instant() + make_interval(secs => $9)
+  from taken
+  on conflict (task_id, attempt) do update
+  set state = 'p', launcher = excluded.launcher, holder = excluded.holder,
+    token_hashes = h.token_hashes || excluded.token_hashes, token_expires_at = excluded.token_expires_at,
+    launching_until = excluded.launching_until
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -82,16 +104,28 @@ select task_id, attempt, lease_token
 from taken;
 
 -- name: attach
--- A launched worker swaps its one-shot token for a lease on the reserved attempt, once and in time.
+-- A launched worker swaps its one-shot token for a lease on the reserved attempt, once and in time. $3 is the token's
+-- hash. Every token of the attempt goes with it.
 with taken as (
   update holdfast.live t
   set state = 'r', worker_id = $4, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
     lease_expires_at = holdfast.instant() + make_interval(secs => $5)
-  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
+  where t.task_id = $1 and t.attempt = $2 and t.state = 'v'
     and t.lease_expires_at > holdfast.instant()
+    and exists (
+      select from holdfast.launch h
+      where h.task_id = t.task_id and h.attempt = t.attempt and $3::bytea = any(h.token_hashes)
+        and h.token_expires_at > holdfast.instant()
+    )
     and exists (select from holdfast.worker w where w.worker_id = $4 and w.state = 'active')
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
+),
+spent as (
+  update holdfast.launch h
+  set state = 'a', token_hashes = '{}', attached_at = holdfast.instant()
+  from taken
+  where h.task_id = taken.task_id and h.attempt = taken.attempt
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -210,8 +244,14 @@ left join lateral (
 ) b on true;
 
 -- name: open_attempts
--- What a report needs to be judged by, of attempts that are open: their policy and what of the budget is spent.
-select t.task_id, t.attempt, t.policy_id, t.retries, t.losses, t.lane_id
+-- What a report needs to be judged by, of attempts that are open: their policy, what of the budget is spent, and whether
+-- a breaker counts them.
+select t.task_id, t.attempt, t.policy_id, t.retries, t.losses, t.lane_id,
+  exists (
+    select from holdfast.lane l
+    join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+    where l.lane_id = t.lane_id
+  ) as is_guarded
 from holdfast.live t
 where t.task_id = any($1::bigint[]) and t.lease_token is not null;
 

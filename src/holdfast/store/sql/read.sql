@@ -183,13 +183,14 @@ where l.tenant_id = $1
 with place as materialized (
   select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
-    coalesce(n.generation, 1) as generation
+    coalesce(n.generation, 1) as generation,
+    w.item_no is not null and n.items_first is distinct from $1::bigint - w.item_no as is_past
   from holdfast.place($1) w
   join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 )
-select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id
+select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, w.is_past
 from (
   select 1 as rank, t.task_id, case t.state when 'r' then 'running' when 'w'
       then case when t.is_retrying then 'retrying' else 'queued' end else 'queued' end as state,
@@ -230,6 +231,18 @@ from (
   ) n
   left join holdfast.policy p on p.policy_id = n.policy_id
   left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
+  union all
+  select 5, f.task_id, 'failed', w.lane_id, w.policy_id, f.attempt, null, null, p.max_retries, p.max_losses, f.generation,
+    w.priority, w.created_at, f.started_at, f.ended_at, null, false, null, null, null, null, null, w.tags, null, null, null
+  from place w
+  cross join lateral (
+    select f.*
+    from holdfast.failure f
+    where f.task_id = $1 and w.is_past
+    order by f.attempt desc
+    limit 1
+  ) f
+  join holdfast.policy p on p.policy_id = w.policy_id
 ) t
 left join place w on true
 order by t.rank
@@ -351,7 +364,7 @@ spans as materialized (
   )
   union all
   select n.items_first, n.items_first + n.items - 1, r.snapshot_id, n.node_no
-  from holdfast.node n
+  from holdfast.item_span n
   join holdfast.run r on r.run_id = n.run_id
   where n.tenant_id = $1 and n.items_first + n.items > (select min(task_id) from known where lane_id is null)
 ),
@@ -435,8 +448,10 @@ limit $2;
 -- One worker by its number.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
-  (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
+  (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running,
+  w.labels->>'probe_url' as probe_url, p.checked_at, p.is_healthy, p.failures, p.detail
 from holdfast.worker w
+left join holdfast.probe p on p.worker_id = w.worker_id
 where w.worker_id = $1;
 
 -- name: pulse

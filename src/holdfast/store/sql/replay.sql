@@ -1,20 +1,21 @@
 -- name: read_captured
 -- What a task was asked to do, wherever it stands: a node (or one of its items) names its run, a plain task has its input.
-select c.run_id, c.node_no, c.lane_id, c.input, c.tags
+select c.run_id, c.node_no, c.lane_id, c.input, c.tags, c.is_past
 from (
-  select 1 as rank, t.run_id, t.node_no, t.lane_id, null::bytea as input, null::text[] as tags
+  select 1 as rank, t.run_id, t.node_no, t.lane_id, null::bytea as input, null::text[] as tags,
+    false as is_past
   from holdfast.live t
   where t.task_id = $1 and t.tenant_id = $2 and t.run_id is not null
   union all
-  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags
+  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags, false
   from holdfast.ended e
   where e.task_id = $1 and e.tenant_id = $2
   union all
-  select 3, null, null, b.lane_id, b.input, b.tags
+  select 3, null, null, b.lane_id, b.input, b.tags, false
   from holdfast.body b
   where b.task_id = $1 and b.tenant_id = $2
   union all
-  select 4, r.run_id, ($1 - r.run_id - 1)::int, null, null, null
+  select 4, r.run_id, ($1 - r.run_id - 1)::int, null, null, null, false
   from (
     select r.run_id, r.nodes
     from holdfast.run r
@@ -24,10 +25,10 @@ from (
   ) r
   where $1 <= r.run_id + r.nodes
   union all
-  select 5, n.run_id, n.node_no, null, null, null
+  select 5, n.run_id, n.node_no, null, null, null, n.is_past
   from (
-    select n.run_id, n.node_no, n.tenant_id, n.items_first, n.items
-    from holdfast.node n
+    select n.run_id, n.node_no, n.tenant_id, n.items_first, n.items, n.is_past
+    from holdfast.item_span n
     where n.items_first <= $1
     order by n.items_first desc
     limit 1

@@ -65,9 +65,9 @@ join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]);
 
 -- name: advance_runs
--- Write what followed from nodes that ended: what is remembered of nodes, the tasks that go, the counters of runs and,
--- where nothing is left, how they ended; and tell it, runs after their nodes. Under the locks of the runs; `state = 'o'` is the verdict's guard: it is written
--- once per generation.
+-- Write what followed from nodes that ended: what is remembered of nodes, the tasks that go (in spans of neighbours that
+-- are alike), the counters of runs and, where nothing is left, how they ended; and tell it, runs after their nodes. Under
+-- the locks of the runs; `state = 'o'` is the verdict's guard: it is written once per generation.
 with nodes as (
   insert into holdfast.node (
     run_id, node_no, tenant_id, state, pending, succeeded, skipped, failed, attempt, generation
@@ -81,16 +81,23 @@ with nodes as (
   set state = excluded.state, pending = excluded.pending, succeeded = excluded.succeeded, skipped = excluded.skipped,
     failed = excluded.failed, attempt = excluded.attempt, generation = excluded.generation
 ),
+spans as materialized (
+  select *
+  from unnest(
+    $11::bigint[], $12::int[], $13::int[], $14::int[], $15::int[], $16::int[], $17::smallint[], $18::smallint[],
+    $19::smallint[], $20::int[], $21::smallint[]
+  ) as g (
+    run_id, first_no, last_no, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation
+  )
+),
 released as (
   insert into holdfast.live (
     task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
   )
-  select g.run_id + 1 + g.node_no, g.tenant_id, g.lane_id, g.policy_id, g.priority, g.max_retries, g.max_losses,
-    g.attempt, g.generation, 'q', g.run_id, g.node_no
-  from unnest(
-    $11::bigint[], $12::int[], $13::int[], $14::int[], $15::int[], $16::smallint[], $17::smallint[], $18::smallint[],
-    $19::int[], $20::smallint[]
-  ) as g (run_id, node_no, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation)
+  select g.run_id + 1 + n.node_no, g.tenant_id, g.lane_id, g.policy_id, g.priority, g.max_retries, g.max_losses,
+    g.attempt, g.generation, 'q', g.run_id, n.node_no
+  from spans g
+  cross join lateral generate_series(g.first_no, g.last_no) as n (node_no)
 ),
 counted as (
   update holdfast.run r
@@ -102,9 +109,9 @@ counted as (
       else 'c'
     end,
     ended_at = case when r.pending <= g.ended then holdfast.instant() end
-  from unnest($21::bigint[], $22::int[], $23::int[], $24::int[], $25::int[])
+  from unnest($22::bigint[], $23::int[], $24::int[], $25::int[], $26::int[])
     as g (run_id, ended, left_active, released, failed)
-  where r.run_id = g.run_id and r.run_id = any($21::bigint[]) and r.state = 'o'
+  where r.run_id = g.run_id and r.run_id = any($22::bigint[]) and r.state = 'o'
   returning r.run_id, r.tenant_id, r.generation, r.state, r.is_awaited, r.parent_run_id
 ),
 told as (
@@ -116,11 +123,12 @@ told as (
     from counted
     where state <> 'o'
     union all
-    select tenant_id, run_id + 1 + node_no, attempt, 'task.queued'
-    from unnest($11::bigint[], $12::int[], $13::int[], $19::int[]) as g (run_id, node_no, tenant_id, attempt)
+    select g.tenant_id, g.run_id + 1 + n.node_no, g.attempt, 'task.queued'
+    from spans g
+    cross join lateral generate_series(g.first_no, g.last_no) as n (node_no)
     union all
     select tenant_id, task_id, attempt, kind
-    from unnest($26::int[], $27::text[], $28::bigint[], $29::int[]) as g (tenant_id, kind, task_id, attempt)
+    from unnest($27::int[], $28::text[], $29::bigint[], $30::int[]) as g (tenant_id, kind, task_id, attempt)
   ) as happened
   group by tenant_id, kind
   order by kind like 'execution.%', kind
@@ -129,24 +137,21 @@ select array_agg(run_id) filter (where is_awaited) as awaited, array_agg(run_id)
 from counted
 where state <> 'o';
 
--- name: read_run_inputs
--- What the nodes of these runs may bind from the run itself.
+-- name: read_runs
+-- What runs were started with, and what they run.
 select r.run_id, r.snapshot_id, r.generation, r.input, r.tags
 from holdfast.run r
 where r.run_id = any($1::bigint[]);
 
 -- name: read_outputs
--- What completed nodes returned, in their present generation: the output of a task, what was stored for a node that ran
--- none, or the outputs of all items in order. A node that is not among the rows did not complete.
-select g.run_id, g.node_no, a.output, null::bytea[] as items
-from unnest($1::bigint[], $2::int[]) as g (run_id, node_no)
-left join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
-join holdfast.attempt a on a.task_id = g.run_id + 1 + g.node_no and a.state = 'c'
-  and a.generation = coalesce(n.generation, 1)
-where a.task_id = any(array(
-  select one.run_id + 1 + one.node_no from unnest($1::bigint[], $2::int[]) as one (run_id, node_no)
-))
-union all
+-- What tasks returned that completed, in every generation in which they did.
+select a.task_id, a.generation, a.output
+from holdfast.attempt a
+where a.task_id = any($1::bigint[]) and a.state = 'c';
+
+-- name: read_special_outputs
+-- What nodes returned that ran no task of their own, or one per item: what was stored for them, or the outputs of all
+-- items in order. A node that is not among the rows did not complete.
 select n.run_id, n.node_no, n.output,
   case when n.items > 0 then array(
     select a.output
@@ -288,7 +293,8 @@ left join holdfast.ended e on e.task_id = $1::bigint + 1 + g.node_no
 group by g.node_no;
 
 -- name: reopen_run
--- Begin the next generation of a run: the nodes named lose their ends, and count as not over again. Under its lock.
+-- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
+-- their place. Under its lock.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])
@@ -296,6 +302,13 @@ with cleared as (
 forgotten as (
   delete from holdfast.node n
   where n.run_id = $1 and n.node_no = any($2::int[])
+  returning n.*
+),
+remembered as (
+  insert into holdfast.past_items (items_first, run_id, tenant_id, items, node_no, generation)
+  select items_first, run_id, tenant_id, items, node_no, generation
+  from forgotten
+  where items > 0
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -341,6 +354,10 @@ with again as materialized (
     coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = $5::bigint + i), 0) as attempt
   from generate_series(0, $6::int - 1) as i
   where not exists (select from holdfast.attempt a where a.task_id = $5::bigint + i and a.state = 'c')
+),
+present as (
+  delete from holdfast.past_items p
+  where p.items_first = $5
 ),
 node as (
   insert into holdfast.node (

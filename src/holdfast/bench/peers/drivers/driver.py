@@ -23,6 +23,8 @@ from typing import Any
 PG = os.environ.get("BENCH_PG", "")
 REDIS = os.environ.get("BENCH_REDIS", "")
 CHUNK = 1_000
+FAN = 102
+"""Nodes of one run: 1 → 100 → 1."""
 
 Step = Callable[[], Awaitable[None] | None]
 
@@ -73,6 +75,11 @@ def main(
 
 def chunks(tasks: int) -> list[range]:
     return [range(start, min(start + CHUNK, tasks)) for start in range(0, tasks, CHUNK)]
+
+
+def fans(nodes: int) -> list[tuple[int, int]]:
+    """The first and the last node of each run; those between depend on the one and are joined by the other."""
+    return [(base, base + FAN - 1) for base in range(0, nodes - FAN + 1, FAN)]
 
 
 def _finish(result: Any) -> Any:

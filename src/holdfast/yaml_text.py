@@ -102,7 +102,7 @@ class _Reader:
                 case yaml.DocumentStartEvent():
                     self._documents += 1
                     if self._documents > 1:
-                        self._refuse(event, "It has a second document.", "Keep one flow in a file.")
+                        self._refuse(event, "It has a second document.", "Keep one in a file.")
         return self._document
 
     def _begin(self, made: Block | Items, event: Any) -> None:

@@ -1,0 +1,174 @@
+"""The door: says who asks before anything else of a request is read, and writes down who was turned away.
+
+A caller is known by an API token, by an ID token of a member, by the capability token of one attempt, or, on a machine
+of one's own, by name. An `authorization` header decides alone: a wrong one is not made good by anything beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+
+from starlette.requests import Request
+
+from holdfast.api.door.address import neighbourhood, require_some_identity
+from holdfast.api.door.developer import developer
+from holdfast.api.door.id_tokens import IdTokens
+from holdfast.api.door.known import Known
+from holdfast.api.door.providers import providers_of
+from holdfast.api.identity import Caller
+from holdfast.core import api_token
+from holdfast.core.access import ROLES, UNPRIVILEGED, Access
+from holdfast.core.capability import PREFIX as CAPABILITY_PREFIX
+from holdfast.core.patience import Patience
+from holdfast.dispatcher.audit import Change, record
+from holdfast.dispatcher.capabilities import Capabilities
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.members import find_membership
+from holdfast.dispatcher.tokens import find_bearer, has_token
+from holdfast.errors import Forbidden, Unauthorized, Unavailable
+
+log = logging.getLogger("holdfast.api")
+
+CREDENTIAL_CHARACTERS_MAX = 8 * 1024
+DENIAL_SECONDS = 60.0
+DENIALS_MAX = 10_000
+
+
+class Door:
+    """One per server. What it remembers is only for speed and against floods."""
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._clock = engine, clock
+        self._providers = providers_of(engine.settings.auth)
+        self.capabilities = Capabilities(engine.database)
+        self._id_tokens = IdTokens(self._providers, clock=clock)
+        self._known = Known(engine.settings.auth.token_cache_seconds)
+        self._patience = Patience()
+        self._looking: dict[bytes, asyncio.Task[Caller]] = {}
+        self._denials: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    async def require_some_identity(self) -> None:
+        """Refuse to listen on a network where nobody could ever say who they are."""
+        has_identity = bool(self._providers) or await has_token(self._engine.database)
+        require_some_identity(self._engine.settings, has_identity=has_identity)
+
+    async def caller(self, request: Request) -> Caller:
+        """Who asks; `Unauthorized` if nobody known does, `Forbidden` for somebody who signed in and is no member."""
+        given = request.headers.getlist("authorization")
+        if not given:
+            if (found := developer(request, self._engine.settings)) is not None:
+                return found
+            raise self._unknown("This needs somebody who signed in.")
+        scheme, _, credential = given[0].partition(" ")
+        credential = credential.strip()
+        if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
+            raise self._unknown("The authorization header is not one bearer token.")
+        address = neighbourhood(request.client.host if request.client is not None else "")
+        if credential.startswith(CAPABILITY_PREFIX):
+            return await self._attempt(credential, address)
+        return await self._bearer(credential, address)
+
+    async def close(self) -> None:
+        await self._id_tokens.close()
+
+    async def _attempt(self, credential: str, address: str) -> Caller:
+        """Whoever runs one attempt. Believed by its signature: no query, nothing to remember."""
+        found = await self.capabilities.unseal(credential)
+        if found is None:
+            self._try(address)
+            raise self._unknown("The capability token is not accepted: it is not ours, or has ended.")
+        return Caller(
+            actor=f"attempt:{found.task_id}.{found.attempt}",
+            tenant_id=found.tenant_id,
+            may=frozenset({Access.ATTEMPT}),
+            attempt=(found.task_id, found.attempt),
+        )
+
+    async def _bearer(self, credential: str, address: str) -> Caller:
+        digest, at = sha256(credential.encode()).digest(), self._clock()
+        if (caller := self._known.fresh(digest, at)) is not None:
+            return caller
+        is_first = digest not in self._known
+        if is_first:
+            self._try(address)
+        try:
+            caller = await self._once(digest, credential)
+        except Unauthorized:
+            self._known.forget(digest)
+            raise
+        except BaseException:
+            # Who is no member, and what could not be looked up, is not somebody guessing.
+            self._give_back(address, is_first)
+            raise
+        self._give_back(address, is_first)
+        self._known.keep(digest, caller, at)
+        return caller
+
+    async def _once(self, digest: bytes, credential: str) -> Caller:
+        """Look a credential up once for all who present it meanwhile."""
+        if (looking := self._looking.get(digest)) is None:
+            looking = self._looking[digest] = asyncio.create_task(self._look_up(credential), name="holdfast-door")
+            looking.add_done_callback(lambda _: self._looking.pop(digest, None))
+        return await asyncio.shield(looking)
+
+    async def _look_up(self, credential: str) -> Caller:
+        database = self._engine.database
+        if (token := api_token.parse(credential)) is not None:
+            if (bearer := await find_bearer(database, token)) is None:
+                raise self._unknown("The token is not accepted: it is unknown, expired or revoked.")
+            may = ROLES[bearer.role]
+            return Caller(actor=f"token:{bearer.name}", tenant_id=bearer.tenant_id, may=may, queues=bearer.queues)
+        if not self._providers or credential.count(".") != 2:
+            raise self._unknown("The token is not accepted.")
+        person = await self._id_tokens.read(credential)
+        if (membership := await find_membership(database, person)) is None:
+            log.warning("%s (%s) signed in and is not a member", person.actor, person.email or "no address")
+            raise Forbidden(
+                "You signed in, and are not a member here.",
+                code="not_a_member",
+                advice="Ask an administrator for `holdfast member add`.",
+            )
+        return Caller(actor=person.actor, tenant_id=membership.tenant_id, may=ROLES[membership.role])
+
+    def _try(self, address: str) -> None:
+        """Count one try of an address; `Unavailable` if it made too many."""
+        wait_seconds = self._patience.spend(address, self._clock())
+        if wait_seconds:
+            raise Unavailable(
+                "Too many credentials from this address were not accepted.",
+                code="too_many_attempts",
+                advice="Wait, and use a token that is in use.",
+                retry_after_seconds=math.ceil(wait_seconds),
+            )
+
+    def _give_back(self, address: str, is_first: bool) -> None:
+        if is_first:
+            self._patience.refund(address, self._clock())
+
+    def _unknown(self, detail: str) -> Unauthorized:
+        local = "With ENV=local, on this machine: send the header `x-dev-user: NAME`."
+        advice = local if self._engine.settings.is_local else "Send `authorization: Bearer TOKEN`."
+        return Unauthorized(detail, advice=advice)
+
+    async def denied(self, caller: Caller, route: str, access: Access, error: Forbidden) -> None:
+        """Write into the audit log that somebody known was refused; each of them once a minute for each route."""
+        key, at = (f"{caller.tenant_id} {caller.actor}", route), self._clock()
+        if access in UNPRIVILEGED or at - self._denials.get(key, float("-inf")) < DENIAL_SECONDS:
+            return
+        self._denials.pop(key, None)
+        self._denials[key] = at
+        while len(self._denials) > DENIALS_MAX:
+            self._denials.popitem(last=False)
+        change = Change(
+            verb="access.deny",
+            subject_kind="route",
+            subject_id=route,
+            after={"needs": access.value, "code": error.code},
+        )
+        await record(self._engine.database, caller.tenant_id, change, actor=caller.actor)

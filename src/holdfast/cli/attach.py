@@ -1,0 +1,72 @@
+"""`holdfast attach`: what a launched container runs. It works on the one attempt it was launched for, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.serve import folders, log_to_stderr, pack_option
+from holdfast.cli.shell import FAILED, OK, the_shell
+from holdfast.cli.tree import Command
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+
+@click.command(cls=Command)
+@click.argument("app_ref", metavar="[APP]", required=False, default="")
+@pack_option
+def attach(app_ref: str, packs: tuple[str, ...]) -> None:
+    """Run the one attempt this process was launched for, with actions of APP, and end.
+
+    A launcher sets HOLDFAST_LAUNCH_TOKEN, HOLDFAST_TASK_ID and HOLDFAST_ATTEMPT; HOLDFAST_URL names the database, and
+    HOLDFAST_APP the app where no APP is given. Exit code 0 if the outcome was accepted, 5 if the attempt belongs to
+    somebody else by now.
+    """
+    shell = the_shell()
+    settings = shell.settings()
+    log_to_stderr()
+    app_ref = app_ref or os.environ.get("HOLDFAST_APP", "")
+    if not app_ref and not packs:
+        raise click.UsageError("Missing argument 'APP' (or HOLDFAST_APP), or --pack DIR.")
+    raise SystemExit(OK if _attach(app_ref, folders(packs), settings) else FAILED)
+
+
+def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
+    from holdfast.core import limits
+    from holdfast.core.launch import attempt_of
+    from holdfast.load import load_app
+    from holdfast.place import find_place
+    from holdfast.worker.attached import run_attached
+
+    task_id = limits.task_number(_told("HOLDFAST_TASK_ID"))
+    said = os.environ.get("HOLDFAST_ATTEMPT", "")
+    attempt = attempt_of(int(said) if said.isascii() and said.isdigit() else said)
+    # Taken out of the environment: what the action starts has no business with it.
+    token = _told("HOLDFAST_LAUNCH_TOKEN")
+    del os.environ["HOLDFAST_LAUNCH_TOKEN"]
+    if settings.url is not None and settings.url.startswith(("http://", "https://")):
+        raise Invalid(
+            "A launched worker needs the database itself.",
+            code="invalid_url",
+            advice="Set HOLDFAST_URL to postgresql://…; over HTTP, POST /internal/attach.",
+        )
+    app = load_app(app_ref, packs)
+    app.configure(settings)
+    place = find_place(settings)
+    try:
+        return asyncio.run(
+            run_attached(app, place.url, app_ref=app_ref, packs=packs, task_id=task_id, attempt=attempt, token=token)
+        )
+    finally:
+        place.close()
+
+
+def _told(variable: str) -> str:
+    if not (value := os.environ.get(variable, "")):
+        raise Invalid(f"{variable} is not set.", code="not_launched", advice="This command is for launchers to run.")
+    return value

@@ -1,0 +1,96 @@
+"""`holdfast member …`: which accounts and domains may sign in with an ID token, and as what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.shell import Shell, actor, the_shell
+from holdfast.cli.show import Column, emit_json, emit_rows
+from holdfast.cli.tree import Group
+from holdfast.cli.words import age
+from holdfast.core.access import Role
+
+if TYPE_CHECKING:
+    from holdfast.dispatcher.members import Member
+
+
+@click.group(cls=Group)
+def member() -> None:
+    """Say who may sign in, and as what."""
+
+
+@member.command()
+@click.option(
+    "--issuer", metavar="URL|google", required=True, help="Who vouches for them: the `iss` of their ID tokens."
+)
+@click.option("--subject", metavar="TEXT", help="One account: the `sub` of its ID tokens.")
+@click.option("--hd", "domain", metavar="DOMAIN", help="A whole hosted domain: the `hd` of their ID tokens.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What they may do.")
+@click.option("--name", metavar="TEXT", default="", help="Who that is, for whoever reads the list.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+def add(**options: Any) -> None:
+    """Let an account, or everybody of a domain, sign in.
+
+    An account is known by its subject and never by its address, which may change hands. Its own role wins over that of
+    its domain.
+    """
+    shell = the_shell()
+    added = shell.run(_add(shell, options))
+    if shell.is_json:
+        emit_json(added)
+        return
+    click.echo(f"{added.member_id}\t{added.subject or added.domain}\t{added.role}")
+
+
+async def _add(shell: Shell, options: dict[str, Any]) -> Member:
+    from holdfast.dispatcher.members import add_member
+
+    async with shell.client() as client:
+        return await add_member(client.engine.database, client.engine.tenant_id, actor=actor(), **options)
+
+
+@member.command("list")
+def list_() -> None:
+    """List who may sign in."""
+    shell = the_shell()
+    columns: list[Column[Member]] = [
+        Column(title="ID", text=lambda row: str(row.member_id), right=True),
+        Column(title="ISSUER", text=lambda row: row.issuer),
+        Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject),
+        Column(title="DOMAIN", text=lambda row: row.domain or "–", plain=lambda row: row.domain),
+        Column(title="ROLE", text=lambda row: row.role),
+        Column(title="ADDED", text=lambda row: age(row.added_at), plain=lambda row: row.added_at.isoformat()),
+        Column(title="BY", text=lambda row: row.added_by),
+        Column(title="NAME", text=lambda row: row.name, stretch=True),
+    ]
+    emit_rows(shell, shell.run(_list(shell)), columns, empty="No members: nobody can sign in with an ID token.")
+
+
+async def _list(shell: Shell) -> list[Member]:
+    from holdfast.dispatcher.members import list_members
+
+    async with shell.client() as client:
+        return await list_members(client.engine.database, client.engine.tenant_id)
+
+
+@member.command()
+@click.argument("member_id", type=click.IntRange(1, 2**31 - 1), metavar="ID")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+def remove(member_id: int, reason: str) -> None:
+    """Let an account or a domain in no longer. Servers notice within a few seconds (auth.token_cache_seconds)."""
+    shell = the_shell()
+    shell.run(_remove(shell, member_id, reason))
+    if shell.is_json:
+        emit_json({"member_id": member_id, "state": "removed"})
+        return
+    click.echo(f"{member_id}\tremoved")
+
+
+async def _remove(shell: Shell, member_id: int, reason: str) -> None:
+    from holdfast.dispatcher.members import remove_member
+
+    async with shell.client() as client:
+        engine = client.engine
+        await remove_member(engine.database, engine.tenant_id, member_id, actor=actor(), reason=reason)

@@ -1,0 +1,71 @@
+"""Who may do what: what a route demands, the roles people and programs have, and the one table between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from holdfast.errors import Forbidden, Invalid
+
+
+class Access(StrEnum):
+    """What a route demands of its caller."""
+
+    PUBLIC = "public"
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    WORKER = "worker"
+    ATTEMPT = "attempt"
+    """A worker, or whoever runs the one attempt it is about."""
+
+
+class Role(StrEnum):
+    """What somebody known is."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    WORKER = "worker"
+
+
+ROLES: Mapping[Role, frozenset[Access]] = MappingProxyType(
+    {
+        Role.VIEWER: frozenset({Access.VIEWER}),
+        Role.OPERATOR: frozenset({Access.VIEWER, Access.OPERATOR}),
+        Role.ADMIN: frozenset({Access.VIEWER, Access.OPERATOR, Access.ADMIN}),
+        Role.WORKER: frozenset({Access.WORKER, Access.ATTEMPT}),
+    }
+)
+"""People see and steer; workers work. Nobody does both, so a stolen worker token reads no dashboard."""
+
+EVERYTHING = frozenset(Access)
+
+UNPRIVILEGED = frozenset({Access.PUBLIC, Access.VIEWER})
+"""Who is refused at other routes is in the audit log."""
+
+
+def valid_role(role: object) -> Role:
+    """Accept a role by its name."""
+    try:
+        return Role(str(role))
+    except ValueError:
+        raise Invalid(
+            f"There is no role {str(role)[:80]!r}.",
+            code="invalid_role",
+            advice=f"The roles are {', '.join(Role)}.",
+        ) from None
+
+
+def require_queues(allowed: Collection[str] | None, queues: Collection[str] | None) -> None:
+    """Refuse a worker that would serve a queue beyond those it is allowed. No queues named means every queue."""
+    if allowed is None:
+        return
+    beyond = ["every queue"] if queues is None else sorted(set(queues) - set(allowed))
+    if beyond:
+        raise Forbidden(
+            f"This worker may not serve {', '.join(beyond)[:200]}.",
+            code="queue_not_allowed",
+            advice=f"Its token is for {', '.join(sorted(allowed))[:200]}.",
+        )

@@ -1,0 +1,116 @@
+"""What a hint says, and what a worker makes of it: look, leave it to others, or drop it.
+
+A hint is untrusted: anybody who reaches the carrier can write one, and it may be lost, late, doubled or broken. Only
+`task_id` and `attempt` are read. The database is asked about both, so the worst that a forged hint costs is one look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+BODY_BYTES_MAX = 256 * 1024
+ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A task that may be claimable, in its `attempt`-th attempt. Action and queue say where to send it."""
+
+    task_id: int
+    attempt: int = 1
+    action: str = ""
+    queue: str = ""
+
+    def body(self) -> str:
+        """The message as it travels: ids are text, as on every public surface."""
+        return json.dumps({"task_id": str(self.task_id), "attempt": self.attempt})
+
+
+def read_hint(body: str | bytes) -> Hint | None:
+    """Read a message; None if it names no task. An `attempt` that is not a whole number above 0 counts as 1."""
+    if len(body) > BODY_BYTES_MAX:
+        return None
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    task_id = _task_id(said.get("task_id")) if isinstance(said, dict) else None
+    return None if task_id is None else Hint(task_id=task_id, attempt=_attempt(said.get("attempt")))
+
+
+def _task_id(given: Any) -> int | None:
+    if type(given) is str and given.isascii() and given.isdigit() and len(given) <= len(str(ID_MAX)):
+        given = int(given)
+    return given if type(given) is int and 0 < given <= ID_MAX else None
+
+
+def _attempt(given: Any) -> int:
+    """`True` is no attempt, nor is 2.0 or "2": JSON tells them apart, and so do we."""
+    return given if type(given) is int and given > 0 else 1
+
+
+class Verdict(StrEnum):
+    """What to do with a message."""
+
+    LOOK = "look"
+    LEAVE = "leave"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A verdict and its reason, for the log."""
+
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinted:
+    """Where a task stands that a hint names. `state` None: it is over, or there is none."""
+
+    state: str | None
+    attempt: int = 0
+    worker_id: int | None = None
+    has_valid_lease: bool = False
+    attempts_max: int = 0
+    lane_id: int | None = None
+    action: str = ""
+    queue: str = ""
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Who reads hints, and what it serves. `queues` None means every queue."""
+
+    worker_id: int
+    actions: Collection[str]
+    queues: Collection[str] | None
+
+
+def judge(hint: Hint, task: Hinted, reader: Reader) -> Judged:
+    """Decide what follows from a hint.
+
+    Dropped: what nobody needs to hear again. Left: what may still matter, to this worker later or to another one now.
+    """
+    if task.state is None:
+        return Judged(verdict=Verdict.DROP, reason="terminal" if task.is_over else "unknown")
+    is_open = task.state in ("r", "v")
+    if hint.attempt != (task.attempt if is_open else task.attempt + 1):
+        reason = "over_budget" if hint.attempt > task.attempts_max else "stale"
+        return Judged(verdict=Verdict.DROP, reason=reason)
+    if task.state == "w":
+        # Its own hint follows when it is due.
+        return Judged(verdict=Verdict.DROP, reason="not_due")
+    if is_open:
+        if task.worker_id == reader.worker_id and task.has_valid_lease:
+            return Judged(verdict=Verdict.DROP, reason="duplicate")
+        return Judged(verdict=Verdict.LEAVE, reason="held_by_another")
+    if task.action not in reader.actions or (reader.queues is not None and task.queue not in reader.queues):
+        return Judged(verdict=Verdict.LEAVE, reason="not_served_here")
+    return Judged(verdict=Verdict.LOOK, reason="waiting")

@@ -1,0 +1,111 @@
+"""ID tokens of OpenID Connect: whom we believe, what their tokens must say, and who that makes the bearer.
+
+A person is (issuer, subject), never an e-mail address: addresses change hands. Signature, expiry, issuer and audience
+are checked before anything here is asked; this decides what a genuine token is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import Forbidden, InvalidSettings, Unauthorized
+
+GOOGLE = "https://accounts.google.com"
+GOOGLE_ISSUERS = frozenset({GOOGLE, "accounts.google.com"})
+"""Google writes its name in both ways."""
+
+ALGORITHMS = ("RS256", "ES256")
+LEEWAY_SECONDS = 60
+REQUIRED_CLAIMS = ("iss", "sub", "aud", "exp", "iat")
+SUBJECT_CHARACTERS_MAX = 128
+ISSUER_CHARACTERS_MAX = 100
+
+_SENT_ALONG = ("jku", "x5u", "jwk", "x5c", "crit", "b64")
+"""Header fields by which a token would bring its own key or its own rules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """One issuer we believe: its spellings, our names there, and where its keys are."""
+
+    issuer: str
+    spellings: frozenset[str]
+    audiences: frozenset[str]
+    domains: frozenset[str]
+    keys_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Who signed in."""
+
+    issuer: str
+    subject: str
+    domain: str | None
+    email: str | None
+
+    @property
+    def actor(self) -> str:
+        """Their name in the audit log: what the issuer never gives to anybody else."""
+        return f"oidc:{self.issuer.removeprefix('https://')}#{self.subject}"
+
+
+def provider(*, issuer: str, audiences: tuple[str, ...], domains: tuple[str, ...], keys_url: str | None) -> Provider:
+    """A provider, or `InvalidSettings` saying what it lacks."""
+    if len(issuer) > ISSUER_CHARACTERS_MAX or not issuer.startswith(("https://", "http://")):
+        raise _unfit(f"The issuer {issuer[:80]!r} is not an address.", "Set HOLDFAST_OIDC_ISSUER as its tokens say it.")
+    if not audiences:
+        raise _unfit(f"Nothing says which tokens of {issuer} are for us.", "Set HOLDFAST_OIDC_AUDIENCES.")
+    if not keys_url:
+        raise _unfit(f"Nothing says where the keys of {issuer} are.", "Set HOLDFAST_OIDC_JWKS_URL.")
+    return Provider(
+        issuer=issuer,
+        spellings=GOOGLE_ISSUERS if issuer == GOOGLE else frozenset({issuer}),
+        audiences=frozenset(audiences),
+        domains=frozenset(domains),
+        keys_url=keys_url,
+    )
+
+
+def key_named(header: Mapping[str, Any]) -> tuple[str, str]:
+    """The algorithm and the key that a token's header names; `Unauthorized` if it wants more than to name them."""
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if algorithm not in ALGORITHMS or not isinstance(kid, str) or not kid:
+        raise not_believed("it names no key of ours")
+    if any(name in header for name in _SENT_ALONG):
+        raise not_believed("it brings its own key or rules")
+    if str(header.get("typ", "JWT")).upper() != "JWT":
+        raise not_believed("it is not an ID token")
+    return algorithm, kid
+
+
+def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
+    """The person a genuine token stands for; `Unauthorized` for another kind of token, `Forbidden` for a stranger."""
+    if claims.get("token_use", "id") != "id" or claims.get("typ", "ID") != "ID":
+        raise not_believed("it is not an ID token")
+    if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in asked.audiences:
+        raise not_believed("it was made for somebody else")
+    subject, domain, email = claims["sub"], claims.get("hd"), claims.get("email")
+    if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= SUBJECT_CHARACTERS_MAX):
+        raise not_believed("its subject cannot be used")
+    if ("email" in claims or "email_verified" in claims) and claims.get("email_verified") is not True:
+        raise Forbidden("The e-mail address of this account is not verified.", code="email_not_verified")
+    if asked.domains and not (isinstance(domain, str) and domain in asked.domains):
+        raise Forbidden("This account does not belong to a domain that may sign in.", code="wrong_domain")
+    return Person(
+        issuer=asked.issuer,
+        subject=subject,
+        domain=domain if isinstance(domain, str) else None,
+        email=email if isinstance(email, str) else None,
+    )
+
+
+def not_believed(why: str) -> Unauthorized:
+    """The answer to a token that is not what it should be."""
+    return Unauthorized(f"The ID token is not accepted: {why}.", advice="Sign in again.")
+
+
+def _unfit(detail: str, advice: str) -> InvalidSettings:
+    return InvalidSettings(detail, code="oidc_incomplete", advice=advice)

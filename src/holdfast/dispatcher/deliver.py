@@ -1,0 +1,212 @@
+"""Deliver: send events to webhooks, in order, at least once each, by one holder per webhook.
+
+A pass leases the webhooks that are due and that nobody holds; each is delivered beside the others, so a slow receiver
+holds up nobody else's. The cursor moves after every event that was taken, under the lease's token: a process that dies
+repeats one event at most, under the same id, and one that lost its lease moves nothing. What a receiver does not take
+holds back what comes after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import webhooks
+from holdfast.core.webhook import Filter, after_failure, body_of, delivery_id
+from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.observe import Event, told_after
+from holdfast.errors import Invalid
+from holdfast.net.guarded import Answer, Guarded, NotReached
+from holdfast.store.database import TROUBLE
+from holdfast.store.statements import sql
+
+_LEASE = sql("lease_webhooks")
+_ADVANCE = sql("advance_webhook")
+_RELEASE = sql("release_webhook")
+_FAIL = sql("fail_webhook")
+_PLACES = sql("event_places")
+
+log = logging.getLogger("holdfast.webhooks")
+
+LEASE_SECONDS = 60.0
+HOLD_SECONDS_MAX = 20.0
+"""A holder lets go after a while, so that every webhook gets its turn with every process."""
+WEBHOOKS_MAX = 20
+PAGE = 100
+ACTOR = "holdfast:deliver"
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivered:
+    """What was done so far."""
+
+    webhooks: int = 0
+    events: int = 0
+    failed: int = 0
+
+
+class Deliveries:
+    """The webhooks in this process's hands."""
+
+    def __init__(self, engine: Engine, guarded: Guarded) -> None:
+        self.done = Delivered()
+        self._engine = engine
+        self._guarded = guarded
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """Lease what is due, as far as there is room, and begin to deliver it."""
+        if not (room := WEBHOOKS_MAX - len(self._running)):
+            return
+        for row in await self._engine.database.fetch(_LEASE, room, LEASE_SECONDS):
+            self.done.webhooks += 1
+            task = asyncio.create_task(self._deliver(row), name=f"holdfast-webhook-{row['webhook_id']}")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _deliver(self, row: Any) -> None:
+        try:
+            await _Delivery(self._engine, self._guarded, row, self.done).run()
+        except TROUBLE as error:
+            log.warning("webhook %s is left to whoever leases it next: %s", row["name"], error)
+
+    async def settled(self) -> Delivered:
+        """Wait until nothing is in hand."""
+        if self._running:
+            await asyncio.gather(*self._running)
+        return self.done
+
+    async def close(self) -> None:
+        """Stop at once; what is under way is repeated by whoever leases it next."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> Delivered:
+    """One pass over the webhooks that are due, to its end."""
+    deliveries = Deliveries(engine, guarded)
+    try:
+        await deliveries.begin()
+        return await deliveries.settled()
+    finally:
+        await deliveries.close()
+
+
+class _Delivery:
+    """One webhook in our hands."""
+
+    def __init__(self, engine: Engine, guarded: Guarded, row: Any, done: Delivered) -> None:
+        self._engine = engine
+        self._guarded = guarded
+        self._row = row
+        self._done = done
+        self._began = time.monotonic()
+        self._secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
+        self._filter = Filter(kinds=row["kinds"], queues=row["queues"], actions=row["actions"])
+
+    async def run(self) -> None:
+        """Send what is new until there is no more, or somebody else should have a turn."""
+        cursor = self._row["cursor"]
+        while True:
+            page = await told_after(self._engine.database, self._row["tenant_id"], cursor, limit=PAGE)
+            for event, place in zip(page.events, await self._places(page.events), strict=True):
+                if not self._filter.wants(event.kind, *place):
+                    continue
+                if not await self._send(event, place):
+                    return
+                if self._is_late():
+                    await self._release(0.0)
+                    return
+            if page.cursor != cursor and not await self._advance(page.cursor, 0):
+                return
+            cursor = page.cursor
+            if page.is_all or self._is_late():
+                await self._release(self._engine.settings.webhooks.look_seconds if page.is_all else 0.0)
+                return
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._began > HOLD_SECONDS_MAX
+
+    async def _send(self, event: Event, place: tuple[str | None, str | None]) -> bool:
+        """Whether the event was taken and is ours to count."""
+        failure, status, retry_after = "", None, None
+        try:
+            answer = await self._ask(event, place)
+            if answer.is_success:
+                if not await self._advance(event.cursor, 1):
+                    return False
+                self._done.events += 1
+                return True
+            failure, status, retry_after = answer.sentence, answer.status, answer.retry_after
+        except NotReached as error:
+            failure = str(error)
+        except Invalid as error:
+            failure = error.detail
+        await self._fail(failure, status, retry_after)
+        return False
+
+    async def _ask(self, event: Event, place: tuple[str | None, str | None]) -> Answer:
+        data = {
+            "task_id": event.task_id or None,
+            "attempt": event.attempt or None,
+            "queue": place[0],
+            "action": place[1],
+            "detail": event.detail,
+            "cursor": event.cursor,
+        }
+        body = body_of(event.kind, event.at, data)
+        sent_at = int(self._row["at"] + time.monotonic() - self._began)
+        headers = webhooks.signed(delivery_id(self._row["installation"], event.cursor), sent_at, body, self._secrets)
+        return await self._guarded.ask(
+            "POST",
+            self._row["url"],
+            headers={"content-type": "application/json", **headers},
+            body=body,
+            seconds_max=self._engine.settings.webhooks.timeout_seconds,
+        )
+
+    async def _places(self, events: Sequence[Event]) -> list[tuple[str | None, str | None]]:
+        """The queue and action of each event; of one without a task, what its detail names."""
+        task_ids = sorted({int(event.task_id) for event in events if event.task_id})
+        rows = await self._engine.database.fetch(_PLACES, task_ids) if task_ids else []
+        known = {str(row["task_id"]): (row["queue"], row["action"]) for row in rows}
+        return [
+            known.get(event.task_id, (None, None)) if event.task_id else _named(event.detail or {}) for event in events
+        ]
+
+    async def _advance(self, cursor: str, delivered: int) -> bool:
+        held = (self._row["webhook_id"], self._row["lease_token"])
+        return bool(await self._engine.database.fetch(_ADVANCE, *held, cursor, delivered, LEASE_SECONDS))
+
+    async def _release(self, seconds: float) -> None:
+        await self._engine.database.fetch(_RELEASE, self._row["webhook_id"], self._row["lease_token"], seconds)
+
+    async def _fail(self, sentence: str, status: int | None, retry_after: str | None) -> None:
+        self._done.failed += 1
+        later = after_failure(
+            self._row["failures"] + 1,
+            sentence,
+            failures_max=self._engine.settings.webhooks.failures_max,
+            jitter=random.random(),
+            status=status,
+            retry_after=retry_after,
+        )
+        held = (self._row["webhook_id"], self._row["lease_token"])
+        async with self._engine.database.transaction() as session:
+            is_ours = await session.fetch(_FAIL, *held, sentence, later.seconds, later.pause_reason, ACTOR)
+            if is_ours and later.pause_reason is not None:
+                change = Change(verb="webhook.pause", subject_kind="webhook", subject_id=self._row["name"])
+                reason = later.pause_reason[:1000]
+                await audit(session, self._row["tenant_id"], [change], actor=ACTOR, reason=reason)
+
+
+def _named(detail: dict[str, Any]) -> tuple[str | None, str | None]:
+    queue, action = detail.get("queue"), detail.get("action")
+    return (queue if isinstance(queue, str) else None, action if isinstance(action, str) else None)

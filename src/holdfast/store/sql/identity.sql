@@ -1,0 +1,80 @@
+-- name: create_token
+-- Keep the digest of a new token. The name must not be that of a token still in use.
+insert into holdfast.token (token_id, tenant_id, name, role, queues, digest, created_by, expires_at)
+values ($1, $2, $3, $4, $5::text[], $6, $7, holdfast.instant() + make_interval(secs => $8::double precision))
+on conflict (tenant_id, name) where revoked_at is null do nothing
+returning token_id, created_at, expires_at;
+
+-- name: revoke_token
+-- End a token of this tenant, by its id or by the name it is in use under. The first one to revoke it is the one recorded.
+update holdfast.token t
+set revoked_at = holdfast.instant(), revoked_by = $3
+where t.tenant_id = $1 and (t.token_id = $2 or t.name = $2) and t.revoked_at is null
+returning t.token_id, t.name, t.role;
+
+-- name: list_tokens
+-- Tokens of a tenant, newest first, to a bound; without $2 only those that can still be used.
+select t.token_id, t.name, t.role, t.queues, t.created_by, t.created_at, t.expires_at, t.last_used_at, t.revoked_at,
+  t.revoked_by, coalesce(t.expires_at <= holdfast.instant(), false) as is_expired
+from holdfast.token t
+where t.tenant_id = $1
+  and ($2::boolean or t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.instant()))
+order by t.created_at desc, t.token_id
+limit $3;
+
+-- name: read_token
+-- A token that can be used, by the part of it that is no secret, and whether its last use was long ago. The caller
+-- compares the digest, in constant time.
+select t.tenant_id, t.name, t.role, t.queues, t.digest,
+  coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true) as is_rested
+from holdfast.token t
+where t.token_id = $1 and t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.instant());
+
+-- name: touch_token
+-- Write down that a token was used, at most once a minute, whoever else saw it used.
+update holdfast.token t
+set last_used_at = holdfast.instant()
+where t.token_id = $1 and coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true)
+returning t.token_id;
+
+-- name: has_token
+-- Is there a token anybody could use?
+select exists (
+  select from holdfast.token t
+  where t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.instant())
+);
+
+-- name: add_member
+-- Let an account or a domain in. One that is in already, here or in another tenant, stays as it is.
+insert into holdfast.member (tenant_id, issuer, subject, domain, role, name, added_by)
+values ($1, $2, $3, $4, $5, $6, $7)
+on conflict do nothing
+returning member_id, added_at;
+
+-- name: remove_member
+-- Let a member of this tenant in no longer.
+delete from holdfast.member m
+where m.tenant_id = $1 and m.member_id = $2
+returning m.member_id, m.issuer, m.subject, m.domain, m.role;
+
+-- name: list_members
+-- Members of a tenant in the order they came, to a bound.
+select m.member_id, m.issuer, m.subject, m.domain, m.role, m.name, m.added_by, m.added_at
+from holdfast.member m
+where m.tenant_id = $1
+order by m.member_id
+limit $2;
+
+-- name: find_member
+-- Whose account this is: its own row, else that of its domain.
+select m.tenant_id, m.role
+from holdfast.member m
+where m.issuer = $1 and (m.subject = $2 or m.domain = $3)
+order by m.subject is null
+limit 1;
+
+-- name: read_secret
+-- A secret of this installation.
+select s.value
+from holdfast.secret s
+where s.purpose = $1;

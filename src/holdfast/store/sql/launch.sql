@@ -1,0 +1,233 @@
+-- name: launchable
+-- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none.
+select t.task_id, t.attempt + 1 as attempt, t.tenant_id, a.launcher, l.action, q.name as queue, n.name as tenant
+from holdfast.action a
+join holdfast.lane l on l.tenant_id = a.tenant_id and l.action = a.name
+join holdfast.queue q on q.queue_id = l.queue_id and q.paused_at is null
+join holdfast.tenant n on n.tenant_id = l.tenant_id
+cross join lateral (
+  select t.task_id, t.attempt, t.tenant_id, t.priority
+  from holdfast.live t
+  where t.state = 'q' and t.lane_id = l.lane_id
+  order by t.priority, t.task_id
+  limit $1
+) t
+where a.launcher is not null
+order by t.priority, t.task_id;
+
+-- name: take_slot
+-- Take the first free slot of a launcher that has $2 of them, for a moment. Who finds none, or comes second, gets no row.
+with free as (
+  select n.slot
+  from generate_series(1, $2::int) as n (slot)
+  left join holdfast.launch_slot s on s.launcher = $1 and s.slot = n.slot
+  where s.slot is null or not holdfast.is_slot_held(s)
+  order by n.slot
+  limit 1
+)
+insert into holdfast.launch_slot as s (launcher, slot, tenant_id, task_id, attempt, holder, expires_at)
+select $1, free.slot, $3, $4, $5, $6, holdfast.instant() + make_interval(secs => $7)
+from free
+on conflict (launcher, slot) do update
+set tenant_id = excluded.tenant_id, task_id = excluded.task_id, attempt = excluded.attempt, holder = excluded.holder,
+  expires_at = excluded.expires_at
+where not holdfast.is_slot_held(s)
+returning s.slot;
+
+-- name: free_slot
+-- Give a slot back.
+delete from holdfast.launch_slot s
+where s.holder = $1
+returning s.slot;
+
+-- name: free_slots
+-- Slots whose attempt is over, or whose lease ran out before there was a reservation.
+delete from holdfast.launch_slot s
+where not holdfast.is_slot_held(s)
+returning s.launcher, s.slot;
+
+-- name: launched
+-- Remember what the platform calls what it started; the worker may have attached before this.
+update holdfast.launch h
+set handle = $4, launched_at = holdfast.instant(), looked_at = holdfast.instant(),
+  state = case h.state when 'p' then 'l' else h.state end
+where h.task_id = $1 and h.attempt = $2 and h.holder = $3
+returning h.task_id;
+
+-- name: lock_reservation
+-- The reservation of a launch that failed, if it still stands: nobody attached, it is not over, nobody canceled.
+select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses
+from holdfast.live t
+where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
+for update of t;
+
+-- name: fail_launch
+-- Count a failed launch under its locked reservation, and free its slot.
+with failed as (
+  update holdfast.launch h
+  set state = 'f', failures = h.failures + 1, error = $4, holder = null
+  where h.task_id = $1 and h.attempt = $2 and h.holder = $3
+  returning h.failures
+),
+freed as (
+  delete from holdfast.launch_slot s
+  where s.holder = $3 and exists (select from failed)
+)
+select failures
+from failed;
+
+-- name: unreserve
+-- Take a locked reservation back: no attempt was made, so its number is free again for the next launch, which waits.
+with back as (
+  update holdfast.live t
+  set state = 'w', due_at = holdfast.instant() + make_interval(secs => $4), attempt = t.attempt - 1, lease_token = null,
+    lease_expires_at = null, started_at = null
+  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
+  returning t.task_id, t.tenant_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'task.launch_failed', array[task_id], array[$2::int]
+  from back
+)
+select task_id
+from back;
+
+-- name: adopt_launch
+-- Take over a launch whose launcher went silent between its reservation and the platform's answer: to launch again under
+-- the same name is the same launch. The new token stands beside the old.
+update holdfast.launch h
+set token_hashes = h.token_hashes || array[$2::bytea], launching_until = holdfast.instant() + make_interval(secs => $3)
+from holdfast.live t
+join holdfast.lane l on l.lane_id = t.lane_id
+join holdfast.queue q on q.queue_id = l.queue_id
+join holdfast.tenant n on n.tenant_id = t.tenant_id
+where (h.task_id, h.attempt) = (
+    select o.task_id, o.attempt
+    from holdfast.launch o
+    where o.state = 'p' and o.launching_until <= holdfast.instant() and o.launcher = any($1::text[])
+      and exists (
+        select from holdfast.live r
+        where r.task_id = o.task_id and r.attempt = o.attempt and r.state = 'v'
+          and r.lease_expires_at > holdfast.instant()
+      )
+    order by o.launching_until
+    limit 1
+    for update of o skip locked
+  )
+  and t.task_id = h.task_id
+returning h.task_id, h.attempt, h.tenant_id, h.launcher, h.holder, t.lease_token, l.action, q.name as queue,
+  n.name as tenant;
+
+-- name: look_at_launches
+-- Launches that nobody attached to yet and that the platform was not asked about for $2 seconds, at most $3 of them:
+-- whoever gets them asks.
+with due as materialized (
+  select h.task_id, h.attempt
+  from holdfast.launch h
+  where h.state = 'l' and h.launcher = any($1::text[])
+    and h.looked_at <= holdfast.instant() - make_interval(secs => $2)
+  order by h.looked_at
+  limit $3
+  for update of h skip locked
+),
+seen as (
+  update holdfast.launch h
+  set looked_at = holdfast.instant()
+  from due
+  where h.task_id = due.task_id and h.attempt = due.attempt
+  returning h.task_id, h.attempt, h.launcher, h.handle, h.launched_at
+)
+select seen.task_id, seen.attempt, seen.launcher, seen.handle, t.lease_token,
+  extract(epoch from holdfast.instant() - seen.launched_at)::double precision as age_seconds
+from seen
+join holdfast.live t on t.task_id = seen.task_id and t.attempt = seen.attempt and t.state = 'v'
+where seen.handle is not null;
+
+-- name: over_launches
+-- Launches of attempts that are over, and failed ones whose task waits for no launch any more. An attempt that is over
+-- stays over, so any number may end them. `is_reported`: the worker called back itself, so it ends by itself.
+select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
+  h.state = 'a' and (
+    exists (select from holdfast.attempt a where a.task_id = h.task_id and a.attempt = h.attempt and a.state = 'c')
+    or exists (select from holdfast.failure f where f.task_id = h.task_id and f.attempt = h.attempt and f.state = 'f')
+  ) as is_reported
+from holdfast.launch h
+where h.launcher = any($1::text[])
+  and not exists (
+    select from holdfast.live t
+    where t.task_id = h.task_id
+      and case when h.state = 'f' then t.attempt = h.attempt - 1 else t.attempt = h.attempt and t.state in ('v', 'r') end
+  )
+order by h.task_id, h.attempt
+limit $2;
+
+-- name: forget_launch
+-- A launch is over on both sides: its row and its slot go.
+with gone as (
+  delete from holdfast.launch h
+  where h.task_id = $1 and h.attempt = $2
+  returning h.holder
+)
+delete from holdfast.launch_slot s
+using gone
+where s.holder = gone.holder;
+
+-- name: forget_tokens
+-- Tokens that nobody used in their time.
+update holdfast.launch h
+set token_hashes = '{}'
+where h.token_expires_at <= holdfast.instant() and h.token_hashes <> '{}'
+returning h.task_id;
+
+-- name: declare_launcher
+-- A server says what it can launch.
+insert into holdfast.launcher as k (name, kind, slots, seen_at)
+values ($1, $2, $3, holdfast.instant())
+on conflict (name) do update
+set kind = excluded.kind, slots = excluded.slots, seen_at = excluded.seen_at
+where (k.kind, k.slots) is distinct from (excluded.kind, excluded.slots)
+  or k.seen_at < excluded.seen_at - interval '5 seconds';
+
+-- name: launchers_wanted
+-- Every launcher that some action names, or by which something was launched.
+select a.launcher
+from holdfast.action a
+where a.launcher is not null
+union
+select h.launcher
+from holdfast.launch h
+where h.launcher <> '';
+
+-- name: read_attach
+-- What stands between a launched worker and its attempt. $3 is the hash of its token.
+select t.state::text as state, t.attempt, h.state::text as launch_state, $3::bytea = any(h.token_hashes) as is_known,
+  coalesce(t.lease_expires_at > holdfast.instant(), false) as is_in_time
+from holdfast.launch h
+left join holdfast.live t on t.task_id = h.task_id
+where h.task_id = $1 and h.attempt = $2;
+
+-- name: explain_launch
+-- Who launches the worker of a task, how much room there is, and how its launch fared.
+select a.launcher, k.slots, k.seen_at,
+  (
+    select count(*)::int from holdfast.launch_slot s where s.launcher = a.launcher and holdfast.is_slot_held(s)
+  ) as taken,
+  h.state::text as state, coalesce(h.failures, 0) as failures, h.error, h.launched_at
+from holdfast.lane l
+join holdfast.action a on a.tenant_id = l.tenant_id and a.name = l.action and a.launcher is not null
+left join holdfast.launcher k on k.name = a.launcher
+left join holdfast.launch h on h.task_id = $2 and h.attempt = $3
+where l.lane_id = $1;
+
+-- name: list_launches
+-- What is being launched or was and is not over, oldest first.
+select h.task_id, h.attempt, h.launcher, l.action, h.state::text as state, h.handle, h.failures, h.error, h.created_at,
+  h.launched_at, h.attached_at, s.slot, t.due_at
+from holdfast.launch h
+left join holdfast.live t on t.task_id = h.task_id
+left join holdfast.lane l on l.lane_id = t.lane_id
+left join holdfast.launch_slot s on s.holder = h.holder
+where h.tenant_id = $1
+order by h.created_at, h.task_id
+limit $2;

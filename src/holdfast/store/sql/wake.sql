@@ -1,0 +1,120 @@
+-- name: write_hints
+-- Begin or stop to write hints with the changes that make tasks claimable. $2 is how many may be outstanding per queue;
+-- null leaves that as it is.
+select holdfast.write_hints($1, $2);
+
+-- name: read_wake
+-- Whether hints are written, to how many per queue, and what the relays last found.
+select w.is_on, w.hints_max, w.carrier, w.away_detail,
+  extract(epoch from holdfast.instant() - w.away_since)::double precision as away_seconds,
+  (select count(*)::int from holdfast.hint) as outstanding,
+  (
+    select extract(epoch from holdfast.instant() - min(h.send_at))::double precision
+    from holdfast.hint h
+  ) as late_seconds
+from holdfast.wake w;
+
+-- name: take_hints
+-- Hints that are due, for this relay to send now: each is put off first, twice as long each time, so that one whose
+-- sending fails, or is lost on the way, comes again while its task still waits. Hints of tasks that wait no longer go.
+-- It does not prove that a task still waits when its hint arrives.
+with due as materialized (
+  select h.task_id
+  from holdfast.hint h
+  where h.send_at <= holdfast.instant()
+  order by h.send_at
+  limit $1
+  for update skip locked
+),
+waiting as materialized (
+  select t.task_id, t.attempt + 1 as attempt, t.lane_id
+  from holdfast.live t
+  where t.state = 'q' and t.task_id = any(array(select task_id from due))
+),
+over as (
+  delete from holdfast.hint h
+  where h.task_id = any(array(select task_id from due)) and h.task_id not in (select task_id from waiting)
+),
+put_off as (
+  update holdfast.hint h
+  set sends = h.sends + 1,
+    send_at = holdfast.instant() + make_interval(secs => least($2 * power(2, least(h.sends, 20)), $3))
+  where h.task_id = any(array(select task_id from waiting))
+)
+select w.task_id, w.attempt, l.action, q.name as queue
+from waiting w
+join holdfast.lane l on l.lane_id = w.lane_id
+join holdfast.queue q on q.queue_id = l.queue_id;
+
+-- name: return_hints
+-- These hints were not sent after all: they are due at once.
+update holdfast.hint h
+set send_at = holdfast.instant(), sends = greatest(0, h.sends - 1)
+where h.task_id = any($1::bigint[]);
+
+-- name: clear_hints
+-- Forget hints of tasks that wait no longer, so that others get their room.
+delete from holdfast.hint h
+where h.task_id = any(array(
+  select n.task_id
+  from holdfast.hint n
+  where not exists (select from holdfast.live t where t.task_id = n.task_id and t.state = 'q')
+  limit $1
+  for update skip locked
+))
+returning h.task_id;
+
+-- name: fill_hints
+-- Give waiting tasks without a hint one, the most urgent first, while their queue has room: they found none when they
+-- became claimable, or lost theirs.
+insert into holdfast.hint (task_id, tenant_id, queue_id)
+select t.task_id, t.tenant_id, r.queue_id
+from (
+  select q.queue_id, greatest(0, holdfast.hint_room(q.queue_id)) as room
+  from holdfast.queue q
+  where q.paused_at is null and exists (select from holdfast.wake w where w.is_on)
+) r
+cross join lateral (
+  select t.task_id, t.tenant_id
+  from holdfast.lane l
+  cross join lateral (
+    select t.task_id, t.tenant_id, t.priority
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = l.lane_id
+      and not exists (select from holdfast.hint h where h.task_id = t.task_id)
+    order by t.priority, t.task_id
+    limit r.room
+  ) t
+  where l.queue_id = r.queue_id
+  order by t.priority, t.task_id
+  limit r.room
+) t
+on conflict (task_id) do nothing
+returning task_id;
+
+-- name: find_hinted
+-- Where the tasks that hints name stand. Ids that nobody knows come back with nothing.
+select g.task_id, t.state::text as state, coalesce(t.attempt, 0) as attempt, t.lane_id, t.worker_id,
+  coalesce(t.lease_expires_at > holdfast.instant(), false) as has_valid_lease,
+  coalesce(1 + t.max_retries + t.max_losses, 0) as attempts_max, l.action, q.name as queue,
+  t.task_id is null and (
+    exists (select from holdfast.body b where b.task_id = g.task_id)
+    or exists (select from holdfast.attempt a where a.task_id = g.task_id)
+    or exists (select from holdfast.ended e where e.task_id = g.task_id)
+  ) as is_over
+from unnest($1::bigint[]) as g (task_id)
+left join holdfast.live t on t.task_id = g.task_id
+left join holdfast.lane l on l.lane_id = t.lane_id
+left join holdfast.queue q on q.queue_id = l.queue_id;
+
+-- name: tell_carrier_away
+-- A relay could not send: since when, and why, for `why` and `doctor`.
+update holdfast.wake w
+set carrier = $1, away_since = coalesce(w.away_since, holdfast.instant()), away_detail = $2
+where w.is_on;
+
+-- name: tell_carrier_back
+-- A relay could send again.
+update holdfast.wake w
+set carrier = $1, away_since = null, away_detail = ''
+where w.is_on and (w.away_since is not null or w.carrier <> $1);

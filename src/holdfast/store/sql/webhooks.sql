@@ -1,0 +1,147 @@
+-- name: add_webhook
+-- A webhook under a name that is free; no row where it is taken.
+insert into holdfast.webhook (tenant_id, name, url, kinds, queues, actions, secret, cursor, created_by)
+values ($1, $2, $3, $4::text[], $5::text[], $6::text[], $7, $8, $9)
+on conflict (tenant_id, name) do nothing
+returning webhook_id;
+
+-- name: list_webhooks
+-- Webhooks with how they fare, without their secrets.
+select w.name, w.url, w.kinds, w.queues, w.actions, w.cursor, w.created_at, w.created_by, w.delivered, w.delivered_at,
+  w.failures, w.failed_at, w.last_error, case when w.failures > 0 and w.paused_at is null then w.due_at end as retry_at,
+  w.paused_at, w.paused_by, w.paused_reason,
+  case when w.old_secret_until > holdfast.instant() then w.old_secret_until end as old_secret_until
+from holdfast.webhook w
+where w.tenant_id = $1 and ($2::text is null or w.name = $2)
+order by w.name
+limit 1000;
+
+-- name: lock_webhook
+-- One webhook under its lock, for a change that is recorded.
+select w.url, w.secret, w.cursor, w.paused_reason,
+  case when w.old_secret_until > holdfast.instant() then w.old_secret end as old_secret,
+  extract(epoch from holdfast.instant())::double precision as at
+from holdfast.webhook w
+where w.tenant_id = $1 and w.name = $2
+for no key update of w;
+
+-- name: remove_webhook
+-- Deliver nothing more to it.
+delete from holdfast.webhook w
+where w.tenant_id = $1 and w.name = $2
+returning w.webhook_id;
+
+-- name: rotate_webhook
+-- Another secret; the one before it also signs for so many seconds.
+update holdfast.webhook w
+set old_secret = case when $4::double precision > 0 then w.secret end,
+  old_secret_until = case when $4 > 0 then holdfast.instant() + make_interval(secs => $4) end,
+  secret = $3
+where w.tenant_id = $1 and w.name = $2
+returning w.webhook_id;
+
+-- name: pause_webhook
+-- Stop delivering; whoever delivers now finds its lease gone.
+update holdfast.webhook w
+set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4, lease_token = null, lease_expires_at = null
+where w.tenant_id = $1 and w.name = $2 and w.paused_at is null
+returning w.webhook_id;
+
+-- name: resume_webhook
+-- Deliver again: from where it stopped, or from a cursor given.
+update holdfast.webhook w
+set paused_at = null, paused_by = null, paused_reason = null, failures = 0, due_at = holdfast.instant(),
+  cursor = coalesce($3, w.cursor)
+where w.tenant_id = $1 and w.name = $2 and w.paused_at is not null
+returning w.webhook_id;
+
+-- name: lease_webhooks
+-- Become the one who delivers some webhooks that are due and that nobody holds.
+with free as (
+  select w.webhook_id
+  from holdfast.webhook w
+  where w.paused_at is null and w.due_at <= holdfast.instant()
+    and (w.lease_token is null or w.lease_expires_at <= holdfast.instant())
+  order by w.due_at
+  limit $1
+  for no key update skip locked
+)
+update holdfast.webhook w
+set lease_token = gen_random_uuid(), lease_expires_at = holdfast.instant() + make_interval(secs => $2)
+from free
+where w.webhook_id = free.webhook_id
+returning w.webhook_id, w.tenant_id, w.name, w.url, w.kinds, w.queues, w.actions, w.cursor, w.failures, w.lease_token,
+  w.secret, case when w.old_secret_until > holdfast.instant() then w.old_secret end as old_secret,
+  (select left(i.installation::text, 8) from holdfast.installation i) as installation,
+  extract(epoch from holdfast.instant())::double precision as at;
+
+-- name: advance_webhook
+-- Everything up to the cursor is done; the holder goes on holding it. No row for one who lost the lease.
+update holdfast.webhook w
+set cursor = $3, delivered = w.delivered + $4, failures = case when $4 > 0 then 0 else w.failures end,
+  delivered_at = case when $4 > 0 then holdfast.instant() else w.delivered_at end,
+  last_error = case when $4 > 0 then null else w.last_error end,
+  lease_expires_at = holdfast.instant() + make_interval(secs => $5)
+where w.webhook_id = $1 and w.lease_token = $2 and w.lease_expires_at > holdfast.instant()
+returning w.webhook_id;
+
+-- name: release_webhook
+-- Let go until there may be something new.
+update holdfast.webhook w
+set lease_token = null, lease_expires_at = null, due_at = holdfast.instant() + make_interval(secs => $3)
+where w.webhook_id = $1 and w.lease_token = $2
+returning w.webhook_id;
+
+-- name: fail_webhook
+-- The event after the cursor was not taken: try again later, or pause with the reason once it failed too often.
+update holdfast.webhook w
+set lease_token = null, lease_expires_at = null, failures = w.failures + 1, failed_at = holdfast.instant(),
+  last_error = $3, due_at = holdfast.instant() + make_interval(secs => $4),
+  paused_at = case when $5::text is not null then holdfast.instant() end,
+  paused_by = case when $5 is not null then $6 end, paused_reason = $5
+where w.webhook_id = $1 and w.lease_token = $2 and w.lease_expires_at > holdfast.instant()
+returning w.failures;
+
+-- name: event_places
+-- The queue and action of tasks that events are about; of a run its flow in place of an action.
+select g.task_id, q.name as queue, coalesce(l.action, w.flow) as action
+from unnest($1::bigint[]) as g (task_id)
+left join holdfast.ended e on e.task_id = g.task_id
+left join holdfast.body b on b.task_id = g.task_id
+left join lateral (
+  select s.lane_ids[p.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
+  from (
+    select p.run_id, p.node_no from holdfast.place(g.task_id) p where b.task_id is null
+    union all
+    select r.run_id, null from holdfast.run r where r.run_id = g.task_id
+  ) p
+  join holdfast.run r on r.run_id = p.run_id
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  join holdfast.flow o on o.flow_id = s.flow_id
+  limit 1
+) w on true
+left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id, w.lane_id)
+left join holdfast.queue q on q.queue_id = l.queue_id;
+
+-- name: take_probes
+-- Become the one who asks some workers this time: those present that offer a URL and were not asked for a while.
+insert into holdfast.probe as p (worker_id, due_at)
+select w.worker_id, holdfast.instant() + make_interval(secs => $1)
+from holdfast.worker w
+left join holdfast.probe x on x.worker_id = w.worker_id
+where w.state in ('active', 'draining') and w.labels ? 'probe_url'
+  and (x.worker_id is null or x.due_at <= holdfast.instant())
+order by x.due_at nulls first
+limit $2
+on conflict (worker_id) do update
+set due_at = excluded.due_at
+where p.due_at <= holdfast.instant()
+returning p.worker_id, p.due_at, (select w.labels->>'probe_url' from holdfast.worker w where w.worker_id = p.worker_id) as url;
+
+-- name: record_probe
+-- How a worker answered, unless somebody asked it again since.
+update holdfast.probe p
+set checked_at = holdfast.instant(), detail = $4, failures = case when $3::boolean then 0 else p.failures + 1 end,
+  is_healthy = case when $3 then true when p.failures + 1 >= $5 then false else p.is_healthy end
+where p.worker_id = $1 and p.due_at = $2
+returning p.is_healthy;

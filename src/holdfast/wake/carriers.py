@@ -1,0 +1,76 @@
+"""Which carrier the settings name, where it is, and the transport to it. Libraries are imported only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import Invalid, InvalidSettings
+from holdfast.settings import POSTGRES, REDIS, SQS, WakeSettings
+from holdfast.wake.transport import Transport
+
+QUEUE = "{queue}"
+_EXTRAS = {SQS: "aws", REDIS: "redis"}
+
+
+def is_external(settings: WakeSettings) -> bool:
+    """Whether hints travel outside PostgreSQL."""
+    return settings.over != POSTGRES
+
+
+def address_for(settings: WakeSettings, queue: str) -> str:
+    """Where hints for tasks of a queue go: one address for all, or one for each."""
+    return _template(settings).replace(QUEUE, queue)
+
+
+def addresses_of(settings: WakeSettings, queues: Sequence[str] | None) -> list[str]:
+    """Where a worker of these queues listens; None means every queue."""
+    template = _template(settings)
+    if QUEUE not in template:
+        return [template]
+    if queues is None:
+        raise InvalidSettings(
+            "Each queue has its own address for wake-ups, and this worker serves every queue.",
+            code="carrier_needs_queues",
+            advice=f"Name its queues (holdfast work --queues A,B), or give all one address, without {QUEUE}.",
+        )
+    return [template.replace(QUEUE, queue) for queue in queues]
+
+
+def _template(settings: WakeSettings) -> str:
+    if settings.over == SQS:
+        assert settings.sqs_queue_url is not None
+        return settings.sqs_queue_url
+    return f"{settings.redis_key_prefix}:wake"
+
+
+def open_transport(settings: WakeSettings, address: str) -> Transport:
+    """A transport to one address. Nothing is asked of it yet, so it may be away."""
+    seconds = settings.visibility_seconds
+    try:
+        if settings.over == SQS:
+            from holdfast.wake.sqs import SqsQueue
+
+            return SqsQueue(address, visibility_seconds=seconds)
+        from holdfast.wake.redis_streams import RedisStream
+
+        assert settings.redis_url is not None
+        return RedisStream(settings.redis_url, address, visibility_seconds=seconds)
+    except ModuleNotFoundError as error:
+        raise Invalid(
+            f"Wake-ups over {settings.over} need {error.name}, which is not installed.",
+            code="extra_missing",
+            advice=f"pip install 'holdfast[{_EXTRAS[settings.over]}]'",
+        ) from error
+    except ValueError:
+        # Its own words may hold a part of the password.
+        raise InvalidSettings(
+            f"The address of {settings.over} is not one.",
+            code="carrier_address_invalid",
+            advice="It looks like redis://host:6379/0 or rediss://…",
+        ) from None
+
+
+def require_carrier(settings: WakeSettings, queues: Sequence[str] | None) -> None:
+    """Say what is missing before anything starts: an address for each queue, and the carrier's library."""
+    if is_external(settings):
+        open_transport(settings, next(iter(addresses_of(settings, queues)), ""))

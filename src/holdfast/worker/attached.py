@@ -1,0 +1,126 @@
+"""The launched worker: attaches to the one attempt it was launched for, runs it with heartbeats, settles it, and ends.
+
+It serves no queue and claims nothing. There is no parent to hold it to its lease, so the kernel's timer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.app import App
+from holdfast.core.classify import RetryReason
+from holdfast.core.failure import Failure
+from holdfast.core.outcome import Failed
+from holdfast.dispatcher.attach import attach
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.inputs import with_inputs
+from holdfast.dispatcher.leases import Claimed, report_of
+from holdfast.errors import LeaseLost, Unavailable
+from holdfast.store.database import TROUBLE
+from holdfast.worker.child import leave
+from holdfast.worker.direct import DirectLine
+from holdfast.worker.fuse import Fuse
+from holdfast.worker.isolated import Isolated
+from holdfast.worker.loop import Worker
+from holdfast.worker.orders import Ending, Orders
+
+log = logging.getLogger("holdfast.worker")
+
+EARLY_SECONDS = 0.5
+"""Between two looks for a launch that was taken back and is due again."""
+TRIES_MAX = 20
+"""How often a database that does not answer is asked again."""
+
+
+class AttachedWorker(Worker):
+    """One attempt and no more."""
+
+    def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
+        direct = DirectLine(engine)
+        super().__init__(direct, *arguments, queues=[], slots=1, **options)
+        self._engine = engine
+        self._direct = direct
+
+    async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
+        """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to."""
+        async with self.signed_on():
+            await self._attach(task_id, attempt, token)
+            await self._wind_down()
+        return self.completed_count > 0
+
+    async def _attach(self, task_id: int, attempt: int, token: str) -> None:
+        """Swap the token for a lease. An answer that got lost is found again as the lease it was about."""
+        waits_until = time.monotonic() + self._settings.launch_seconds
+        for _ in range(TRIES_MAX):
+            while await self._exchange(0):
+                if self._hold.count or self._hold.reports:
+                    return
+                try:
+                    await self._swap(task_id, attempt, token)
+                except LeaseLost as error:
+                    is_early = error.fields.get("is_early") and time.monotonic() < waits_until
+                    if not is_early or self._is_stopping:
+                        raise
+                    await asyncio.sleep(EARLY_SECONDS)
+                except TROUBLE as error:
+                    await self._lose_line(error)
+                    break
+                else:
+                    return
+        raise Unavailable("The database does not answer.", code="database_unreachable")
+
+    async def _swap(self, task_id: int, attempt: int, token: str) -> None:
+        session = self._direct.session
+        assert session is not None
+        sent_at = time.monotonic()
+        claimed = await attach(session, self._direct.claimer.identity, task_id, attempt, token)
+        [ready] = await with_inputs(session, self._engine.catalog, [claimed])
+        if await self._knows(ready):
+            await self._hold.start([ready], sent_at, is_stopping=self._is_stopping)
+
+    async def _knows(self, claimed: Claimed) -> bool:
+        """Whether the action is in this app; if not, no other launch of it would do better, so it fails."""
+        catalog = self._engine.catalog
+        await catalog.learn([claimed.lane_id], [claimed.policy_id], session=self._direct.session)
+        action = catalog.lane(claimed.lane_id).action
+        if action in self.actions:
+            return True
+        message = f"The launched worker has no action {action}."
+        outcome = Failed(Failure(code=RetryReason.ACTION_NOT_FOUND, message=message))
+        self._hold.reports.append(report_of(claimed, outcome))
+        return False
+
+
+async def run_attached(
+    app: App, url: str, *, app_ref: str, packs: Sequence[str], task_id: int, attempt: int, token: str
+) -> bool:
+    """Be the worker that was launched for this attempt; whether it settled it."""
+    settings = replace(app.settings, url=url)
+    name = f"launched:{task_id}.{attempt}"
+    orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
+    fuse = Fuse()
+    async with Engine(url, settings, sessions_max=4) as engine:
+        worker = AttachedWorker(
+            engine,
+            app.actions,
+            flows=app.flows,
+            name=name,
+            version=app.version,
+            isolator=Isolated(orders),
+            datasets=app.datasets,
+            publish=lambda _worker_id, kill_at: fuse.set(kill_at),
+            exit_process=lambda: leave(Ending.OVERDUE),
+        )
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, worker.stop)
+        loop.add_signal_handler(signal.SIGINT, lambda: worker.stop(within_seconds=0.0))
+        is_settled = await worker.run_attached(task_id, attempt, token)
+        if not worker.is_idle:
+            leave(Ending.OVERDUE)
+        return is_settled

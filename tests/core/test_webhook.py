@@ -1,0 +1,78 @@
+"""Which events a webhook wants, and what follows a failure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.core.campaign import CampaignState
+from holdfast.core.webhook import KINDS, Filter, after_failure, body_of, delivery_id
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_wanted"),
+    [
+        (Filter(), True),
+        (Filter(kinds=["task.failed"]), True),
+        (Filter(kinds=["task.*"]), True),
+        (Filter(kinds=["task.completed", "execution.*"]), False),
+        (Filter(queues=["mail"]), True),
+        (Filter(queues=["other"]), False),
+        (Filter(actions=["shop.charge"]), True),
+        (Filter(actions=["shop.refund"]), False),
+        (Filter(kinds=["task.failed"], queues=["mail"], actions=["shop.charge"]), True),
+        (Filter(kinds=["task.failed"], queues=["mail"], actions=["shop.refund"]), False),
+    ],
+)
+def test_a_filter_wants_what_fits_all_of_it(wanted, is_wanted):
+    assert wanted.wants("task.failed", "mail", "shop.charge") is is_wanted
+
+
+def test_an_event_about_no_queue_fits_no_queue():
+    assert not Filter(queues=["mail"]).wants("breaker.opened", None, "shop.charge")
+
+
+def test_every_kind_of_the_sql_can_be_asked_for():
+    nouns = {kind.partition(".")[0] for kind in KINDS}
+    folder = Path(holdfast.__file__).parent / "store" / "sql"
+    written = "".join(path.read_text() for path in folder.glob("*.sql") if path.name != "invariants.sql")
+    told = {kind for kind in re.findall(r"'([a-z_]+\.[a-z_]+)'", written) if kind.partition(".")[0] in nouns}
+    assert told <= KINDS
+    composed = {f"campaign.{state}" for state in CampaignState} | {"task.skipped", "task.upstream_failed"}
+    assert KINDS - told <= composed
+
+
+def later(failures, **given):
+    return after_failure(failures, "it answered 500", failures_max=20, jitter=0.5, **given)
+
+
+def test_pauses_grow_to_a_bound():
+    assert [later(n).seconds for n in (1, 2, 3, 9, 10, 19)] == [1, 2, 4, 256, 300, 300]
+
+
+def test_a_receiver_may_ask_for_more_time_but_not_for_ever():
+    assert later(1, status=503, retry_after="120").seconds == 120
+    assert later(9, status=503, retry_after="10").seconds == 256
+    assert later(1, status=503, retry_after="999999").seconds == 3600
+    assert later(1, status=503, retry_after="soon").seconds == 1
+
+
+def test_too_many_failures_pause_with_the_last_one():
+    assert later(20).pause_reason == "20 deliveries in a row failed; at last it answered 500."
+    assert later(19).pause_reason is None
+
+
+def test_a_receiver_that_is_gone_is_paused_at_once():
+    assert later(1, status=410).pause_reason
+
+
+def test_an_event_has_one_id_and_one_body():
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert delivery_id("0a1b2c3d", "77:12:1") == "evt_0a1b2c3d_77_12_1"
+    assert body_of("task.failed", at, {"task_id": "1"}) == (
+        b'{"type":"task.failed","timestamp":"2026-01-02T03:04:05+00:00","data":{"task_id":"1"}}'
+    )

@@ -1,0 +1,188 @@
+"""The Ray launcher on a real cluster of this machine: two nodes, and one of them is killed. `make ray` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.launch import shop_app
+from tests.launch.platform import Fixed, profile
+
+from holdfast.client.client import Client
+from holdfast.dispatcher.loops import Loops
+from holdfast.launch.launcher import LaunchOrder, Sighting
+from holdfast.launch.loop import Launching
+from holdfast.settings import Settings
+
+pytestmark = [pytest.mark.ray, pytest.mark.crash]
+LOOPBACK = "127.0.0.1"
+RAY = Path(sys.executable).parent / "ray"
+APP = f"{Path(shop_app.__file__)}:app"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def started(*words: str, log: Path) -> subprocess.Popen:
+    """A node in the foreground, in a session of its own."""
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            [RAY, "start", "--block", f"--node-ip-address={LOOPBACK}", *words],
+            env={**os.environ, **quiet},
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def until_open(port: int, head: subprocess.Popen, log: Path) -> None:
+    """Until the head listens; it says nothing about it that could be relied on."""
+    for _ in range(300):
+        assert head.poll() is None, log.read_text()
+        with socket.socket() as one:
+            one.settimeout(0.5)
+            if one.connect_ex((LOOPBACK, port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(log.read_text())
+
+
+def session_members(session: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == session:
+                found.append(int(entry.name))
+        except ProcessLookupError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A head that runs nothing, and two nodes with room for one worker each."""
+    pytest.importorskip("ray")
+    folder = tmp_path_factory.mktemp("ray")
+    port = free_port()
+    head = started(
+        "--head",
+        f"--port={port}",
+        "--include-dashboard=false",
+        "--num-cpus=0",
+        "--object-store-memory=80000000",
+        log=folder / "head.log",
+    )
+    address = f"{LOOPBACK}:{port}"
+    until_open(port, head, folder / "head.log")
+    nodes = [
+        started(f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", log=folder / f"{number}.log")
+        for number in (1, 2)
+    ]
+    yield address, nodes
+    import ray
+
+    ray.shutdown()
+    for one in (*nodes, head):
+        for pid in session_members(one.pid):
+            os.kill(pid, signal.SIGKILL)
+        one.wait()
+
+
+@pytest.fixture
+def launcher(cluster, holdfast_url):
+    from holdfast.launch.ray import RayLauncher
+
+    environment = {"HOLDFAST_URL": holdfast_url, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "holdfast", "attach"]
+    return RayLauncher("here", {"address": cluster[0], "command": command, "app": APP, "env": environment})
+
+
+@pytest.fixture
+def holdfast_settings():
+    base = Settings()
+    return replace(base, launch=replace(base.launch, poll_seconds=0.2, describe_seconds=1.0))
+
+
+@pytest.fixture
+async def client(holdfast_url, holdfast_settings, engine):
+    for action in shop_app.app.actions.values():
+        policy = action.policy(engine.default_policy)
+        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
+    async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def loops(engine, launcher):
+    launching = Launching(engine, Fixed({"here": profile(launcher, name="here")}))
+    running = [asyncio.create_task(launching.run()), asyncio.create_task(Loops(engine).run())]
+    yield
+    for one in running:
+        one.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+async def until(condition, seconds=60.0):
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nothing but the world outside could tell
+            await asyncio.sleep(0.05)
+
+
+async def test_a_worker_on_the_cluster_runs_its_task(client, loops):
+    assert (await (await client.enqueue(shop_app.add, a=2, b=3)).result(timeout=90))["sum"] == 5
+
+
+async def test_a_name_is_one_actor_that_can_be_seen_and_stopped(launcher):
+    about = {"action": "launched.add", "queue": "launched", "tenant": "default"}
+    launcher._command = ["sleep", "600"]
+    order = LaunchOrder(name="hf-9-1", token="t", task_id="9", attempt=1, **about)
+    handles = {await launcher.launch(order) for _ in range(3)}
+    assert handles == {"hf-9-1"}
+    assert (await launcher.describe(["hf-9-1"]))["hf-9-1"].sighting is Sighting.RUNNING
+    await launcher.stop("hf-9-1", None)
+    async with asyncio.timeout(30):
+        while (await launcher.describe(["hf-9-1"]))["hf-9-1"].sighting is not Sighting.STOPPED:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0.1)
+    await launcher.stop("hf-9-1", "hf-9-1")
+
+
+async def test_the_work_of_a_killed_node_goes_on_at_the_other(client, loops, cluster, tmp_path, dispatcher):
+    where = tmp_path / "pid"
+    task = await client.enqueue(shop_app.survive, where=str(where))
+    await until(lambda: where.exists() and where.read_text())
+    worker = int(where.read_text())
+    [node] = [one for one in cluster[1] if worker_is_of(one.pid, worker)]
+    kill_raylet(node.pid)
+    assert await task.result(timeout=120) == 2
+    first, second = await dispatcher.attempts(task.task_id)
+    assert (first.state, second.state) == ("lost", "completed")
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+def kill_raylet(session: int) -> None:
+    for pid in session_members(session):
+        if "raylet" in Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def worker_is_of(session: int, pid: int) -> bool:
+    """Whether a process descends from a node: Ray gives its workers sessions of their own, so by parents."""
+    while pid > 1:
+        if os.getsid(pid) == session:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False
