@@ -25,6 +25,12 @@ class Place:
 def find_place(settings: Settings, url: str | None = None) -> Place:
     """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
     if chosen := url or settings.url:
+        if chosen.lower().startswith(("http://", "https://")):
+            raise InvalidSettings(
+                "This needs the database itself, and HOLDFAST_URL is that of a server.",
+                code="database_url_needed",
+                advice="Set HOLDFAST_URL to postgresql://…; `holdfast work` takes either.",
+            )
         return Place(url=chosen, is_embedded=False, close=lambda: None)
     if settings.home is None and settings.env != "local":
         raise InvalidSettings(

@@ -257,7 +257,10 @@ class LaunchSettings:
 class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
-    url: str | None = setting(None, "PostgreSQL to use.", kind=str, is_secret=True)
+    url: str | None = setting(
+        None, "PostgreSQL to use; for a worker elsewhere, `http://…` of a server.", kind=str, is_secret=True
+    )
+    token: str | None = setting(None, "Token by which a server knows this client or worker.", kind=str, is_secret=True)
     direct_url: str | None = setting(
         None,
         "The same PostgreSQL without the pooler that `url` leads through; wake-ups are heard there.",

@@ -19,7 +19,9 @@ from starlette.routing import Route
 from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
-from holdfast.dispatcher.engine import TENANTS_MAX, Engine
+from holdfast.api.tail import Tail
+from holdfast.dispatcher.crews import Crews
+from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Forbidden, Invalid, Unauthorized
@@ -36,19 +38,11 @@ class House:
 
     engine: Engine
     door: Door
+    crews: Crews
+    tail: Tail
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
-    crews: dict[int, RemoteWorkers] = field(default_factory=dict)
-    """The workers elsewhere of each tenant that has asked."""
-
-    def crew(self, tenant_id: int) -> RemoteWorkers:
-        """The worker contract for one tenant."""
-        if (crew := self.crews.get(tenant_id)) is None:
-            while len(self.crews) >= TENANTS_MAX:
-                self.crews.pop(next(iter(self.crews)))
-            crew = self.crews[tenant_id] = RemoteWorkers(self.engine.of(tenant_id))
-        return crew
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ class Asked:
     @property
     def workers(self) -> RemoteWorkers:
         """The worker contract for the caller's tenant."""
-        return self.house.crew(self.caller.tenant_id)
+        return self.house.crews.of(self.caller.tenant_id)
 
     async def body(self, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
