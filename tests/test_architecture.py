@@ -50,7 +50,8 @@ BELOW = {
     "cron": {"core", "errors"},
     "schedule": {"action", "core", "cron", "errors", "wire"},
     "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
-    "bench": LEAVES | {"action", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
+    "bench": LEAVES
+    | {"action", "api", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
     "cli": LEAVES
     | {
         "action",

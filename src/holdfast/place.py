@@ -36,6 +36,12 @@ def find_place(settings: Settings, url: str | None = None) -> Place:
             advice="Give --url postgresql://…, or set HOLDFAST_URL to one.",
         )
     if chosen := url or settings.url:
+        if chosen.lower().startswith(("http://", "https://")):
+            raise InvalidSettings(
+                "This needs the database itself, and HOLDFAST_URL is that of a server.",
+                code="database_url_needed",
+                advice="Set HOLDFAST_URL to postgresql://…; `holdfast work` takes either.",
+            )
         return Place(url=chosen, is_embedded=False, close=lambda: None)
     if settings.home is None and settings.env != "local":
         raise InvalidSettings(

@@ -270,9 +270,12 @@ class Settings:
     """What a process was told to do; contradictions are refused when it is made."""
 
     url: str | None = setting(
-        None, "PostgreSQL to use; for the command line also a server, as http(s)://….", kind=str, is_secret=True
+        None,
+        "PostgreSQL to use; for the command line and for workers elsewhere also a server, as http(s)://….",
+        kind=str,
+        is_secret=True,
     )
-    token: str | None = setting(None, "Token that the command line shows to a server.", kind=str, is_secret=True)
+    token: str | None = setting(None, "Token by which a server knows this client or worker.", kind=str, is_secret=True)
     direct_url: str | None = setting(
         None,
         "The same PostgreSQL without the pooler that `url` leads through; wake-ups are heard there.",

@@ -193,7 +193,7 @@ async def test_an_operator_at_the_workers_door_is_in_the_audit_log_and_a_worker_
 
 
 async def test_an_open_stream_ends_when_its_token_does(call, token, engine, ticks, monkeypatch):
-    monkeypatch.setattr("holdfast.api.stream.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.api.tail.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("holdfast.api.stream.ALIVE_SECONDS", 0.05)
     asked = call.bearing(await token("viewer", "watcher"))
     connection = call.open()

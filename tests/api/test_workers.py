@@ -70,6 +70,8 @@ async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatche
         "run_id": None,
         "timeout_seconds": 60.0,
         "capability_token": found["capability_token"],
+        "tenant": "default",
+        "memory_bytes_max": None,
     }
     assert uuid.UUID(found["lease_token"]) and found["lease_expires_at"].endswith("Z")
     assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING

@@ -648,9 +648,20 @@ SCHEDULING: Sequence[Mutant] = [
 
 _BEAT = "a_remote_beat_needs_attempt_token_and_a_running_task"
 _HELD = "an_exchange_renews_only_what_the_worker_holds"
+_LEDGER = "a_remote_ledger_needs_attempt_token_and_a_running_task"
 _UNNAMED = "an_exchange_finds_only_unnamed_tasks_of_its_worker"
 
 REMOTE: Sequence[Mutant] = [
+    *_of(
+        "beat_workers",
+        ("w.state in ('active', 'draining', 'lost')", "true", "a_worker_elsewhere_that_left_stays_gone"),
+    ),
+    *_of(
+        "lease_holder",
+        ("t.attempt = $2", "$2::int is not null", _LEDGER),
+        ("and t.lease_token = $3", "and $3::uuid is not null", _LEDGER),
+        ("and t.state = 'r'", "", _LEDGER),
+    ),
     *_of(
         "heartbeat_task",
         ("t.attempt = $2", "$2::int is not null", _BEAT),

@@ -1,4 +1,8 @@
-"""Worker processes to be killed, stopped and starved, and a journal of what their attempts did."""
+"""Worker processes to be killed, stopped and starved, and a journal of what their attempts did.
+
+Whoever asks for `running_worker` or `fleet` runs twice: with workers that have the database, and over HTTP. That is the
+conformance suite of the two lines to the dispatcher.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.worker.servers import HttpServer
 
 import holdfast.errors
 from holdfast.client.client import Client
@@ -24,6 +29,7 @@ from holdfast.dispatcher.loops import Loops
 from holdfast.load import load_app
 from holdfast.settings import Settings, WorkerSettings
 from holdfast.worker.descendants import kill_session
+from holdfast.worker.http_line import HttpLine
 from holdfast.worker.loop import Worker
 
 HERE = Path(__file__).parent
@@ -72,7 +78,8 @@ class Fleet:
     def __init__(self, url: str, folder: Path, app_ref: str, *, processes: int, slots: int, loops: bool) -> None:
         self.log_path = folder / f"fleet-{time.monotonic_ns()}.log"
         times = {f"HOLDFAST_{name.upper()}": str(value) for name, value in TIMES.items()}
-        environment = os.environ | times | {"HOLDFAST_URL": url, "FLEET_JOURNAL": str(folder / "journal")}
+        place = {"HOLDFAST_URL": url, "HOLDFAST_ENV": "local"}
+        environment = os.environ | times | place | {"FLEET_JOURNAL": str(folder / "journal")}
         command = [str(HERE / "fleet_main.py"), app_ref, str(processes), str(slots), "loops" if loops else "alone"]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
@@ -175,7 +182,7 @@ def times() -> dict[str, float]:
 
 @pytest.fixture
 def settings(holdfast_url: str) -> Settings:
-    return Settings(url=holdfast_url, worker=WorkerSettings(**TIMES))
+    return Settings(url=holdfast_url, env="local", worker=WorkerSettings(**TIMES))
 
 
 @pytest.fixture
@@ -188,13 +195,41 @@ def app_ref() -> str:
     return str(HERE / "fleet_app.py")
 
 
+@pytest.fixture(params=["direct", "http"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How workers speak with their dispatcher."""
+    return str(request.param)
+
+
 @pytest.fixture
-def running_worker(engine: Engine, app: Any) -> Callable[..., Any]:
+def http_server(holdfast_url: str, settings: Settings) -> Iterator[Callable[..., HttpServer]]:
+    """Start a server when it is first asked for; always the same one."""
+    servers: list[HttpServer] = []
+
+    def serve(*, loops: bool = False) -> HttpServer:
+        if not servers:
+            servers.append(HttpServer(holdfast_url, settings, loops=loops))
+            servers[0].start()
+        return servers[0]
+
+    yield serve
+    for one in servers:
+        one.stop()
+
+
+@pytest.fixture
+def line(way: str, engine: Engine, settings: Settings, http_server: Callable[..., HttpServer]) -> Callable[[], Any]:
+    """A new line to the dispatcher."""
+    return lambda: engine if way == "direct" else HttpLine(http_server().url, settings)
+
+
+@pytest.fixture
+def running_worker(engine: Engine, app: Any, line: Callable[[], Any]) -> Callable[..., Any]:
     """Run a worker in this process, with the repair loops, for the length of a block."""
 
     @asynccontextmanager
-    async def run(*, app: Any = app, **options: Any) -> AsyncIterator[Worker]:
-        worker = Worker(engine, app.actions, **options)
+    async def run(*, app: Any = app, line: Any = None, **options: Any) -> AsyncIterator[Worker]:
+        worker = Worker(line or new_line(), app.actions, **options)
         working, loops = asyncio.create_task(worker.run()), asyncio.create_task(Loops(engine).run())
         ready = asyncio.create_task(worker.ready.wait())
         await asyncio.wait([working, ready], return_when="FIRST_COMPLETED")
@@ -207,6 +242,7 @@ def running_worker(engine: Engine, app: Any) -> Callable[..., Any]:
             loops.cancel()
             await asyncio.gather(loops, return_exceptions=True)
 
+    new_line = line
     return run
 
 
@@ -230,18 +266,20 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def fleet(holdfast_url: str, tmp_path: Path, journal: Journal) -> Iterator[Callable[..., Fleet]]:
+def fleet(
+    way: str, holdfast_url: str, tmp_path: Path, journal: Journal, http_server: Callable[..., HttpServer]
+) -> Iterator[Callable[..., Fleet]]:
     """Start a parent with workers; whatever is left of it at the end is killed."""
     fleets: list[Fleet] = []
 
     def begin(
         *,
         app_ref: str = str(HERE / "fleet_app.py"),
-        url: str = holdfast_url,
         processes: int = 1,
         slots: int = 20,
         loops: bool = True,
     ) -> Fleet:
+        url = holdfast_url if way == "direct" else http_server(loops=loops).url
         fleets.append(Fleet(url, tmp_path, app_ref, processes=processes, slots=slots, loops=loops))
         return fleets[-1]
 

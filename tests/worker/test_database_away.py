@@ -82,7 +82,7 @@ async def repeated(step):
 
 
 async def test_work_goes_on_through_immediate_restarts(server, fleet, own_client, eventually):
-    fleet(processes=2, slots=20, url=server.url)
+    fleet(processes=2, slots=20)
     async with under_load(own_client) as accepted:
         for _ in range(3):
             before = await eventually(lambda: completed_count(own_client))
@@ -124,7 +124,7 @@ async def more_completed(client: Client, *, than: int) -> bool:
 
 
 async def test_a_short_absence_costs_a_running_attempt_nothing(server, fleet, own_client, journal, gate):
-    fleet(url=server.url)
+    fleet()
     task = await own_client.enqueue("fleet.wait_for", path=str(gate))
     await journal.first("start")
     await asyncio.to_thread(server.crash)
@@ -137,7 +137,7 @@ async def test_a_short_absence_costs_a_running_attempt_nothing(server, fleet, ow
 async def test_work_stops_before_the_lease_ends_when_the_database_stays_away(
     server, fleet, own_client, journal, eventually
 ):
-    one = fleet(url=server.url)
+    one = fleet()
     task = await own_client.enqueue("fleet.hang_once")
     first = await journal.first("start")
     await asyncio.to_thread(server.crash)

@@ -12,8 +12,9 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.store.catalog import Lane
+from holdfast.worker.direct import BATCH_BYTES_MAX
 from holdfast.worker.held import Held, Plan
-from holdfast.worker.hold import BATCH_BYTES_MAX, BATCH_MAX
+from holdfast.worker.hold import BATCH_MAX
 from holdfast.worker.loop import Worker
 
 app = App("reports")

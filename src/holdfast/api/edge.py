@@ -20,8 +20,10 @@ from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
 from holdfast.api.pace import Pace
+from holdfast.api.tail import Tail
 from holdfast.client.client import Client
-from holdfast.dispatcher.engine import TENANTS_MAX, Engine
+from holdfast.dispatcher.crews import Crews
+from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import Forbidden, Invalid, Unauthorized
@@ -40,13 +42,13 @@ class House:
     client: Client
     door: Door
     pace: Pace
+    crews: Crews
+    tail: Tail
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
     clients: dict[int, Client] = field(default_factory=dict)
     """What carries out operations for each tenant that has asked."""
-    crews: dict[int, RemoteWorkers] = field(default_factory=dict)
-    """The workers elsewhere of each tenant that has asked."""
 
     def client_of(self, tenant_id: int) -> Client:
         """What carries out operations for one tenant, and sees nothing of another."""
@@ -58,14 +60,6 @@ class House:
         """Let go of what clients hold."""
         for client in (self.client, *self.clients.values()):
             await client.__aexit__(None, None, None)
-
-    def crew(self, tenant_id: int) -> RemoteWorkers:
-        """The worker contract for one tenant."""
-        if (crew := self.crews.get(tenant_id)) is None:
-            while len(self.crews) >= TENANTS_MAX:
-                self.crews.pop(next(iter(self.crews)))
-            crew = self.crews[tenant_id] = RemoteWorkers(self.engine.of(tenant_id))
-        return crew
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,7 @@ class Asked:
     @property
     def workers(self) -> RemoteWorkers:
         """The worker contract for the caller's tenant."""
-        return self.house.crew(self.caller.tenant_id)
+        return self.house.crews.of(self.caller.tenant_id)
 
     async def body(self, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""

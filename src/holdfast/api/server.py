@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -19,20 +20,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import desk, executions, health, launched, metrics, reference, stream, workers
+from holdfast.api import desk, executions, health, launched, ledger, metrics, reference, stream, workers
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
 from holdfast.api.headers import SafeHeaders
 from holdfast.api.pace import Pace
 from holdfast.api.problems import HANDLERS, on_http, problem
+from holdfast.api.tail import Tail
 from holdfast.client.client import Client
+from holdfast.dispatcher.crews import Crews
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Unavailable
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *health.ENDPOINTS,
     *workers.ENDPOINTS,
+    *ledger.ENDPOINTS,
+    *health.ENDPOINTS,
     *executions.ENDPOINTS,
     *stream.ENDPOINTS,
     *metrics.ENDPOINTS,
@@ -41,9 +45,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *desk.ENDPOINTS,
 )
 
+"""Those asked most come first: the router tries one after the other."""
+
 INTERNAL = "/internal/"
 CONNECTIONS_MAX = 4_096
-KEEP_ALIVE_SECONDS = 30
+FILES_BESIDE = 1_024
+KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
 
 
@@ -93,17 +100,21 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
     """Offer the API at all addresses of the settings while the block runs. `clock` is the door's."""
     settings = engine.settings
     require_safe_address(settings)
+    _allow_connections()
     house = House(
         engine=engine,
         client=Client.over(engine),
         door=Door(engine, clock=clock),
         pace=Pace.of(settings.http),
+        crews=Crews(engine),
+        tail=Tail(engine),
         closing=asyncio.Event(),
     )
     await house.door.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(house.door.close)
         stack.push_async_callback(house.close)
+        await stack.enter_async_context(house.crews)
         stack.push_async_callback(_end, asyncio.create_task(house.lag.run(), name="holdfast-lag"))
         # Bound before anything starts, so that a taken port is said at once.
         public = stack.enter_context(_bound(settings.host, settings.port, "HOLDFAST_PORT"))
@@ -148,9 +159,21 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
     try:
         yield
     finally:
+        # Whoever waits gets an answer, so that nobody holds up the end.
         house.closing.set()
+        house.tail.close()
+        await house.crews.desk.close()
         server.should_exit = True
         await asyncio.gather(running, return_exceptions=True)
+
+
+def _allow_connections() -> None:
+    """Every waiting worker and every reader of events is a connection, and so a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Events as server-sent events: what happens to tasks, as it happens, resumable at every single event.
 
 An event's id is its cursor. A reader that comes back with `Last-Event-ID` goes on right behind it, losing nothing and
-repeating nothing.
+repeating nothing. However many read, the database is asked once a look.
 """
 
 from __future__ import annotations
@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.api.edge import Asked, Endpoint
 from holdfast.api.identity import Access
-from holdfast.dispatcher.observe import Event, cursor_of, event_tail, events_after
+from holdfast.dispatcher.observe import cursor_of
 from holdfast.errors import Invalid
 
-LOOK_SECONDS = 0.5
-ALIVE_SECONDS = 15.0
-BATCHES = 100
+ALIVE_SECONDS = 25.0
 
 
 async def events(asked: Asked) -> Response:
     """Events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
     header = asked.request.headers.get("last-event-id")
     given = header if header is not None else asked.request.query_params.get("after")
-    cursor = _cursor(given) if given else await event_tail(asked.engine.database)
     return StreamingResponse(
-        _stream(asked, cursor),
+        _stream(asked, _cursor(given) if given else None),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
@@ -42,41 +38,27 @@ def _cursor(given: str) -> str:
     return given
 
 
-async def _stream(asked: Asked, cursor: str) -> AsyncIterator[bytes]:
+async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
     closing = asked.house.closing
-    silent_seconds = 0.0
-    yield b": connected\n\n"
-    while not closing.is_set():
-        found = await events_after(asked.engine.database, asked.caller.tenant_id, cursor, limit=BATCHES)
-        for event in found:
-            yield _told(event)
-        if found:
-            cursor, silent_seconds = found[-1].cursor, 0.0
-            continue
-        silent_seconds += LOOK_SECONDS
-        if silent_seconds >= ALIVE_SECONDS:
-            if not await asked.is_still_welcome():
-                return
-            silent_seconds = 0.0
-            yield b": alive\n\n"
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await closing.wait()
-        except TimeoutError:
-            continue
-
-
-def _told(event: Event) -> bytes:
-    """An event as it goes over the wire."""
-    data = {
-        "at": event.at,
-        "kind": event.kind,
-        "task_id": event.task_id,
-        "attempt": event.attempt,
-        "detail": event.detail,
-    }
-    head = f"id: {event.cursor}\nevent: {event.kind}\ndata: ".encode()
-    return head + msgspec.json.encode(data) + b"\n\n"
+    async with asked.house.tail.following(asked.caller.tenant_id) as follower:
+        cursor = follower.cursor if given is None else given
+        yield b": connected\n\n"
+        while not closing.is_set():
+            changed = follower.changed
+            page = follower.page
+            if page.start != cursor and cursor != follower.cursor:
+                page = await follower.read(cursor)
+            if page.start == cursor and page.told:
+                cursor = page.end
+                yield page.told
+                continue
+            try:
+                async with asyncio.timeout(ALIVE_SECONDS):
+                    await changed.wait()
+            except TimeoutError:
+                if not await asked.is_still_welcome():
+                    return
+                yield b": alive\n\n"
 
 
 ENDPOINTS = (Endpoint(method="GET", path="/api/v1/events", access=Access.VIEWER, handler=events),)

@@ -95,7 +95,7 @@ def bench(
         sys.exit(130)
     _show(results, output)
     if plot is not None:
-        drawn = storm_svg(results["storm"]) if only == EXTRA_PARTS else svg(charts(results))
+        drawn = storm_svg(results["storm"]) if only == ("storm",) else svg(charts(results))
         plot.write_text(drawn, "utf-8")
     if wrong := losses_and_doubles(results):
         click.echo("Error: " + "; ".join(wrong), err=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
 
 from holdfast.bench.app import QUEUE, hit
 from holdfast.bench.cpu import children_of, cores_used, cpu_seconds
+from holdfast.bench.crew import Member
 from holdfast.bench.raw import BATCHES, raw_drain_per_s
 from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
@@ -84,7 +86,13 @@ def _summary(trial: Trial, ours: list[Drained], raw: Mapping[int, list[float]]) 
     }
 
 
-async def drain_once(trial: Trial, tasks: int, *, before: Callable[[Client], Awaitable[None]] | None = None) -> Drained:
+async def drain_once(
+    trial: Trial,
+    tasks: int,
+    *,
+    before: Callable[[Client], Awaitable[None]] | None = None,
+    workers: Callable[[], AbstractAsyncContextManager[list[Member]]] | None = None,
+) -> Drained:
     """A fresh schema, `tasks` waiting (and what `before` put there), and the time until all of them are committed."""
     await trial.arena.fresh()
     trial.marks.clear()
@@ -94,8 +102,8 @@ async def drain_once(trial: Trial, tasks: int, *, before: Callable[[Client], Awa
         await fill(client, tasks)
         await pause(client)
         await tidy(trial)
-        async with trial.workers() as workers:
-            pids = [pid for worker in workers for pid in children_of(worker.pid)]
+        async with (workers or trial.workers)() as members:
+            pids = [pid for worker in members for pid in children_of(worker.pid)]
             used = await cpu_seconds(trial.arena, pids)
             began_at = await resume(client)
             seconds = await all_settled(trial, tasks) - began_at

@@ -34,7 +34,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         worker = WorkerSettings(
             slots=self.slots, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
         )
-        return Settings(url=self.url, worker=worker)
+        return Settings(url=self.url, env="local", worker=worker)
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from holdfast.bench.churn import measure_churn
 from holdfast.bench.drain import measure_drain
 from holdfast.bench.enqueue import measure_enqueue
 from holdfast.bench.flow import measure_flow
+from holdfast.bench.http import measure_http
 from holdfast.bench.idle import measure_idle
 from holdfast.bench.latency import measure_latency
 from holdfast.bench.peers.field import Peer
@@ -20,7 +21,7 @@ from holdfast.bench.recovery import measure_recovery
 from holdfast.bench.storm import measure_storm
 from holdfast.bench.trial import Trial
 
-EXTRA_PARTS = ("storm",)
+EXTRA_PARTS = ("storm", "http")
 """Measured only when asked for by name."""
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
@@ -31,6 +32,7 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "backlog": ("backlog", measure_backlog),
     "idle": ("idle", measure_idle),
     "storm": ("storm", measure_storm),
+    "http": ("http", measure_http),
 }
 
 
@@ -78,11 +80,11 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     """What must never happen, if it did."""
     wrong = [
         f"{key}: {count} {word}"
-        for key in ("drain", "latency_ms", "backlog", "flow")
+        for key in ("drain", "latency_ms", "backlog", "flow", "http")
         for word in ("doubles", "losses")
         if (count := results.get(key, {}).get(word))
     ]
-    wrong += [text for key in ("drain", "flow") for text in results.get(key, {}).get("violations", [])]
+    wrong += [text for key in ("drain", "flow", "http") for text in results.get(key, {}).get("violations", [])]
     arms = results.get("storm", {}).get("arms", {})
     wrong += [f"storm, {name}: {text}" for name, arm in arms.items() for text in arm["violations"]]
     recovery = results.get("recovery_s", {})

@@ -189,6 +189,28 @@ TARGETS = (
         unit="%",
         detail="of a core in PostgreSQL for {idle.workers} workers, {idle.connections} connections",
     ),
+    Target(
+        name="http, drain",
+        path="http.ratio",
+        limit=0.40,
+        is_least=True,
+        unit="%",
+        detail="{http.tasks_per_s} tasks/s in batches of {http.batch}, {http.direct_per_s} with the database",
+    ),
+    Target(
+        name="http, claim p99",
+        path="http.claim_ms.p99",
+        limit=50,
+        unit="ms",
+        detail="{http.claim_ms.pollers} workers wait, p50 {http.claim_ms.p50} ms",
+    ),
+    Target(
+        name="http, idle",
+        path="http.idle.server_fraction",
+        limit=0.05,
+        unit="%",
+        detail="of a core in the server for {http.idle.connections} connections",
+    ),
 )
 
 

@@ -15,9 +15,10 @@ import click
 
 from holdfast.cli.shell import FAILED, OK, USAGE, Shell, the_shell
 from holdfast.cli.tree import Command
-from holdfast.errors import Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 
 if TYPE_CHECKING:
+    from holdfast.cli.beside import ServerBeside
     from holdfast.dispatcher.engine import Engine
     from holdfast.launch.profiles import Profiles
     from holdfast.place import Place
@@ -59,6 +60,8 @@ def work(
     loops: bool,
 ) -> None:
     """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
+
+    With the URL of a server (`--url http://server:8787`, HOLDFAST_TOKEN) it needs no database of its own.
 
     Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
     second one hands them back at once.
@@ -115,11 +118,21 @@ def server(with_http: bool, host: str | None, port: int | None) -> None:
     settings = shell.settings(host=host, port=port)
     log_to_stderr()
     if with_http:
-        _require_http(settings)
-    raise SystemExit(asyncio.run(_serve(shell, settings, with_http)))
+        require_http(settings)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        raise SystemExit(runner.run(_serve(shell, settings, with_http)))
 
 
-def _require_http(settings: Settings) -> None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def require_http(settings: Settings) -> None:
     """Say what is missing, or unsafe, before anything starts."""
     try:
         from holdfast.api.door.address import require_safe_address
@@ -215,7 +228,7 @@ def _launchers(engine: Engine, app_ref: str = "", packs: Sequence[str] = ()) -> 
 def dev(
     app_ref: str | None, packs: tuple[str, ...], processes: int | None, slots: int | None, queues: str | None
 ) -> None:
-    """Everything in one process tree: the embedded database, the repair loops, workers for APP, and a live log.
+    """Everything in one process tree: the database, the repair loops, workers for APP, the HTTP API, and a live log.
 
     Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url use another database instead.
     """
@@ -250,6 +263,7 @@ def _develop(
     from holdfast.cli.livelog import LiveLog
 
     asyncio.run(_prepare(place.url))
+    http = _serve_beside(shell, place, settings)
     _greet(shell, place, settings, " and ".join(filter(None, [app_ref, *packs])))
     log = LiveLog(shell, place.url)
     log.start()
@@ -259,8 +273,23 @@ def _develop(
         beside = _launching_for(app_ref or "", folders(packs))
         return _work(app_ref or "", packs, settings, processes, slots, queues, loops=True, beside=beside)
     finally:
+        if http is not None:
+            http.close()
         log.close()
         shell.talk("Stopped.")
+
+
+def _serve_beside(shell: Shell, place: Place, settings: Settings) -> ServerBeside | None:
+    """Offer the HTTP API too; what keeps it from starting is said, and the rest goes on."""
+    from holdfast.cli.beside import ServerBeside
+
+    server = ServerBeside(place.url, settings)
+    try:
+        shell.talk(f"HTTP      {server.start()}")
+    except HoldfastError as error:
+        shell.talk(f"HTTP      none: {error.detail} {error.advice}")
+        return None
+    return server
 
 
 async def _prepare(url: str) -> None:

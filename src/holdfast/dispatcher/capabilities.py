@@ -13,7 +13,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from holdfast.core.capability import Capability, end_of, seal, unseal
-from holdfast.dispatcher.remote import Handed
+from holdfast.dispatcher.contract import Handed
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 

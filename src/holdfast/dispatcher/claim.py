@@ -106,6 +106,10 @@ class Claimer:
         await self._count_starts(session, claimed)
         return claimed
 
+    async def sees_work(self, session: Session) -> bool:
+        """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
+        return bool(await session.fetch(_HEADS, self.identity.actions, self.identity.queues))
+
     async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
         if not self._gates:
             return await self._take(session, want, {})
@@ -239,7 +243,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
 
 
 async def take_room(session: Session, found: Any) -> bool:
-    """Take one start of a limited tenant and queue, under their locks; whether there was one. `found` tells the limits."""
+    """Take one start of a limited tenant and queue, under their locks; whether there was one."""
     if found["is_tenant_limited"]:
         rooms = await _tenant_rooms(session, [found["tenant_id"]])
         if rooms["tenant", found["tenant_id"]] == 0:

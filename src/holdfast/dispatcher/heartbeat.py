@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,25 +27,35 @@ class Beat:
     """How many workers of the same kind are present."""
     rank: int = 0
     """How many of them came before this one."""
+    lease_seconds: float = 10.0
+    """How long what was renewed holds from now."""
 
 
 async def heartbeat(
     session: Session, worker_id: int, leases: Mapping[int, Any], *, lease_seconds: float, health: str = "{}"
 ) -> Beat:
     """Renew `leases` (task id → token) of one worker."""
-    rows = []
-    if leases:
-        rows = await session.fetch(_HEARTBEAT, list(leases.keys()), list(leases.values()), lease_seconds)
+    found = await renew_all(session, list(leases.keys()), list(leases.values()), lease_seconds=lease_seconds)
     worker = await session.fetchrow(_BEAT_WORKER, worker_id, health)
-    renewed = frozenset(row["task_id"] for row in rows)
     return Beat(
-        renewed=renewed,
-        lost=frozenset(leases) - renewed,
-        canceled=frozenset(row["task_id"] for row in rows if row["cancel_requested"]),
+        renewed=frozenset(found),
+        lost=frozenset(leases) - found.keys(),
+        canceled=frozenset(task_id for task_id, is_canceled in found.items() if is_canceled),
         worker_state=None if worker is None else worker["state"],
         crew=1 if worker is None else worker["crew"],
         rank=0 if worker is None else worker["rank"],
+        lease_seconds=lease_seconds,
     )
+
+
+async def renew_all(
+    session: Session, task_ids: Sequence[int], tokens: Sequence[Any], *, lease_seconds: float
+) -> dict[int, bool]:
+    """Extend leases that are still held: which, and whether each was asked to stop."""
+    if not task_ids:
+        return {}
+    rows = await session.fetch(_HEARTBEAT, list(task_ids), list(tokens), lease_seconds)
+    return {row["task_id"]: row["cancel_requested"] for row in rows}
 
 
 async def renew(database: Database, claimed: Claimed, lease_seconds: float) -> bool:

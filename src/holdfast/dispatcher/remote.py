@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -17,58 +19,41 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.access import require_queues
-from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.outcome import Failed
 from holdfast.dispatcher.attach import attach
-from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task
+from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task, held_by
+from holdfast.dispatcher.contract import Handed
+from holdfast.dispatcher.desk import Desk, Lanes, Place
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.heartbeat import Beat, renew_all
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Claimed, Refusal, Report, report_of
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Settled, report_of
+from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.remote_ledger import RemoteLedger
+from holdfast.dispatcher.remote_reports import Done, Reports
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, LeaseLost
-from holdfast.store.database import Session
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _REGISTER = sql("register_worker")
+_RETIRE = sql("retire_worker")
 _READ_WORKER = sql("read_worker")
-_BEAT_WORKER = sql("beat_worker")
+_BEAT_WORKERS = sql("beat_workers")
 _HEARTBEAT_TASK = sql("heartbeat_task")
 _RENEW_HELD = sql("renew_held")
 _HELD_UNNAMED = sql("held_unnamed")
-_OPEN_ATTEMPTS = sql("open_attempts")
 _LEASE_ENDS = sql("lease_ends")
-_ADD_NOTES = sql("add_notes")
 
 CLAIMERS_MAX = 10_000
 CLAIM_MAX = 1_000
-
-
-class Handed(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed task as a worker elsewhere gets it."""
-
-    task_id: str
-    attempt: int
-    lease_token: str
-    lease_expires_at: datetime
-    action: str
-    queue: str
-    input: msgspec.Raw
-    tags: list[str]
-    run_id: str | None
-    timeout_seconds: float | None
-    capability_token: str | None = None
-    """The right to beat for and to settle this attempt, for whoever runs it and is no worker. The server adds it."""
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended, as its worker reports it, with what it said on the way as (kind, JSON)."""
-
-    task_id: int
-    attempt: int
-    lease_token: UUID
-    outcome: Outcome
-    notes: Sequence[tuple[str, str]] = ()
+SESSIONS_MAX = 8
+"""For claims and exchanges of one server, beside its pool for everything else."""
+SEEN_SECONDS = 10.0
+"""How long a worker that was seen alive is believed to be so, by calls that come often; those who wait are looked at
+more often than that. Whoever left is refused by the claim itself."""
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,16 +70,60 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[int]
     canceled: list[int]
     is_draining: bool
+    may_have_more: bool
+
+    @property
+    def is_silent(self) -> bool:
+        """Nothing that its worker has to know now."""
+        return not (self.tasks or self.refused or self.lost or self.canceled or self.is_draining)
+
+
+@dataclass(slots=True)
+class _Guest:
+    """What is known here of one worker; what it registered with never changes."""
+
+    claimer: Claimer
+    slots: int
+    place: Place
+    queues: Sequence[str] | None
+    is_draining: bool = False
+    seen_at: float = float("-inf")
+
+
+async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[int, str]:
+    """Write down that workers live; answers the states of those that are known."""
+    return {row["worker_id"]: row["state"] for row in await database.fetch(_BEAT_WORKERS, list(worker_ids), None)}
 
 
 class RemoteWorkers:
-    """The contract on one engine. Any number of servers may offer it; nothing here is needed but for speed."""
+    """The contract on one engine. Any number of servers may offer it; nothing here is needed but for speed.
 
-    def __init__(self, engine: Engine) -> None:
+    As a context, it has sessions of its own for what comes a thousand times a second.
+    """
+
+    def __init__(self, engine: Engine, *, desk: Desk | None = None, busy: Database | None = None) -> None:
+        """`desk` and `busy` are those of a server, which shares them between tenants; without, it has its own."""
         self._engine = engine
         self._lease_seconds = engine.settings.worker.lease_seconds
-        self._claimers: OrderedDict[tuple[int, tuple[str, ...] | None], Claimer] = OrderedDict()
-        self._any_policy_id = 0
+        self.ledger = RemoteLedger(engine)
+        self._reports = Reports(engine)
+        self._guests: OrderedDict[tuple[int, tuple[str, ...] | None], _Guest] = OrderedDict()
+        self._busy = busy or engine.database
+        self.desk = desk or Desk(
+            engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
+        )
+
+    async def __aenter__(self) -> RemoteWorkers:
+        database = self._engine.database
+        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        busy, self._busy = self._busy, self._engine.database
+        await self.desk.close()
+        await busy.close()
 
     async def register(
         self,
@@ -114,49 +143,70 @@ class RemoteWorkers:
         )
         return int(row["worker_id"])
 
+    async def retire(self, worker_id: int, *, allowed: Collection[str] | None = None) -> bool:
+        """A worker left, or its parent saw it die: what it held goes to others now. Answers whether it was known."""
+        known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
+        if known is not None:
+            require_queues(allowed, known["queues"])
+        row = await self._engine.database.fetchrow(_RETIRE, worker_id)
+        if row is not None:
+            await Loops(self._engine).reap()
+        return row is not None
+
     async def claim(
-        self, worker_id: int, *, queues: Sequence[str] | None, limit: int, allowed: Collection[str] | None = None
+        self,
+        worker_id: int,
+        *,
+        queues: Sequence[str] | None,
+        limit: int,
+        wait_seconds: float = 0.0,
+        allowed: Collection[str] | None = None,
     ) -> list[Handed]:
-        """Take at most `limit` tasks of the worker's actions; one that drains gets none.
+        """Take at most `limit` tasks of the worker's actions, waiting for the first; one that drains gets none.
 
         `allowed` are the only queues its caller may serve; `Forbidden` for others.
         """
-        async with self._engine.database.session() as session:
-            claimer, slots, is_draining = await self._worker(session, worker_id, queues, allowed)
-            if is_draining:
-                return []
-            done = await exchange(
-                session, self._engine.catalog, claimer, (), min(limit, slots, CLAIM_MAX), now=time.monotonic()
-            )
-            return await self._hand_out(session, done.claimed)
+        done = await self.exchange(
+            worker_id,
+            held=None,
+            dones=(),
+            queues=queues,
+            limit=limit,
+            wait_seconds=wait_seconds,
+            tells_ends=True,
+            allowed=allowed,
+        )
+        return done.tasks
 
     async def claim_named(
         self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
     ) -> list[Handed]:
         """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
         async with self._engine.database.session() as session:
-            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
+            guest = await self._guest(session, worker_id, None, allowed)
             async with session.transaction():
-                claimed = await claim_task(session, claimer.identity, task_id)
-                if allowed is not None:
-                    # Refused after the claim, which is undone: only its row says for sure which queue it is of.
-                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
-                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
-            return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
+                claimed = await claim_task(session, guest.claimer.identity, task_id)
+                await self._require_queue(session, claimed, allowed)
+            found = await with_inputs(session, self._engine.catalog, [claimed])
+            return await self._hand_out(session, found, tells_ends=True)
 
     async def attach(
         self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
     ) -> list[Handed]:
         """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
         async with self._engine.database.session() as session:
-            claimer, _, _ = await self._worker(session, worker_id, None, allowed)
+            guest = await self._guest(session, worker_id, None, allowed)
             async with session.transaction():
-                claimed = await attach(session, claimer.identity, task_id, attempt, token)
-                if allowed is not None:
-                    # Undone with the attach, as for a task claimed by name.
-                    await self._engine.catalog.learn([claimed.lane_id], (), session=session)
-                    require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
-            return await self._hand_out(session, await with_inputs(session, self._engine.catalog, [claimed]))
+                claimed = await attach(session, guest.claimer.identity, task_id, attempt, token)
+                await self._require_queue(session, claimed, allowed)
+            found = await with_inputs(session, self._engine.catalog, [claimed])
+            return await self._hand_out(session, found, tells_ends=True)
+
+    async def _require_queue(self, session: Session, claimed: Claimed, allowed: Collection[str] | None) -> None:
+        """Refuse after the claim, which is undone: only its row says for sure which queue it is of."""
+        if allowed is not None:
+            await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+            require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
         """Extend one lease; `LeaseLost` if it expired or was never this attempt's."""
@@ -168,14 +218,28 @@ class RemoteWorkers:
                     advice="Stop the work; its result would be refused.",
                     task_id=str(task_id),
                 )
-            await session.fetchrow(_BEAT_WORKER, row["worker_id"], "{}")
+            await session.fetch(_BEAT_WORKERS, [row["worker_id"]], None)
         return Renewed(lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"])
+
+    async def beat(self, worker_id: int, task_ids: Sequence[int], tokens: Sequence[UUID], *, health: str) -> Beat:
+        """Extend everything that a worker holds, and hear how it feels."""
+        async with self._busy.session() as session:
+            found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
+            worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
+        canceled = frozenset(task_id for task_id, is_canceled in found.items() if is_canceled)
+        return Beat(
+            renewed=frozenset(found),
+            lost=frozenset(task_ids) - found.keys(),
+            canceled=canceled,
+            worker_state=None if worker is None else worker["state"],
+            lease_seconds=self._lease_seconds,
+        )
 
     async def complete(self, done: Done) -> None:
         """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
-        await self._prepare()
+        await self._reports.prepare()
         async with self._engine.database.transaction() as session:
-            settled = await settle(session, self._engine.catalog, await self._reports(session, [done]))
+            settled = await settle(session, self._engine.catalog, await self._reports.of(session, [done]))
         await follow_up(self._engine, settled.news)
         if settled.refused:
             [refusal] = settled.refused
@@ -190,80 +254,199 @@ class RemoteWorkers:
         self,
         worker_id: int,
         *,
-        held: Sequence[int],
+        held: Sequence[int] | None,
         dones: Sequence[Done],
         queues: Sequence[str] | None,
         limit: int,
+        known: Sequence[tuple[int, UUID]] | None = None,
+        wait_seconds: float = 0.0,
+        tells_ends: bool | None = None,
         allowed: Collection[str] | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call. A worker has one such call under way at a time.
 
-        What it holds and did not name is handed out again: the answer that gave it got lost.
+        What it holds and did not name is handed out again: the answer that gave it got lost. With `held` None nothing
+        is renewed, and only what `known` (all its tokens) does not name is looked for. While there is nothing to tell,
+        the answer is held back for `wait_seconds`.
         """
-        await self._prepare()
-        named = [*held, *(done.task_id for done in dones)]
-        async with self._engine.database.session() as session:
-            claimer, slots, is_draining = await self._worker(session, worker_id, queues, allowed)
-            async with session.transaction():
-                rows = await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds)
-                found = await session.fetch(_HELD_UNNAMED, worker_id, named, self._lease_seconds, HELD_MAX)
-                reports = await self._reports(session, dones)
-            unheard = await with_inputs(session, self._engine.catalog, [Claimed(*row) for row in found])
-            want = 0 if is_draining else max(0, min(limit, slots, CLAIM_MAX) - len(unheard))
-            done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
-            tasks = await self._hand_out(session, [*unheard, *done.claimed])
-        await follow_up(self._engine, done.settled.news)
-        renewed = {row["task_id"]: row["cancel_requested"] for row in rows}
-        return Exchange(
+        until = time.monotonic() + wait_seconds
+        if wait_seconds > 0:
+            await self.desk.open()
+        tells_ends = held is not None if tells_ends is None else tells_ends
+        await self._reports.prepare()
+        async with self._busy.session() as session:
+            guest = await self._guest(
+                session, worker_id, queues, allowed, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
+            )
+            answer = await self._renew(session, worker_id, held)
+            unheard = await self._unheard(session, guest, held, dones, known)
+            want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
+            wants_look = bool(dones) or wait_seconds <= 0 or not self.desk.is_known_empty(guest.place)
+            claimed, settled = await self._take(session, guest, dones, want if wants_look else 0)
+            tasks = await self._hand_out(session, [*unheard, *claimed], tells_ends=tells_ends)
+        await follow_up(self._engine, settled.news)
+        answer = msgspec.structs.replace(
+            answer,
             tasks=tasks,
-            accepted=done.settled.accepted,
-            refused=done.settled.refused,
+            accepted=settled.accepted,
+            refused=settled.refused,
+            is_draining=guest.is_draining,
+            may_have_more=bool(want) and guest.claimer.may_have_more,
+        )
+        while want and answer.is_silent and (left := until - time.monotonic()) > 0:
+            lanes = await self.desk.wait(guest.place, worker_id, left)
+            if lanes is None:
+                break
+            tasks = await self._look(guest, want, lanes, tells_ends=tells_ends)
+            answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=guest.claimer.may_have_more)
+        return answer
+
+    async def wait(
+        self,
+        worker_id: int,
+        *,
+        queues: Sequence[str] | None,
+        wait_seconds: float,
+        allowed: Collection[str] | None = None,
+    ) -> tuple[bool, bool]:
+        """Wait until there may be work: whether there may, and whether the worker drains and gets none anyway."""
+        await self.desk.open()
+        async with self._busy.session() as session:
+            guest = await self._guest(session, worker_id, queues, allowed, is_brief=True)
+            rings = guest.place.rings
+            if guest.is_draining:
+                return False, True
+            if not self.desk.is_known_empty(guest.place) and await guest.claimer.sees_work(session):
+                return True, False
+        self.desk.looked(guest.place, rings, is_more=False)
+        return await self.desk.wait(guest.place, worker_id, wait_seconds) is not None, False
+
+    async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
+        nothing = Exchange(
+            tasks=[], accepted=0, refused=[], lost=[], canceled=[], is_draining=False, may_have_more=False
+        )
+        if not held:
+            return nothing
+        rows = await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds)
+        renewed = {row["task_id"]: row["cancel_requested"] for row in rows}
+        return msgspec.structs.replace(
+            nothing,
             lost=[task_id for task_id in held if task_id not in renewed],
             canceled=[task_id for task_id, is_canceled in renewed.items() if is_canceled],
-            is_draining=is_draining,
         )
 
-    async def _worker(
-        self, session: Session, worker_id: int, queues: Sequence[str] | None, allowed: Collection[str] | None
-    ) -> tuple[Claimer, int, bool]:
-        """The worker's claimer, its slots and whether it drains; asking counts as a beat."""
-        row = await session.fetchrow(_READ_WORKER, worker_id)
-        if row is not None:
-            # A worker of other queues is somebody else's, and what it holds is handed out under its id.
-            require_queues(allowed, row["queues"])
-            require_queues(allowed, queues or ())
-        beat = None if row is None else await session.fetchrow(_BEAT_WORKER, worker_id, "{}")
-        if row is None or beat is None:
-            raise Conflict(
-                f"Worker {worker_id} is not registered, or has left.",
-                code="worker_not_registered",
-                advice="Register again (POST /internal/workers) and use the id it answers.",
-                reason="unknown_worker",
-            )
-        served = row["queues"] if queues is None else [limits.valid_queue(queue) for queue in queues]
-        key = (worker_id, None if served is None else tuple(served))
-        if (claimer := self._claimers.pop(key, None)) is None:
-            identity = WorkerIdentity(
-                worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
-            )
-            claimer = Claimer(identity)
-        self._claimers[key] = claimer
-        while len(self._claimers) > CLAIMERS_MAX:
-            self._claimers.popitem(last=False)
-        return claimer, row["slots"], beat["state"] == "draining"
+    async def _unheard(
+        self,
+        session: Session,
+        guest: _Guest,
+        held: Sequence[int] | None,
+        dones: Sequence[Done],
+        known: Sequence[tuple[int, UUID]] | None,
+    ) -> list[Claimed]:
+        """What the worker holds and does not know of."""
+        identity = guest.claimer.identity
+        if known is not None:
+            found = await held_by(session, identity, known)
+        elif held is not None:
+            named = [*held, *(done.task_id for done in dones)]
+            rows = await session.fetch(_HELD_UNNAMED, identity.worker_id, named, self._lease_seconds, HELD_MAX)
+            found = [Claimed(*row) for row in rows]
+        else:
+            return []
+        return await with_inputs(session, self._engine.catalog, found)
 
-    async def _hand_out(self, session: Session, claimed: Sequence[Claimed]) -> list[Handed]:
+    async def _take(
+        self, session: Session, guest: _Guest, dones: Sequence[Done], want: int
+    ) -> tuple[Sequence[Claimed], Settled]:
+        if not dones and not want:
+            return [], NOTHING_SETTLED
+        rings = guest.place.rings
+        reports = await self._reports.of(session, dones)
+        done = await exchange(session, self._engine.catalog, guest.claimer, reports, want, now=time.monotonic())
+        if want:
+            is_more = bool(done.claimed) and guest.claimer.may_have_more
+            self.desk.looked(guest.place, rings, is_more=is_more)
+        return done.claimed, done.settled
+
+    async def _look(self, guest: _Guest, want: int, lanes: Lanes, *, tells_ends: bool) -> list[Handed]:
+        """Claim again, for one who waited and was called."""
+        guest.claimer.expect(lanes, now=time.monotonic())
+        async with self._busy.session() as session:
+            claimed, _ = await self._take(session, guest, (), want)
+            return await self._hand_out(session, claimed, tells_ends=tells_ends)
+
+    async def _guest(
+        self,
+        session: Session,
+        worker_id: int,
+        queues: Sequence[str] | None,
+        allowed: Collection[str] | None,
+        *,
+        is_brief: bool = False,
+    ) -> _Guest:
+        """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
+        asked = None if queues is None else tuple(limits.valid_queue(queue) for queue in queues)
+        key = (worker_id, asked)
+        guest = self._guests.pop(key, None)
+        now = time.monotonic()
+        if guest is None or not is_brief or now - guest.seen_at > SEEN_SECONDS:
+            beat = await session.fetchrow(_BEAT_WORKERS, [worker_id], None)
+            row = None if beat is None or guest is not None else await session.fetchrow(_READ_WORKER, worker_id)
+            if beat is None or (guest is None and row is None):
+                raise Conflict(
+                    f"Worker {worker_id} is not registered, or has left.",
+                    code="worker_not_registered",
+                    advice="Register again (POST /internal/workers) and use the id it answers.",
+                    reason="unknown_worker",
+                )
+            guest = guest or self._new_guest(worker_id, row, asked)
+            guest.is_draining, guest.seen_at = beat["state"] == "draining", now
+        self._guests[key] = guest
+        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
+        require_queues(allowed, guest.queues)
+        require_queues(allowed, queues or ())
+        while len(self._guests) > CLAIMERS_MAX:
+            self._guests.popitem(last=False)
+        return guest
+
+    def _new_guest(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> _Guest:
+        served = row["queues"] if asked is None else list(asked)
+        identity = WorkerIdentity(
+            worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
+        )
+        return _Guest(
+            claimer=Claimer(identity),
+            slots=row["slots"],
+            place=self.desk.place(self._engine.tenant_id, identity),
+            queues=row["queues"],
+        )
+
+    async def _alive(self, worker_ids: Sequence[int]) -> None:
+        """Write down who waits here, and take note of who drains or is gone."""
+        self.hear(worker_ids, await beat_workers(self._engine.database, worker_ids))
+
+    def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
+        """Take note of who drains, and of who is gone: without a state."""
+        asked, now = set(worker_ids), time.monotonic()
+        for (worker_id, _), guest in self._guests.items():
+            if worker_id in asked:
+                guest.seen_at = now if worker_id in states else float("-inf")
+                guest.is_draining = states.get(worker_id) == "draining"
+
+    async def _hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[Handed]:
         """Give claimed tasks to a worker; a node that cannot have its input fails here instead."""
+        if not claimed:
+            return []
         faulty = [one for one in claimed if one.fault is not None]
         if faulty:
             await self._fail(session, faulty)
-        sound = [one for one in claimed if one.fault is None]
-        if not sound:
-            return []
+            claimed = [one for one in claimed if one.fault is None]
         catalog = self._engine.catalog
-        await catalog.learn({one.lane_id for one in sound}, {one.policy_id for one in sound}, session=session)
-        ends = {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in sound])}
-        return [self._handed(one, ends[one.task_id]) for one in sound if one.task_id in ends]
+        await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed}, session=session)
+        if not tells_ends:
+            return [self._handed(one, None) for one in claimed]
+        ends = {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
+        return [self._handed(one, ends[one.task_id]) for one in claimed if one.task_id in ends]
 
     async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
         await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
@@ -272,8 +455,8 @@ class RemoteWorkers:
             settled = await settle(session, self._engine.catalog, reports)
         self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
 
-    def _handed(self, claimed: Claimed, lease_expires_at: datetime) -> Handed:
-        lane = self._engine.catalog.lane(claimed.lane_id)
+    def _handed(self, claimed: Claimed, lease_expires_at: datetime | None) -> Handed:
+        lane, policy = self._engine.catalog.lane(claimed.lane_id), self._engine.catalog.policy(claimed.policy_id)
         return Handed(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
@@ -281,56 +464,10 @@ class RemoteWorkers:
             lease_expires_at=lease_expires_at,
             action=lane.action,
             queue=lane.queue,
+            tenant=lane.tenant,
             input=msgspec.Raw(claimed.input),
             tags=list(claimed.tags or ()),
             run_id=None if claimed.run_id is None else str(claimed.run_id),
-            timeout_seconds=self._engine.catalog.policy(claimed.policy_id).timeout_seconds,
+            timeout_seconds=policy.timeout_seconds,
+            memory_bytes_max=policy.memory_bytes_max,
         )
-
-    async def _reports(self, session: Session, dones: Sequence[Done]) -> list[Report]:
-        """Reports as `settle` judges them. One whose attempt is not open any more is refused there by its token."""
-        if not dones:
-            return []
-        known = {
-            (row["task_id"], row["attempt"]): row
-            for row in await session.fetch(_OPEN_ATTEMPTS, [done.task_id for done in dones])
-        }
-        catalog = self._engine.catalog
-        await catalog.learn((), {row["policy_id"] for row in known.values()}, session=session)
-        # Another server may have handed the task out, so what its claims learned of breakers is not known here.
-        catalog.guarded |= {row["lane_id"] for row in known.values() if row["is_guarded"]}
-        await self._say(session, dones)
-        return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]
-
-    def _report(self, done: Done, row: Any) -> Report:
-        return Report(
-            done.task_id,
-            done.attempt,
-            done.lease_token,
-            self._any_policy_id if row is None else row["policy_id"],
-            0 if row is None else row["retries"],
-            0 if row is None else row["losses"],
-            done.outcome,
-            lane_id=0 if row is None else row["lane_id"],
-        )
-
-    async def _prepare(self) -> None:
-        """A late report needs some policy to be decided by before the fence refuses it. Before any session is held."""
-        if self._any_policy_id == 0:
-            catalog = self._engine.catalog
-            policy_id = await catalog.policy_id(self._engine.tenant_id, self._engine.default_policy)
-            await catalog.learn((), [policy_id])
-            self._any_policy_id = policy_id
-
-    async def _say(self, session: Session, dones: Sequence[Done]) -> None:
-        """Keep what attempts said, while their lease is still theirs."""
-        said = [(done, kind, detail) for done in dones for kind, detail in done.notes]
-        if said:
-            await session.fetch(
-                _ADD_NOTES,
-                [done.task_id for done, _, _ in said],
-                [done.attempt for done, _, _ in said],
-                [done.lease_token for done, _, _ in said],
-                [kind for _, kind, _ in said],
-                [detail for _, _, detail in said],
-            )

@@ -39,6 +39,7 @@ class Lane(msgspec.Struct, frozen=True):
     action: str
     queue: str
     tenant: str
+    tenant_id: int = 0
 
 
 class Catalog:
@@ -106,6 +107,9 @@ class Catalog:
         """A lane met before; call `learn` first."""
         return self._lanes[lane_id]
 
+    def knows_lane(self, lane_id: int) -> bool:
+        return lane_id in self._lanes
+
     def knows(self, lane_id: int, policy_id: int) -> bool:
         return lane_id in self._lanes and policy_id in self._policies
 
@@ -121,8 +125,8 @@ class Catalog:
             for row in await source.fetch(_READ_POLICIES, policies):
                 self._policies[row["policy_id"]] = RetryPolicy.from_json(json.loads(row["content"]))
         if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
-            for lane_id, action, queue, tenant, is_guarded in await source.fetch(_READ_LANES, lanes):
-                self._lanes[lane_id] = Lane(lane_id, action, queue, tenant)
+            for lane_id, action, queue, tenant, tenant_id, is_guarded in await source.fetch(_READ_LANES, lanes):
+                self._lanes[lane_id] = Lane(lane_id, action, queue, tenant, tenant_id)
                 if is_guarded:
                     self.guarded.add(lane_id)
 

@@ -207,7 +207,10 @@ class Database:
         tap: Tap | None = None,
         direct_url: str | None = None,
         prepare: str = AUTO,
+        repeats_itself: bool = False,
     ) -> None:
+        """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once."""
+        self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
         self.url = url
         self.tap = tap
         self.is_pooled = False
@@ -231,9 +234,15 @@ class Database:
         self._is_open = False
         await self._pool.close()
 
-    def apart(self, *, sessions_max: int = 10) -> Database:
-        """The same way to the same server, for another event loop."""
-        return Database(self.url, sessions_max=sessions_max, direct_url=self._direct_url, prepare=self._prepare)
+    def apart(self, *, sessions_max: int = 10, repeats_itself: bool = False) -> Database:
+        """The same way to the same server, for another event loop or other statements."""
+        return Database(
+            self.url,
+            sessions_max=sessions_max,
+            direct_url=self._direct_url,
+            prepare=self._prepare,
+            repeats_itself=repeats_itself,
+        )
 
     @property
     def prepares(self) -> bool:
@@ -340,7 +349,7 @@ class Database:
             ) from error
 
     async def _connect(self, **options: Any) -> Any:
-        options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": _SERVER_SETTINGS} | options
+        options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": self._server_settings} | options
         try:
             connection = await self._connected(options)
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:

@@ -106,26 +106,35 @@ _INNER = (
 
 
 class TenantDatabase(Database):
-    """The sessions of another database, each working for one tenant. Nothing of its own is opened or closed."""
+    """The sessions of another database, each working for one tenant."""
 
-    def __init__(self, whole: Database, tenant_id: int) -> None:
-        self.url = whole.url
-        self.tap = whole.tap
+    def __init__(self, whole: Database, tenant_id: int, *, is_apart: bool = False) -> None:
+        vars(self).update(vars(whole))
+        self._whole = whole
+        self._is_apart = is_apart
         self.tenant_id = tenant_id
-        self.is_pooled = whole.is_pooled
-        self._direct_url = whole._direct_url
-        self._prepare = whole._prepare
-        self._pool = whole._pool
-        self._prepared = whole._prepared
-        self._is_open = True
         # No query among them: the isolation level can still be chosen.
         self._begin = f"begin; set local role {TENANT_ROLE}; set local holdfast.tenant_id = '{int(tenant_id)}'"
+
+    @property
+    def prepares(self) -> bool:
+        return self._whole.prepares
+
+    @property
+    def can_listen(self) -> bool:
+        return self._whole.can_listen
+
+    def apart(self, *, sessions_max: int = 10, repeats_itself: bool = False) -> Database:
+        whole = self._whole.apart(sessions_max=sessions_max, repeats_itself=repeats_itself)
+        return TenantDatabase(whole, self.tenant_id, is_apart=True)
 
     async def open(self) -> Database:
         return self
 
     async def close(self) -> None:
-        """The database it is part of closes what they share."""
+        """What is shared is closed by the database it is part of."""
+        if self._is_apart:
+            await self._whole.close()
 
     def _on(self, connection: Any) -> Session:
         return TenantSession(connection, self._begin, self.tap)

@@ -24,6 +24,7 @@ from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.errors import LeaseLost, Unavailable
 from holdfast.store.database import TROUBLE
 from holdfast.worker.child import leave
+from holdfast.worker.direct import DirectLine
 from holdfast.worker.fuse import Fuse
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.loop import Worker
@@ -40,8 +41,11 @@ TRIES_MAX = 20
 class AttachedWorker(Worker):
     """One attempt and no more."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, queues=[], slots=1, **options)
+    def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
+        direct = DirectLine(engine)
+        super().__init__(direct, *arguments, queues=[], slots=1, **options)
+        self._engine = engine
+        self._direct = direct
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
         """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to."""
@@ -65,24 +69,25 @@ class AttachedWorker(Worker):
                         raise
                     await asyncio.sleep(EARLY_SECONDS)
                 except TROUBLE as error:
-                    await self._lose_session(error)
+                    await self._lose_line(error)
                     break
                 else:
                     return
         raise Unavailable("The database does not answer.", code="database_unreachable")
 
     async def _swap(self, task_id: int, attempt: int, token: str) -> None:
-        assert self._session is not None
+        session = self._direct.session
+        assert session is not None
         sent_at = time.monotonic()
-        claimed = await attach(self._session, self._claimer.identity, task_id, attempt, token)
-        [ready] = await with_inputs(self._session, self.engine.catalog, [claimed])
+        claimed = await attach(session, self._direct.claimer.identity, task_id, attempt, token)
+        [ready] = await with_inputs(session, self._engine.catalog, [claimed])
         if await self._knows(ready):
             await self._hold.start([ready], sent_at, is_stopping=self._is_stopping)
 
     async def _knows(self, claimed: Claimed) -> bool:
         """Whether the action is in this app; if not, no other launch of it would do better, so it fails."""
-        catalog = self.engine.catalog
-        await catalog.learn([claimed.lane_id], [claimed.policy_id], session=self._session)
+        catalog = self._engine.catalog
+        await catalog.learn([claimed.lane_id], [claimed.policy_id], session=self._direct.session)
         action = catalog.lane(claimed.lane_id).action
         if action in self.actions:
             return True

@@ -8,12 +8,13 @@ to finish, and ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -21,11 +22,15 @@ from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.load import load_app
+from holdfast.settings import Settings
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
 from holdfast.worker.fuse import Fuse
+from holdfast.worker.http_call import is_http
+from holdfast.worker.http_line import HttpLine
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.lifeline import Lifeline
+from holdfast.worker.line import Line
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Ending, Orders
 
@@ -91,9 +96,9 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
     """Run one worker to its end; says why it ended, and whether nothing of it still runs."""
     settings = app.settings
     try:
-        async with Engine(orders.url, settings) as engine:
+        async with _line(orders.url, settings) as line:
             worker = Worker(
-                engine,
+                line,
                 app.actions,
                 flows=app.flows,
                 queues=orders.queues,
@@ -118,6 +123,16 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
     except HoldfastError as error:
         log.error("%s", error)
         return Ending.CANNOT_LOAD, True
+
+
+@contextlib.asynccontextmanager
+async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Line]:
+    """The way to the dispatcher: its database, or its server."""
+    if is_http(url):
+        yield HttpLine(url, settings)
+        return
+    async with Engine(url, settings) as engine:
+        yield engine
 
 
 def _publisher(board: Board, lease_seconds: float) -> Callable[[int, float], None]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Awaitable, Callable, Set
 
-from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Report, Settled
-from holdfast.dispatcher.settle import settle
 from holdfast.store.database import TROUBLE
 
 log = logging.getLogger("holdfast.worker")
@@ -25,9 +23,12 @@ class Committing:
     """What is being settled this way. `ended(report)` gets what still has to be reported, or None."""
 
     def __init__(
-        self, engine: Engine, ended: Callable[[Report | None], None], announce: Callable[[Settled], None]
+        self,
+        settle: Callable[[Report], Awaitable[Settled]],
+        ended: Callable[[Report | None], None],
+        announce: Callable[[Settled], None],
     ) -> None:
-        self._engine = engine
+        self._settle = settle
         self._ended = ended
         self._announce = announce
         self._reports: dict[int, Report] = {}
@@ -53,8 +54,8 @@ class Committing:
     async def _commit(self, report: Report) -> None:
         left: Report | None = report
         try:
-            async with self._room, self._engine.database.transaction() as session:
-                settled = await settle(session, self._engine.catalog, [report])
+            async with self._room:
+                settled = await self._settle(report)
             left = None
             self._announce(settled)
         except TROUBLE as error:

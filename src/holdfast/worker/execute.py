@@ -27,7 +27,7 @@ from holdfast.worker.attempts import ESCAPES, Escaped, in_own_context
 from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.governed import Governed
 from holdfast.worker.held import Held
-from holdfast.worker.ledger import Ledger
+from holdfast.worker.ledger import Asking
 from holdfast.worker.threads import contained, to_the_end
 from holdfast.worker.writing import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
 
@@ -53,7 +53,7 @@ class Runner:
         threads: Executor,
         isolator: Isolator | None,
         output_bytes_max: int,
-        ledger: Ledger,
+        ledger: Asking,
         note: Callable[[Claimed, str, dict[str, Any]], None],
         declared: Declared,
     ) -> None:

@@ -8,7 +8,6 @@ that is allowed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import threading
@@ -16,12 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from holdfast.dispatcher.heartbeat import Beat, heartbeat
+from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Report
-from holdfast.dispatcher.settle import settle
-from holdfast.store.catalog import Catalog
-from holdfast.store.database import TROUBLE, Database, Session
+from holdfast.store.database import TROUBLE
 from holdfast.worker.held import HAND_BACK_SECONDS, Held, kill_at, overdue_at
+from holdfast.worker.line import Pulse
 
 log = logging.getLogger("holdfast.worker")
 
@@ -53,8 +51,7 @@ class Heart:
 
     def __init__(
         self,
-        database: Database,
-        worker_id: int,
+        pulse: Pulse,
         held: dict[int, Held],
         body: Body,
         *,
@@ -62,20 +59,16 @@ class Heart:
         heartbeat_seconds: float,
         publish: Callable[[], None],
         health: Callable[[], str],
-        catalog: Catalog,
     ) -> None:
-        self._database = database.apart()
-        self._worker_id = worker_id
+        self._pulse = pulse
         self._held = held
         self._body = body
         self._lease_seconds = lease_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._publish = publish
         self._health = health
-        self._catalog = catalog
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
-        self._session: Session | None = None
         self._is_failing = False
         # Workers started together would beat together, and whoever starts a task then waits for all of them.
         self._last_beat = time.monotonic() - random.random() * heartbeat_seconds
@@ -105,8 +98,7 @@ class Heart:
             if now - self._last_beat >= self._heartbeat_seconds - tick / 2:
                 await self._beat(entries, now)
             await self._guard(entries, time.monotonic())
-        if self._session is not None:
-            await self._session.close()
+        await self._pulse.close()
 
     async def _beat(self, entries: list[Held], now: float) -> None:
         """Renew what is older than a beat; young attempts usually end before they need it."""
@@ -117,32 +109,20 @@ class Heart:
         }
         try:
             async with asyncio.timeout(min(BEAT_SECONDS_MAX, self._heartbeat_seconds)):
-                if self._session is None or self._session.is_closed():
-                    self._session = await self._database.connect()
-                beat = await heartbeat(
-                    self._session,
-                    self._worker_id,
-                    {task_id: entry.claimed.lease_token for task_id, entry in due.items()},
-                    lease_seconds=self._lease_seconds,
-                    health=self._health(),
-                )
+                leases = {task_id: entry.claimed.lease_token for task_id, entry in due.items()}
+                beat = await self._pulse.beat(leases, self._health())
         except TROUBLE as error:
             if not self._is_failing:
                 log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
             self._is_failing = True
-            await self._drop_session()
+            self._pulse.drop()
             return
         self._last_beat = now
         self._is_failing = False
         for task_id in beat.renewed:
+            due[task_id].lease_seconds = beat.lease_seconds
             due[task_id].renewed_at = now
         self._body.on_beat(beat, due)
-
-    async def _drop_session(self) -> None:
-        if self._session is not None:
-            with contextlib.suppress(Exception):
-                self._session.connection.terminate()
-            self._session = None
 
     async def _guard(self, entries: list[Held], now: float) -> None:
         if fenced := [entry for entry in entries if entry.fence_at <= now and entry.claimed.task_id in self._held]:
@@ -157,9 +137,6 @@ class Heart:
             return
         try:
             async with asyncio.timeout(seconds_max):
-                if self._session is None or self._session.is_closed():
-                    self._session = await self._database.connect()
-                async with self._session.transaction():
-                    await settle(self._session, self._catalog, reports)
+                await self._pulse.hand_back(reports)
         except TROUBLE as error:
             log.warning("could not hand back: %s", str(error) or type(error).__name__)

@@ -19,20 +19,18 @@ import msgspec
 
 from holdfast.action import Action, Isolation
 from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
-from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Claimed, Report, Settled, report_of
 from holdfast.errors import Invalid
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.committing import Committing
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
 from holdfast.worker.held import Held, Plan, Rules, kill_at
-from holdfast.worker.ledger import Ledger
+from holdfast.worker.line import Line
 from holdfast.worker.notes import Notes
-from holdfast.worker.writing import Datasets, Declared
+from holdfast.worker.writing import Datasets
 
 BATCH_MAX = 2_000
 BATCH_FOLLOWERS_MAX = 3_000
-BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Hold:
@@ -40,7 +38,7 @@ class Hold:
 
     def __init__(
         self,
-        engine: Engine,
+        line: Line,
         actions: Mapping[str, Action[..., Any]],
         *,
         slots: int,
@@ -56,10 +54,11 @@ class Hold:
             _refuse_isolated(actions)
         self.entries: dict[int, Held] = {}
         self.reports: list[Report] = []
-        self.committing = Committing(engine, self._take_over, announce)
-        self.declared = Declared(engine.database, engine.settings.tenant, datasets)
-        self._catalog = engine.catalog
-        self._settings = engine.settings.worker
+        self.committing = Committing(line.settle_alone, self._take_over, announce)
+        self.declared = line.declared(datasets)
+        self.settings = line.settings.worker
+        self._names = line.names
+        self._batch_bytes_max = line.batch_bytes_max
         self._actions = actions
         self._isolator = isolator
         self._publish = publish
@@ -73,8 +72,8 @@ class Hold:
         self._runner = Runner(
             threads=self._threads,
             isolator=isolator,
-            output_bytes_max=engine.settings.limits.output_bytes_max,
-            ledger=Ledger(engine),
+            output_bytes_max=line.settings.limits.output_bytes_max,
+            ledger=line.ledger,
             note=notes.add,
             declared=self.declared,
         )
@@ -90,7 +89,7 @@ class Hold:
             ours = self.entries.keys() | self.committing.task_ids
             mine = [one for one in claimed if one.task_id not in ours]
         plans = await self._plans_for(mine)
-        lease_seconds = self._settings.lease_seconds
+        lease_seconds = self.settings.lease_seconds
         entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
         if not entries:
             return
@@ -111,10 +110,10 @@ class Hold:
         """How to run what was claimed: one plan per lane and policy, made when first met."""
         pairs = {(one.lane_id, one.policy_id) for one in claimed}
         if fresh := [pair for pair in pairs if pair not in self._plans]:
-            catalog = self._catalog
-            await catalog.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
+            names = self._names
+            await names.learn({lane_id for lane_id, _ in fresh}, {policy_id for _, policy_id in fresh})
             for lane_id, policy_id in fresh:
-                lane, policy = catalog.lane(lane_id), catalog.policy(policy_id)
+                lane, policy = names.lane(lane_id), names.policy(policy_id)
                 if self._rules is not None:
                     policy = self._rules.applied(policy)
                 self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, policy)
@@ -128,7 +127,7 @@ class Hold:
         if held.claimed.fault is not None:
             return _at_once(Failed(held.claimed.fault))
         if (timeout := held.plan.policy.timeout_seconds) is not None:
-            held.deadline_at = time.monotonic() + timeout + self._settings.cancel_grace_seconds
+            held.deadline_at = time.monotonic() + timeout + self.settings.cancel_grace_seconds
         if held.plan.action.isolation is Isolation.PROCESS:
             assert self._isolator is not None
             return self._isolator.run(self._runner.context(held), held)
@@ -202,7 +201,7 @@ class Hold:
         Not more than the outputs allow, nor more than release some thousand nodes: other workers have nothing of these
         before the transaction commits.
         """
-        bytes_left, followers_left = BATCH_BYTES_MAX, BATCH_FOLLOWERS_MAX
+        bytes_left, followers_left = self._batch_bytes_max, BATCH_FOLLOWERS_MAX
         for count, report in enumerate(self.reports[:BATCH_MAX]):
             followers_left -= report.followers
             if followers_left < 0:

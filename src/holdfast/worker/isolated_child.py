@@ -38,12 +38,13 @@ from holdfast.worker import orders as wire_orders
 from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
 from holdfast.worker.governed import Governed
+from holdfast.worker.http_call import is_http
 from holdfast.worker.isolated_asking import Questions
 from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
 from holdfast.worker.isolated_wire import receive_blocking as receive
 from holdfast.worker.memory import MemoryLimit
 from holdfast.worker.notes import encoded_note
-from holdfast.worker.writing import Aside, AsyncWriter, BlockingWriter, Declared, Writing
+from holdfast.worker.writing import Aside, AsyncWriter, BlockingWriter, Declared, NoDatasets, Writing
 
 MEMORY_CODE = "DAG_TASK_EXECUTION_MEMORY_LIMIT"
 _PR_SET_PDEATHSIG = 1
@@ -76,8 +77,9 @@ class _Process:
         self._stop = threading.Event()
         self._cancel: Callable[[], None] | None = None
         self._is_running = False
-        database = Database(app.settings.url or "", sessions_max=1, prepare=app.settings.prepare)
-        self._declared = Declared(database, app.settings.tenant, app.datasets)
+        url = app.settings.url or ""
+        database = Database(url, sessions_max=1, prepare=app.settings.prepare)
+        self._declared = NoDatasets() if is_http(url) else Declared(database, app.settings.tenant, app.datasets)
         self._aside: Aside | None = None
         self._questions = Questions(self._send)
 

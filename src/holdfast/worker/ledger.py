@@ -7,6 +7,7 @@ the same values, and the worker alone holds the connections and names the lease.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, assert_never
 
@@ -37,14 +38,34 @@ Answer: TypeAlias = Gate | Steps | Kept | Renewed
 Ask: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 
-class Ledger:
-    """The ledger of one worker."""
+class Asking(ABC):
+    """The ledger of one worker, wherever it is kept."""
+
+    @abstractmethod
+    async def ask(self, sender: Sender, request: Request) -> Answer:
+        """Do what a running attempt asks for, under its lease."""
+
+    def asked_here(self, sender: Sender) -> Ask:
+        """For code on the worker's event loop, and for the process whose questions arrive there."""
+        return lambda request: self.ask(sender, request)
+
+    def asked_from_a_thread(self, sender: Sender) -> Ask:
+        """For code in a thread: the answer is waited for there, so awaiting it never suspends."""
+        loop = asyncio.get_running_loop()
+
+        async def ask(request: Request) -> Answer:
+            return asyncio.run_coroutine_threadsafe(self.ask(sender, request), loop).result()
+
+        return ask
+
+
+class Ledger(Asking):
+    """The ledger in the worker's own database."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def ask(self, sender: Sender, request: Request) -> Answer:
-        """Do what a running attempt asks for, under its lease."""
         database, claimed = self._engine.database, sender.claimed
         match request:
             case OpenEffect():
@@ -61,16 +82,3 @@ class Ledger:
                 return Renewed(await renew(database, claimed, self._engine.settings.worker.lease_seconds))
             case _:
                 assert_never(request)
-
-    def asked_here(self, sender: Sender) -> Ask:
-        """For code on the worker's event loop, and for the process whose questions arrive there."""
-        return lambda request: self.ask(sender, request)
-
-    def asked_from_a_thread(self, sender: Sender) -> Ask:
-        """For code in a thread: the answer is waited for there, so awaiting it never suspends."""
-        loop = asyncio.get_running_loop()
-
-        async def ask(request: Request) -> Answer:
-            return asyncio.run_coroutine_threadsafe(self.ask(sender, request), loop).result()
-
-        return ask

@@ -1,7 +1,8 @@
 """The worker: claims what it can run, runs it, reports in batches, and gives back what it cannot finish.
 
-One exchange is in flight at a time; what ends meanwhile goes with the next. A lost database stops nothing by itself:
-reports wait, the heart decides when work must stop, and the loop reconnects and goes on.
+One exchange is in flight at a time; what ends meanwhile goes with the next. A lost dispatcher stops nothing by itself:
+reports wait, the heart decides when work must stop, and the loop reconnects and goes on. Whether the line to it is a
+database session or HTTP is not known here.
 """
 
 from __future__ import annotations
@@ -15,41 +16,25 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from holdfast.action import Action
-from holdfast.core.hints import Reader
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
-from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.exchange import exchange, warm
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat
-from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Report, Settled
-from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
-from holdfast.dispatcher.release import News
-from holdfast.errors import HoldfastError
 from holdfast.flow.flow import Flow
 from holdfast.schedule import Schedule
-from holdfast.store.database import TROUBLE, Session
-from holdfast.store.statements import sql
-from holdfast.wake.bell import WAKE_CHANNEL
-from holdfast.wake.carriers import addresses_of, is_external, open_transport
-from holdfast.wake.consumer import Consumer
-from holdfast.wake.listener import Listener
-from holdfast.worker.declare import declare_schedules
+from holdfast.store.database import TROUBLE
+from holdfast.worker.direct import DirectLine
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held, Rules
 from holdfast.worker.hold import Hold
+from holdfast.worker.line import Line, Listening, Signing
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets
-
-_REGISTER = sql("register_worker")
-_RETIRE = sql("retire_worker")
 
 log = logging.getLogger("holdfast.worker")
 
@@ -61,11 +46,14 @@ SECOND_WAVE_SECONDS = 0.005
 
 
 class Worker:
-    """One incarnation in one process. `run()` until `stop()`."""
+    """One incarnation in one process. `run()` until `stop()`.
+
+    An engine stands for a direct line on it.
+    """
 
     def __init__(
         self,
-        engine: Engine,
+        line: Engine | Line,
         actions: Mapping[str, Action[..., Any]],
         *,
         flows: Mapping[str, Flow[...]] | None = None,
@@ -82,8 +70,8 @@ class Worker:
         exit_process: Callable[[], None] | None = None,
         runs_launched: bool = False,
     ) -> None:
-        settings = engine.settings.worker
-        self.engine = engine
+        self.line = DirectLine(line) if isinstance(line, Engine) else line
+        settings = self.line.settings.worker
         self.actions = dict(actions)
         self.flows = dict(flows or {})
         self.worker_id = 0
@@ -100,7 +88,7 @@ class Worker:
         self._has_notes_due = False
         self._signal = asyncio.Event()
         self._hold = Hold(
-            engine,
+            self.line,
             self.actions,
             slots=self.slots,
             isolator=isolator,
@@ -116,8 +104,6 @@ class Worker:
         self._finish_by = FOREVER
         self._is_draining = False
         self._crew, self._rank = 1, 0
-        self._session: Session | None = None
-        self._following: set[asyncio.Task[None]] = set()
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         self.ready = asyncio.Event()
         self.completed_count = 0
@@ -145,87 +131,44 @@ class Worker:
         """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
         self._loop = asyncio.get_running_loop()
         await self._register()
-        ears = self._ears()
         heart = Heart(
-            self.engine.database,
-            self.worker_id,
+            self.line.pulse(),
             self._hold.entries,
             self,
             lease_seconds=self._settings.lease_seconds,
             heartbeat_seconds=self._settings.heartbeat_seconds,
             publish=self._hold.show_kill_at,
             health=self._health,
-            catalog=self.engine.catalog,
         )
-        for ear in ears:
-            await ear.start()
         heart.start()
         self.ready.set()
         try:
             yield
         finally:
             heart.close()
-            for ear in ears:
-                await ear.close()
             await self._leave()
 
-    def _ears(self) -> list[Listener] | list[Consumer]:
-        """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
-        wake, database = self.engine.settings.wake, self.engine.database
-        if not is_external(wake):
-            return [Listener(database, WAKE_CHANNEL, self._on_ring)]
-        reader = Reader(worker_id=self.worker_id, actions=frozenset(self.actions), queues=self.queues)
-        return [
-            Consumer(
-                open_transport(wake, address),
-                database,
-                reader,
-                look=self._look,
-                free=self._want,
-                visibility_seconds=wake.visibility_seconds,
-            )
-            for address in addresses_of(wake, self.queues)
-        ]
-
     async def _register(self) -> None:
-        defaults = self.engine.default_policy
-        flows = {name: flow.definition for name, flow in self.flows.items()}
-        for action in self.actions.values():
-            await self.engine.catalog.declare(
-                self.engine.tenant_id,
-                action.name,
-                action.queue,
-                action.policy(defaults),
-                self.version,
-                launcher=action.launcher,
-            )
-        guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in self.actions.values()}
-        await declare_guards(self.engine, self.engine.tenant_id, guards)
-        rules = {name: action.rules(defaults) for name, action in self.actions.items()}
-        await declare_flows(self.engine.catalog, self.engine.tenant_id, flows, rules)
-        await declare_schedules(self.engine, self._origin, self._schedules, self.actions)
-        await self._hold.declared.declare()
-        probe_url = self.engine.settings.worker.probe_url
-        labels = "{}" if probe_url is None else json.dumps({PROBE_LABEL: probe_url})
-        row = await self.engine.database.fetchrow(
-            _REGISTER,
-            self.name,
-            self.version,
-            self.queues,
-            self._pulled(),
-            self.slots,
-            labels,
-            self.engine.tenant_id,
+        signed = await self.line.sign_on(
+            Signing(
+                name=self.name,
+                version=self.version,
+                actions=self.actions,
+                pulled=self._pulled(),
+                flows=self.flows,
+                queues=self.queues,
+                slots=self.slots,
+                schedules=self._schedules,
+                origin=self._origin,
+            ),
+            Listening(ring=self._on_ring, look=self._look, free=self._want),
         )
-        self.worker_id = row["worker_id"]
+        # The pace is the dispatcher's: a worker elsewhere may have been told another.
+        self._settings = self._hold.settings = replace(
+            self._settings, lease_seconds=signed.lease_seconds, heartbeat_seconds=signed.heartbeat_seconds
+        )
+        self.worker_id = signed.worker_id
         self._hold.show_kill_at()
-        identity = WorkerIdentity(
-            worker_id=self.worker_id,
-            actions=self._pulled(),
-            queues=self.queues,
-            lease_seconds=self._settings.lease_seconds,
-        )
-        self._claimer = Claimer(identity)
 
     def _pulled(self) -> list[str]:
         """The actions whose tasks this worker takes: the others have workers launched for them."""
@@ -241,9 +184,11 @@ class Worker:
             if self._hold.reports or self._has_notes_due or (want and self._may_have_work):
                 if not await self._exchange(want):
                     continue
-                poll_at = time.monotonic() + self._settings.poll_seconds * random.uniform(0.75, 1.25)
+                poll_at = time.monotonic() + self.line.poll_seconds * random.uniform(0.75, 1.25)
                 if self._may_have_work and self._want():
                     continue
+            if self._want():
+                self.line.stand_by()
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
 
     def _want(self) -> int:
@@ -259,37 +204,25 @@ class Worker:
         self._signal.clear()
 
     async def _exchange(self, want: int) -> bool:
-        """One exchange with the database; False when it failed and was put off. Reports stay until accepted."""
+        """One exchange with the dispatcher; False when it failed and was put off. Reports stay until accepted."""
         reports = self._hold.next_batch()
         sent_at = time.monotonic()
         try:
-            if self._session is None:
-                self._session = await self.engine.database.connect()
-                await warm(self._session)
-                found = await held_by(self._session, self._claimer.identity, self._hold.known())
-                recovered = await with_inputs(self._session, self.engine.catalog, found)
+            recovered = await self.line.resume(self._hold.known)
+            if recovered is not None:
                 await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
                 want = self._want()
-            if self._notes:
-                await self._notes.store(self._session)
+            start = partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping)
+            done = await self.line.exchange(reports, want, self._notes, now=sent_at, start=start)
             self._has_notes_due = False
-            done = await exchange(
-                self._session,
-                self.engine.catalog,
-                self._claimer,
-                reports,
-                want,
-                now=sent_at,
-                start=partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping),
-            )
             await self._hold.start(done.claimed, sent_at, is_stopping=self._is_stopping)
         except TROUBLE as error:
-            await self._lose_session(error)
+            await self._lose_line(error)
             return False
         del self._hold.reports[: len(reports)]
         self._announce(done.settled)
         if want:
-            self._may_have_work = self._claimer.may_have_more
+            self._may_have_work = done.may_have_more
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
 
@@ -297,28 +230,10 @@ class Worker:
         for refusal in settled.refused:
             log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
         self.completed_count += settled.accepted
-        news = settled.news
-        self.engine.bell.ring(lanes=news.lanes, done=news.awaited)
-        if news.children or news.has_waits:
-            self._follow(news)
 
-    def _follow(self, news: News) -> None:
-        """See to what follows beside the work; the repair loops do it too, a moment later."""
-        following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
-        self._following.add(following)
-        following.add_done_callback(self._following.discard)
-
-    async def _follow_up(self, news: News) -> None:
-        try:
-            await follow_up(self.engine, news)
-        except TROUBLE as error:
-            log.warning("could not follow up on ended runs, the repair loops will: %s", error)
-
-    async def _lose_session(self, error: Exception) -> None:
-        log.warning("database unavailable, retrying: %s", str(error) or type(error).__name__)
-        if self._session is not None:
-            self._session.connection.terminate()
-            self._session = None
+    async def _lose_line(self, error: Exception) -> None:
+        log.warning("dispatcher unavailable, retrying: %s", str(error) or type(error).__name__)
+        self.line.drop()
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
         longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)
         self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)
@@ -335,7 +250,7 @@ class Worker:
             self._loop.call_later(SECOND_WAVE_SECONDS, self._look, lanes)
 
     def _look(self, lanes: Sequence[int]) -> None:
-        self._claimer.expect(lanes, now=time.monotonic())
+        self.line.expect(lanes)
         self._may_have_work = True
         self._signal.set()
 
@@ -355,7 +270,7 @@ class Worker:
         self._crew, self._rank = max(1, beat.crew), beat.rank
         self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:
-            log.error("this worker is no longer known to the database; leaving")
+            log.error("this worker is no longer known to its dispatcher; leaving")
             self.stop()
         self._signal.set()
 
@@ -394,13 +309,5 @@ class Worker:
                 await self._wait(self._finish_by - time.monotonic())
 
     async def _leave(self) -> None:
-        await asyncio.gather(*self._following, return_exceptions=True)
         await self._hold.close()
-        try:
-            if not self._hold.entries:
-                await self.engine.database.fetch(_RETIRE, self.worker_id)
-        except HoldfastError as error:
-            log.warning("could not sign off: %s", error)
-        if self._session is not None:
-            await self._session.close()
-        await self.engine.bell.flush()
+        await self.line.sign_off(is_idle=not self._hold.entries)

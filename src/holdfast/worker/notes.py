@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -17,10 +18,6 @@ from holdfast import wire
 from holdfast.core.failure import clipped
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import Invalid
-from holdfast.store.database import REFUSED, Session
-from holdfast.store.statements import sql
-
-_ADD_NOTES = sql("add_notes")
 
 log = logging.getLogger("holdfast.worker")
 
@@ -58,13 +55,11 @@ class Notes:
             else:
                 self._dropped += 1
 
-    async def store(self, session: Session) -> None:
-        """Store everything said so far, before the attempts that said it are settled."""
+    async def store(self, keep: Callable[[list[Note]], Awaitable[None]]) -> None:
+        """Hand everything said so far to `keep`, before the attempts that said it are settled."""
         while batch := self._take():
             try:
-                await session.fetch(_ADD_NOTES, *_columns(batch))
-            except REFUSED as error:
-                log.warning("%s notes cannot be stored: %s", len(batch), error)
+                await keep(batch)
             except BaseException:
                 self._put_back(batch)
                 raise
@@ -98,7 +93,8 @@ def encoded_note(detail: dict[str, Any]) -> str:
         return wire.encode(plain, bytes_max=NOTE_BYTES_MAX, what="note").decode()
 
 
-def _columns(notes: list[Note]) -> tuple[list[Any], ...]:
+def columns(notes: list[Note]) -> tuple[list[Any], ...]:
+    """Notes as the statement takes them that keeps them."""
     return (
         [note.claimed.task_id for note in notes],
         [note.claimed.attempt for note in notes],

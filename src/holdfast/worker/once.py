@@ -26,6 +26,7 @@ from holdfast.errors import Invalid, LeaseLost, Unavailable
 from holdfast.place import find_place
 from holdfast.settings import Settings
 from holdfast.store.statements import sql
+from holdfast.worker.direct import DirectLine
 from holdfast.worker.execute import FENCED, INTERRUPTED
 from holdfast.worker.held import FOREVER, Rules
 from holdfast.worker.loop import Worker
@@ -115,13 +116,16 @@ class Processor:
 class _OneSlot(Worker):
     """A worker that waits for its caller before it takes the next task."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
+        direct = DirectLine(engine)
+        super().__init__(direct, *arguments, **options)
+        self._engine = engine
+        self._direct = direct
         self._refused: dict[int, str] = {}
 
     async def process_once(self) -> Processed:
         self._refused.clear()
-        self._claimer.forget()
+        self._direct.claimer.forget()
         await self._talk(1)
         if not self._hold.entries:
             return _NOTHING
@@ -139,7 +143,7 @@ class _OneSlot(Worker):
         if was_fenced or task_id in self._refused:
             winner = self._refused.get(task_id, "its lease ran out")
             raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
-        decision = await self.engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
+        decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
 
     async def _talk(self, want: int) -> None:

@@ -13,6 +13,7 @@ If the parent itself is killed, its children notice, stop and end: there would b
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import select
@@ -22,10 +23,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Protocol
 
 from holdfast.place import find_place
 from holdfast.settings import Settings
 from holdfast.worker.held import FOREVER
+from holdfast.worker.http_call import is_http
+from holdfast.worker.http_line import fetch_terms
+from holdfast.worker.http_repairs import HttpRepairs
 from holdfast.worker.orders import Ending, Orders
 from holdfast.worker.process import Process
 from holdfast.worker.repairs import Beside, Repairs
@@ -53,28 +58,43 @@ def run_workers(
 ) -> int:
     """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
 
-    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. `beside` is a loop
-    that runs beside the repair loops.
+    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. Where the
+    settings' URL is that of a server, workers speak HTTP with it, and the loops are its own. `beside` is a loop that
+    runs beside the repair loops.
     """
-    place = find_place(settings)
+    with _dispatcher(settings, loops, beside) as (url, settings, repairs):
+        orders = Orders(
+            app_ref=app_ref, url=url, settings=settings, slots=slots, queues=queues, name="", packs=list(packs)
+        )
+        return _Parent(orders, repairs, processes=processes).run()
+
+
+@contextlib.contextmanager
+def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Iterator[tuple[str, Settings, Undertaker]]:
+    """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
+    if settings.url is not None and is_http(settings.url):
+        url, place = settings.url, None
+        settings = asyncio.run(fetch_terms(url, settings))
+        repairs: Repairs | HttpRepairs = HttpRepairs(url, settings)
+    else:
+        place = find_place(settings)
+        url = place.url
+        repairs = Repairs(url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
     try:
-        repairs = Repairs(place.url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
         repairs.start()
         try:
-            orders = Orders(
-                app_ref=app_ref,
-                url=place.url,
-                settings=settings,
-                slots=slots,
-                queues=queues,
-                name="",
-                packs=list(packs),
-            )
-            return _Parent(orders, repairs, processes=processes).run()
+            yield url, settings, repairs
         finally:
             repairs.close(seconds_max=HAND_BACK_SECONDS)
     finally:
-        place.close()
+        if place is not None:
+            place.close()
+
+
+class Undertaker(Protocol):
+    """Sees to it that the tasks of a dead worker go to others."""
+
+    def bury(self, worker_id: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -88,7 +108,7 @@ class _Seat:
 
 
 class _Parent:
-    def __init__(self, orders: Orders, repairs: Repairs, *, processes: int) -> None:
+    def __init__(self, orders: Orders, repairs: Undertaker, *, processes: int) -> None:
         self._orders = orders
         self._repairs = repairs
         self._seats = [_Seat(number) for number in range(1, processes + 1)]

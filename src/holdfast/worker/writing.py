@@ -62,6 +62,23 @@ class Declared:
         return known
 
 
+class NoDatasets(Declared):
+    """Where a worker speaks HTTP there is no table to write to: every use says so."""
+
+    def __init__(self) -> None:
+        """There is nothing to hold."""
+
+    async def declare(self) -> None:
+        """There is nowhere to declare them."""
+
+    def find(self, name: str, version: int | None) -> Dataset:
+        raise Invalid(
+            f"The dataset {name} cannot be written by a worker that speaks HTTP.",
+            code="datasets_need_database",
+            advice="Run workers of this action with the database's URL in HOLDFAST_URL.",
+        )
+
+
 class Writing:
     """What one attempt does to datasets; `commits` go with its completion."""
 

@@ -34,6 +34,30 @@ async def a_remote_beat_needs_attempt_token_and_a_running_task(stage: Stage) -> 
 
 
 @check
+async def a_remote_ledger_needs_attempt_token_and_a_running_task(stage: Stage) -> None:
+    lease, reservation = await a_running_task(stage.dispatcher), await reserved(stage)
+    ledger = RemoteWorkers(stage.engine).ledger
+    own = (lease.claimed.task_id, lease.attempt, lease.token)
+    for held in (
+        (own[0], own[1] + 1, own[2]),
+        (own[0], own[1], uuid.uuid4()),
+        (reservation.task_id, reservation.attempt, reservation.lease_token),
+    ):
+        with refuses():
+            await ledger.recall_steps(held)
+    assert await ledger.recall_steps(own) == []
+
+
+@check
+async def a_worker_elsewhere_that_left_stays_gone(stage: Stage) -> None:
+    worker_id = await stage.dispatcher.worker_id("first")
+    workers = RemoteWorkers(stage.engine)
+    assert (await workers.beat(worker_id, [], [], health="{}")).worker_state == "active"
+    await workers.retire(worker_id)
+    assert (await workers.beat(worker_id, [], [], health="{}")).worker_state is None
+
+
+@check
 async def a_remote_beat_revives_no_expired_lease(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     await stage.clock.advance(seconds=lease.seconds + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 from holdfast.errors import InvalidSettings
 from holdfast.settings import Settings
@@ -37,6 +38,7 @@ def hosts_of(settings: Settings) -> list[str]:
     return [settings.host, *([settings.internal_address[0]] if settings.internal_address else [])]
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a name or address can only mean this machine."""
     if host.lower() == "localhost":

@@ -39,7 +39,7 @@ where policy_id = any($1::int[]);
 
 -- name: read_lanes
 -- Action and queue names of these lanes, and whether the action has a breaker.
-select l.lane_id, l.action, q.name as queue, n.name as tenant,
+select l.lane_id, l.action, q.name as queue, n.name as tenant, l.tenant_id,
   exists (select from holdfast.breaker b where b.tenant_id = l.tenant_id and b.action = l.action) as is_guarded
 from holdfast.lane l
 join holdfast.queue q on q.queue_id = l.queue_id

@@ -21,6 +21,15 @@ from (
 where me.worker_id = $1 and me.state in ('active', 'draining', 'lost')
 returning me.state, crew.crew, crew.rank;
 
+-- name: beat_workers
+-- Workers elsewhere are alive, each having asked something or waiting for an answer; one of them may say how it feels.
+-- One shown as lost is back: its leases were decided without it.
+update holdfast.worker as w
+set beat_at = holdfast.instant(), health = coalesce($2::jsonb, w.health),
+  state = case w.state when 'lost' then 'active' else w.state end, ended_at = null
+where w.worker_id = any($1::int[]) and w.state in ('active', 'draining', 'lost')
+returning w.worker_id, w.state;
+
 -- name: retire_worker
 -- A worker left (or its parent saw it die): nothing it held can still run.
 update holdfast.worker

@@ -1,0 +1,127 @@
+"""Effects, steps and words of attempts that run elsewhere, each under the lease that proves who speaks."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast import wire
+from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.identity import Access
+from holdfast.api.workers import ENVELOPE_BYTES, EVENTS_MAX, lease_of, note, plain
+from holdfast.core import limits
+from holdfast.core.effects import EffectState
+from holdfast.dispatcher.contract import (
+    NOTHING,
+    EffectAnswer,
+    GateAnswer,
+    KeptStep,
+    Lease,
+    Progress,
+    Recalled,
+    StepView,
+    WantedEffect,
+)
+from holdfast.dispatcher.effects import AnswerEffect, OpenEffect
+from holdfast.dispatcher.steps import Step
+from holdfast.errors import Invalid
+
+DIGEST_BYTES = 32
+PROGRESS_BYTES_MAX = 32 * 1024 * 1024
+
+
+async def open_effect(asked: Asked) -> Response:
+    """The gate of one effect: open, or what came of it before."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(WantedEffect, bytes_max=bytes_max + ENVELOPE_BYTES)
+    if body.ordinal < 0 or body.ordinal >= 2**31:
+        raise Invalid(f"There is no effect number {body.ordinal}.", code="invalid_effect")
+    wanted = OpenEffect(
+        name=limits.valid_effect(body.name),
+        user_key=None if body.key is None else limits.valid_key(body.key),
+        ordinal=0 if body.key is not None else body.ordinal,
+        digest=_digest(body.digest, body.arguments, bytes_max),
+        compensation=None if body.compensation is None else limits.valid_action(body.compensation),
+        arguments=None if body.compensation is None else _canonical(body.arguments, bytes_max),
+    )
+    gate = await asked.workers.ledger.open_effect(lease_of(body), wanted)
+    return reply(
+        GateAnswer(
+            idempotency_key=gate.key,
+            open=gate.is_open,
+            refused=not gate.is_open and gate.receipt is None,
+            receipt=NOTHING if gate.receipt is None else msgspec.Raw(gate.receipt),
+            code=gate.code,
+            message=gate.message,
+        )
+    )
+
+
+async def answer_effect(asked: Asked) -> Response:
+    """Keep the receipt of an effect, its refusal, or that nobody knows."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(EffectAnswer, bytes_max=bytes_max + ENVELOPE_BYTES)
+    state = EffectState(body.state)
+    receipt: bytes | None = None
+    if state is EffectState.DONE:
+        receipt = plain(body.receipt, bytes_max=bytes_max, what="receipt")
+    answer = AnswerEffect(
+        key=limits.valid_key(body.idempotency_key), state=state, receipt=receipt, code=body.code, message=body.message
+    )
+    await asked.workers.ledger.answer_effect(lease_of(body), answer)
+    return reply({"kept": True})
+
+
+async def recall_steps(asked: Asked) -> Response:
+    """What earlier attempts of this task kept."""
+    body = await asked.body(Lease)
+    steps = await asked.workers.ledger.recall_steps(lease_of(body))
+    return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
+
+
+async def keep_step(asked: Asked) -> Response:
+    """Keep the result of one step for later attempts."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(KeptStep, bytes_max=2 * bytes_max + ENVELOPE_BYTES)
+    step = Step(
+        limits.valid_effect(body.name),
+        _digest(body.digest, body.arguments, bytes_max),
+        plain(body.output, bytes_max=bytes_max, what="output"),
+    )
+    await asked.workers.ledger.keep_step(lease_of(body), step)
+    return reply({"kept": True})
+
+
+async def progress(asked: Asked) -> Response:
+    """Keep what running attempts say; what comes after their lease is dropped."""
+    body = await asked.body(Progress, bytes_max=PROGRESS_BYTES_MAX)
+    if sum(len(spoken.events) for spoken in body.notes) > EVENTS_MAX:
+        raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
+    said = [(lease_of(spoken), event.kind, note(event.detail)) for spoken in body.notes for event in spoken.events]
+    await asked.workers.ledger.note(said)
+    return reply({"accepted": len(said)})
+
+
+def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
+    """What stands for the arguments of a call: given, or made of them as Python workers do."""
+    if given is None:
+        return hashlib.sha256(_canonical(arguments, bytes_max)).digest()
+    if len(given) != DIGEST_BYTES:
+        raise Invalid("A digest is SHA-256 in base64.", code="invalid_digest", advice="Or send the arguments.")
+    return given
+
+
+def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
+    given = plain(arguments, bytes_max=bytes_max, what="arguments")
+    return wire.canonical(wire.decode(given), bytes_max=bytes_max, what="arguments")
+
+
+ENDPOINTS = (
+    Endpoint(method="POST", path="/internal/effects", access=Access.WORKER, handler=open_effect),
+    Endpoint(method="POST", path="/internal/effects/answer", access=Access.WORKER, handler=answer_effect),
+    Endpoint(method="POST", path="/internal/steps", access=Access.WORKER, handler=keep_step),
+    Endpoint(method="POST", path="/internal/steps/recall", access=Access.WORKER, handler=recall_steps),
+    Endpoint(method="POST", path="/internal/progress", access=Access.WORKER, handler=progress),
+)

@@ -1,0 +1,109 @@
+"""The tail of the events, followed once for everybody who streams it: one query a look, whatever the number of readers.
+
+A reader that stands where the follower stood gets the very bytes the follower read; one that is behind reads for itself
+until it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.observe import Event, event_tail, events_after
+from holdfast.store.database import TROUBLE
+
+log = logging.getLogger("holdfast.api")
+
+LOOK_SECONDS = 0.5
+BATCHES = 100
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What came after one cursor, as it goes over the wire, up to another."""
+
+    start: str
+    told: bytes
+    end: str
+
+
+class Follower:
+    """Stands at the end of one tenant's events."""
+
+    def __init__(self, engine: Engine, tenant_id: int, cursor: str) -> None:
+        self.cursor = cursor
+        self.page = Page(cursor, b"", cursor)
+        self.changed = asyncio.Event()
+        self.readers = 0
+        self._engine = engine
+        self._tenant_id = tenant_id
+
+    async def read(self, cursor: str) -> Page:
+        """What comes after a cursor now."""
+        found = await events_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
+        return Page(cursor, b"".join(map(told, found)), found[-1].cursor if found else cursor)
+
+    async def follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                page = await self.read(self.cursor)
+            except TROUBLE as error:
+                log.warning("could not look for events, trying again: %s", error)
+                continue
+            if page.told:
+                self.page, self.cursor = page, page.end
+                self.wake()
+
+    def wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+class Tail:
+    """The followers of one server: one for each tenant that somebody reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._followers: dict[int, Follower] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._starting = asyncio.Lock()
+
+    @asynccontextmanager
+    async def following(self, tenant_id: int) -> AsyncIterator[Follower]:
+        """The follower of a tenant's events; the first reader starts it, the last one ends it."""
+        async with self._starting:
+            if (follower := self._followers.get(tenant_id)) is None:
+                follower = Follower(self._engine.of(tenant_id), tenant_id, await event_tail(self._engine.database))
+                self._followers[tenant_id] = follower
+                self._tasks[tenant_id] = asyncio.create_task(follower.follow(), name="holdfast-tail")
+            follower.readers += 1
+        try:
+            yield follower
+        finally:
+            follower.readers -= 1
+            if not follower.readers and self._followers.get(tenant_id) is follower:
+                del self._followers[tenant_id]
+                self._tasks.pop(tenant_id).cancel()
+
+    def close(self) -> None:
+        """Let every reader see that the server closes."""
+        for follower in self._followers.values():
+            follower.wake()
+
+
+def told(event: Event) -> bytes:
+    """An event as it goes over the wire."""
+    data = {
+        "at": event.at,
+        "kind": event.kind,
+        "task_id": event.task_id,
+        "attempt": event.attempt,
+        "detail": event.detail,
+    }
+    head = f"id: {event.cursor}\nevent: {event.kind}\ndata: ".encode()
+    return head + msgspec.json.encode(data) + b"\n\n"

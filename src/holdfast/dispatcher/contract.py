@@ -1,0 +1,280 @@
+"""The worker contract as it travels: what a worker elsewhere sends and what it is answered.
+
+Both ends use these types, so that they cannot come to mean different things. Ids are strings outside and may be sent as
+numbers; unknown fields are ignored, so that an older end understands a newer one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.failure import FAILED_CODE
+
+Id: TypeAlias = str | int
+
+WAIT_SECONDS_MAX = 30.0
+"""The longest that an answer is held back until there is work."""
+
+
+NOTHING = msgspec.Raw(b"null")
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker has to keep to."""
+
+    lease_seconds: float
+    heartbeat_seconds: float
+    output_bytes_max: int
+    wait_seconds_max: float = WAIT_SECONDS_MAX
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's code says about one of its actions."""
+
+    action: str
+    queue: str
+    policy: dict[str, Any]
+    breaker: dict[str, Any] | None = None
+    quota: dict[str, Any] | None = None
+
+
+class Register(msgspec.Struct, frozen=True):
+    worker_id: str = ""
+    queues: list[str] | None = None
+    actions: list[str] = []
+    runtimes: list[str] = []
+    slots: int = 1
+    version: str = ""
+    labels: dict[str, str] = {}
+    declares: list[Declared] = []
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    worker_id: str
+    lease_seconds: float
+    heartbeat_seconds: float
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    worker_id: Id
+
+
+class Claim(msgspec.Struct, frozen=True):
+    worker_id: Id
+    task_id: Id | None = None
+    queues: list[str] | None = None
+    limit: int = 1
+    wait_seconds: float = 0.0
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Asks to be told when there may be work."""
+
+    worker_id: Id
+    queues: list[str] | None = None
+    wait_seconds: float = WAIT_SECONDS_MAX
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What proves the right to speak for an attempt."""
+
+    task_id: Id
+    attempt: int
+    lease_token: UUID
+
+
+class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
+    """One beat for everything that a worker holds: task ids, and their tokens in the same order."""
+
+    worker_id: Id
+    task_ids: list[Id] = []
+    lease_tokens: list[UUID] = []
+    health: dict[str, Any] = {}
+
+
+class Beaten(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a beat. `worker_state` null: this worker is not known any more."""
+
+    renewed: list[str]
+    canceled: list[str]
+    worker_state: str | None
+    crew: int
+    rank: int
+    lease_seconds: float
+
+
+class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker says about a failure."""
+
+    code: str = FAILED_CODE
+    message: str = ""
+    type: str = ""
+    traceback: str = ""
+    said: Literal["retry", "fatal"] | None = None
+    retry_after_seconds: float | None = None
+    bases: list[str] = []
+    frames: list[str] = []
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Something an attempt said while it ran."""
+
+    kind: Literal["log", "progress"]
+    detail: dict[str, Any]
+
+
+class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
+    task_id: Id
+    attempt: int
+    lease_token: UUID
+    status: Literal["completed", "succeeded", "failed", "timed_out", "lost", "canceled", "released"]
+    outputs: msgspec.Raw = NOTHING
+    error: Reported | None = None
+    events: list[Said] = []
+    input: msgspec.Raw = NOTHING
+    """What a node of a run was given, for its dead letter."""
+
+
+class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`held` null: the worker keeps its leases with `/internal/heartbeats`, so nothing is renewed or looked for.
+
+    `known` are the tokens of every lease that it heard of, `known_tasks` their tasks in the same order; what it holds
+    beyond them is handed out.
+    """
+
+    worker_id: Id
+    held: list[Id] | None = []
+    known: list[UUID] | None = None
+    known_tasks: list[Id] = []
+    completions: list[Completion] = []
+    queues: list[str] | None = None
+    limit: int = 0
+    wait_seconds: float = 0.0
+
+
+class Handed(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed task as a worker elsewhere gets it."""
+
+    task_id: str
+    attempt: int
+    lease_token: str
+    lease_expires_at: datetime | None
+    action: str
+    queue: str
+    tenant: str
+    input: msgspec.Raw
+    tags: list[str]
+    run_id: str | None
+    timeout_seconds: float | None
+    memory_bytes_max: int | None
+    capability_token: str | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A report that the fence refused, and who won instead."""
+
+    task_id: str
+    attempt: int
+    winner: str
+
+
+class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a whole batch. `lost` and `canceled` are of what the worker said it holds."""
+
+    tasks: list[Handed]
+    accepted: int
+    refused: list[Refused]
+    lost: list[str]
+    canceled: list[str]
+    draining: bool
+    more: bool
+    """Another claim could find something at once."""
+    lease_seconds: float
+
+
+class Spoken(msgspec.Struct, frozen=True):
+    """What one running attempt said, with its lease."""
+
+    task_id: Id
+    attempt: int
+    lease_token: UUID
+    events: list[Said]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What running attempts said."""
+
+    notes: list[Spoken]
+
+
+class WantedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Asks for the gate of one effect. `digest` stands for `arguments` where those are not sent."""
+
+    task_id: Id
+    attempt: int
+    lease_token: UUID
+    name: str
+    key: str | None = None
+    ordinal: int = 0
+    digest: bytes | None = None
+    arguments: msgspec.Raw = NOTHING
+    compensation: str | None = None
+
+
+class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Open: send it under `idempotency_key`. Shut: answered before, with a receipt or, if `refused`, a refusal."""
+
+    idempotency_key: str
+    open: bool
+    refused: bool
+    receipt: msgspec.Raw
+    code: str
+    message: str
+
+
+class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of sending."""
+
+    task_id: Id
+    attempt: int
+    lease_token: UUID
+    idempotency_key: str
+    state: Literal["done", "refused", "unknown"]
+    receipt: msgspec.Raw = NOTHING
+    code: str | None = None
+    message: str | None = None
+
+
+class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Keeps the result of one step. `digest` stands for `arguments` where those are not sent."""
+
+    task_id: Id
+    attempt: int
+    lease_token: UUID
+    name: str
+    output: msgspec.Raw
+    digest: bytes | None = None
+    arguments: msgspec.Raw = NOTHING
+
+
+class StepView(msgspec.Struct, frozen=True):
+    name: str
+    digest: bytes
+    output: msgspec.Raw
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """What earlier attempts of this generation kept."""
+
+    steps: list[StepView]
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """The answer to a wait. `work` false: the time is over, ask again."""
+
+    work: bool
+    draining: bool = False

@@ -1,0 +1,377 @@
+"""The line over HTTP: the same contract, spoken to a server instead of the database.
+
+Three connections: exchanges and the ledger's questions, one call at a time each; a wait for work beside them, which the
+server answers when there may be some; and the heart's own. Datasets are rows of the database and are not offered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, assert_never
+
+import msgspec
+
+from holdfast.core.failure import Failure
+from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.contract import (
+    NOTHING,
+    WAIT_SECONDS_MAX,
+    Batch,
+    Beaten,
+    Completion,
+    Declared,
+    Exchanged,
+    Handed,
+    Hint,
+    Leaving,
+    Pulsed,
+    Register,
+    Registered,
+    Reported,
+    Terms,
+    Wait,
+)
+from holdfast.dispatcher.exchange import Start
+from holdfast.dispatcher.heartbeat import Beat
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
+from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
+from holdfast.dispatcher.release import NO_NEWS
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.settings import Settings
+from holdfast.store.catalog import Lane
+from holdfast.worker.http_call import Calls, Server
+from holdfast.worker.http_ledger import HttpLedger
+from holdfast.worker.ledger import Asking
+from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
+from holdfast.worker.notes import Notes
+from holdfast.worker.writing import Datasets, NoDatasets
+from holdfast.worker.writing import Declared as DeclaredDatasets
+
+log = logging.getLogger("holdfast.worker")
+
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+POLL_SECONDS = 15.0
+"""The server polls for everybody who waits there; this is for a server that forgot."""
+PAUSE_SECONDS_FIRST, PAUSE_SECONDS = 0.02, 1.0
+"""Between calls that came at once and were in vain (a limit, a breaker on trial), longer each time; after a failure."""
+AT_ONCE_SECONDS = 0.1
+LATE_SECONDS = 10.0
+"""How much longer than it was asked to a server may hold back an answer."""
+
+
+async def fetch_terms(url: str, settings: Settings) -> Settings:
+    """The settings of a worker of this server: pace and limits are the server's."""
+    calls = Calls(Server.of(url, settings))
+    try:
+        terms = await calls.get("/internal/terms", Terms)
+    finally:
+        calls.drop()
+    pace = replace(settings.worker, lease_seconds=terms.lease_seconds, heartbeat_seconds=terms.heartbeat_seconds)
+    limits = replace(settings.limits, output_bytes_max=terms.output_bytes_max)
+    return replace(settings, worker=pace, limits=limits)
+
+
+class HttpNames:
+    """Lanes and policies as tasks handed out name them; the numbers are this worker's own."""
+
+    def __init__(self) -> None:
+        self._lanes: list[Lane] = []
+        self._policies: list[RetryPolicy] = []
+        self._lane_ids: dict[tuple[str, str, str], int] = {}
+        self._policy_ids: dict[tuple[float | None, int | None], int] = {}
+
+    async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None:
+        """Everything was learnt with the task."""
+
+    def lane(self, lane_id: int) -> Lane:
+        return self._lanes[lane_id]
+
+    def policy(self, policy_id: int) -> RetryPolicy:
+        return self._policies[policy_id]
+
+    def claimed(self, task: Handed) -> Claimed:
+        """A task as the rest of the worker knows it. What of its budget is spent only the server knows."""
+        lane = (task.action, task.queue, task.tenant)
+        if (lane_id := self._lane_ids.get(lane)) is None:
+            lane_id = self._lane_ids[lane] = len(self._lanes)
+            self._lanes.append(Lane(lane_id, *lane))
+        bounds = (task.timeout_seconds, task.memory_bytes_max)
+        if (policy_id := self._policy_ids.get(bounds)) is None:
+            policy_id = self._policy_ids[bounds] = len(self._policies)
+            self._policies.append(RetryPolicy(timeout_seconds=bounds[0], memory_bytes_max=bounds[1]))
+        return Claimed(
+            int(task.task_id),
+            task.attempt,
+            task.lease_token,
+            lane_id,
+            policy_id,
+            task.attempt - 1,
+            0,
+            0,
+            None if task.run_id is None else int(task.run_id),
+            None,
+            bytes(task.input),
+            task.tags,
+        )
+
+
+class HttpLine:
+    """A worker's line to `holdfast server`."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._server = Server.of(url, settings)
+        self._calls = Calls(self._server)
+        self._waits = Calls(self._server)
+        self.settings = settings
+        self.names: Names = (names := HttpNames())
+        self.ledger: Asking = (ledger := HttpLedger(self._server))
+        self._names, self._ledger = names, ledger
+        self.poll_seconds = POLL_SECONDS
+        self.batch_bytes_max = BATCH_BYTES_MAX
+        self._worker_id = ""
+        self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
+        self._is_resumed = False
+        self._calls_in_vain = 0
+        self._waiting: asyncio.Task[None] | None = None
+
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+        self._heard = body.ring
+        if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
+            log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
+        probe_url = self.settings.worker.probe_url
+        asked = Register(
+            worker_id=signing.name,
+            queues=signing.queues,
+            actions=signing.pulled,
+            labels={} if probe_url is None else {PROBE_LABEL: probe_url},
+            runtimes=["python"],
+            slots=signing.slots,
+            version=signing.version,
+            declares=[_declared(signing.actions[name]) for name in signing.pulled],
+        )
+        answer = await self._calls.post("/internal/workers", asked, Registered)
+        self._worker_id = answer.worker_id
+        return Signed(
+            worker_id=int(answer.worker_id),
+            lease_seconds=answer.lease_seconds,
+            heartbeat_seconds=answer.heartbeat_seconds,
+        )
+
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+        if self._is_resumed:
+            return None
+        leases = known()
+        body = Batch(
+            self._worker_id,
+            held=None,
+            known=[token for _, token in leases],
+            known_tasks=[str(task_id) for task_id, _ in leases],
+        )
+        answer = await self._exchange(body)
+        self._is_resumed = True
+        return [self._names.claimed(task) for task in answer.tasks]
+
+    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+        if notes:
+            await notes.store(self._ledger.keep_notes)
+        if not reports and not want:
+            return Turn(settled=NOTHING_SETTLED, claimed=(), may_have_more=False)
+        try:
+            answer = await self._exchange(self._batch(reports, want))
+        except Invalid:
+            if not reports:
+                raise
+            return await self._apart(reports)
+        if answer.tasks:
+            self._calls_in_vain = 0
+        return Turn(
+            settled=_settled(answer),
+            claimed=[self._names.claimed(task) for task in answer.tasks],
+            may_have_more=answer.more,
+        )
+
+    def _batch(self, reports: Sequence[Report], want: int) -> Batch:
+        return Batch(self._worker_id, held=None, completions=[completion(report) for report in reports], limit=want)
+
+    async def _apart(self, reports: Sequence[Report]) -> Turn:
+        """The server cannot take one report of a batch: report each alone, so that it holds up no other."""
+        settled = NOTHING_SETTLED
+        for report in reports:
+            try:
+                alone = _settled(await self._exchange(self._batch([report], 0)))
+            except Invalid as error:
+                alone = Settled(
+                    0, [Refusal(report.task_id, report.attempt, f"the server refused it: {error}")], NO_NEWS
+                )
+            settled = settled.and_(alone)
+        return Turn(settled=settled, claimed=(), may_have_more=True)
+
+    async def _exchange(self, body: Batch) -> Exchanged:
+        try:
+            # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
+            return await self._calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
+        except (Invalid, Unavailable):
+            raise
+        except HoldfastError as error:
+            # Not known any more, or not allowed any more: the heart hears the same and decides.
+            raise Unavailable(error.detail, code=error.code, advice=error.advice) from error
+
+    async def settle_alone(self, report: Report) -> Settled:
+        raise AssertionError("nothing is committed to datasets over HTTP")
+
+    def expect(self, lanes: Sequence[int]) -> None:
+        """The server knows which lanes to try."""
+
+    def stand_by(self) -> None:
+        if self._waiting is None or self._waiting.done():
+            self._waiting = asyncio.create_task(self._wait(), name="holdfast-http-wait")
+
+    async def _wait(self) -> None:
+        """Ask the server to say when there may be work, until it does."""
+        if self._calls_in_vain:
+            await asyncio.sleep(min(PAUSE_SECONDS, PAUSE_SECONDS_FIRST * 2**self._calls_in_vain))
+        while True:
+            asked_at = time.monotonic()
+            try:
+                body = Wait(self._worker_id, wait_seconds=WAIT_SECONDS_MAX)
+                seconds_max = WAIT_SECONDS_MAX + LATE_SECONDS
+                hint = await self._waits.post("/internal/wait", body, Hint, seconds_max=seconds_max)
+            except HoldfastError as error:
+                log.debug("could not wait for work at the server: %s", error)
+                hint = Hint(work=True)
+                await asyncio.sleep(PAUSE_SECONDS)
+            if hint.work:
+                is_at_once = time.monotonic() - asked_at < AT_ONCE_SECONDS
+                self._calls_in_vain = min(10, self._calls_in_vain + 1) if is_at_once else 0
+                self._heard(0, ())
+                return
+            if hint.draining:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def drop(self) -> None:
+        self._calls.drop()
+        self._is_resumed = False
+
+    def pulse(self) -> Pulse:
+        return HttpPulse(self._server, self._worker_id)
+
+    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+        return NoDatasets()
+
+    async def sign_off(self, *, is_idle: bool) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            await asyncio.gather(self._waiting, return_exceptions=True)
+        try:
+            if is_idle and self._worker_id:
+                await self._calls.post("/internal/leave", Leaving(self._worker_id), dict[str, Any], seconds_max=5.0)
+        except HoldfastError as error:
+            log.warning("could not sign off: %s", error)
+        for calls in (self._calls, self._waits):
+            calls.drop()
+        self._ledger.drop()
+
+
+class HttpPulse:
+    """Beats on a connection of its own; made in one thread, used in the heart's."""
+
+    def __init__(self, server: Server, worker_id: str) -> None:
+        self._calls = Calls(server)
+        self._worker_id = worker_id
+
+    async def beat(self, leases: Mapping[int, Any], health: str) -> Beat:
+        body = Pulsed(
+            worker_id=self._worker_id,
+            task_ids=list(map(str, leases)),
+            lease_tokens=list(leases.values()),
+            health=msgspec.json.decode(health),
+        )
+        answer = await self._calls.post("/internal/heartbeats", body, Beaten)
+        renewed = frozenset(map(int, answer.renewed))
+        return Beat(
+            renewed=renewed,
+            lost=frozenset(leases) - renewed,
+            canceled=frozenset(map(int, answer.canceled)),
+            worker_state=answer.worker_state,
+            crew=answer.crew,
+            rank=answer.rank,
+            lease_seconds=answer.lease_seconds,
+        )
+
+    async def hand_back(self, reports: Sequence[Report]) -> None:
+        body = Batch(self._worker_id, held=None, completions=[completion(report) for report in reports])
+        await self._calls.post("/internal/exchange", body, Exchanged)
+
+    def drop(self) -> None:
+        self._calls.drop()
+
+    async def close(self) -> None:
+        self._calls.drop()
+
+
+def _declared(action: Any) -> Declared:
+    """What the code says about an action; what it leaves to the settings, the server's settings decide."""
+    policy = action.policy(RetryPolicy()).to_json()
+    return Declared(
+        action=action.name,
+        queue=action.queue,
+        policy={name: policy[name] for name in action.overrides if name in policy},
+        breaker=None if action.breaker is None else asdict(action.breaker),
+        quota=None if action.quota is None else asdict(action.quota),
+    )
+
+
+def completion(report: Report) -> Completion:
+    """A report as it travels."""
+    status, failure = _status(report.outcome)
+    outcome = report.outcome
+    return Completion(
+        str(report.task_id),
+        report.attempt,
+        report.lease_token,
+        status,  # type: ignore[arg-type]
+        outputs=msgspec.Raw(outcome.output) if type(outcome) is Completed else NOTHING,
+        error=None if failure is None else _reported(failure),
+        input=NOTHING if failure is None or report.input is None else msgspec.Raw(report.input),
+    )
+
+
+def _status(outcome: Outcome) -> tuple[str, Failure | None]:
+    match outcome:
+        case Completed():
+            return "completed", None
+        case Failed(failure):
+            return "failed", failure
+        case TimedOut(failure):
+            return "timed_out", failure
+        case Lost(failure):
+            return "lost", failure
+        case Canceled():
+            return "canceled", None
+        case Released():
+            return "released", None
+        case _:
+            assert_never(outcome)
+
+
+def _reported(failure: Failure) -> Reported:
+    return Reported(
+        failure.code,
+        failure.message,
+        failure.type,
+        failure.traceback,
+        said=None if failure.said is None else failure.said.value,
+        retry_after_seconds=None if failure.retry_after is None else failure.retry_after.total_seconds(),
+        bases=list(failure.bases),
+        frames=list(failure.frames),
+    )
+
+
+def _settled(answer: Exchanged) -> Settled:
+    refused = [Refusal(int(one.task_id), one.attempt, one.winner) for one in answer.refused]
+    return Settled(answer.accepted, refused, NO_NEWS)

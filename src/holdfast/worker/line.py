@@ -1,0 +1,153 @@
+"""The line from a worker to its dispatcher: one Protocol, spoken directly to the database or over HTTP.
+
+The loop, the heart and the hold know nothing but this. Every call may be repeated; what went wrong on the way is raised
+as trouble (`TROUBLE` of the store), after which the loop drops the line and resumes it with what it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.action import Action
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher.exchange import Start
+from holdfast.dispatcher.heartbeat import Beat
+from holdfast.dispatcher.leases import Claimed, Report, Settled
+from holdfast.flow.flow import Flow
+from holdfast.schedule import Schedule
+from holdfast.settings import Settings
+from holdfast.store.catalog import Lane
+from holdfast.worker.ledger import Asking
+from holdfast.worker.notes import Notes
+from holdfast.worker.writing import Datasets, Declared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """What a line calls when it hears of work: `ring` with whose turn it is and the lanes that got some, `look` to have
+    the worker look at once, `free` to learn how many slots are."""
+
+    ring: Callable[[int, Sequence[int]], None]
+    look: Callable[[Sequence[int]], None]
+    free: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signing:
+    """What a worker says about itself when it signs on."""
+
+    name: str
+    version: str
+    actions: Mapping[str, Action[..., Any]]
+    pulled: list[str]
+    """The actions whose tasks it takes: the others have workers launched for them."""
+    flows: Mapping[str, Flow[...]]
+    queues: list[str] | None
+    slots: int
+    schedules: Sequence[Schedule]
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """Who the worker is from now on, and the pace it has to keep."""
+
+    worker_id: int
+    lease_seconds: float
+    heartbeat_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The answer to one exchange. `may_have_more`: another claim could find something at once."""
+
+    settled: Settled
+    claimed: Sequence[Claimed]
+    may_have_more: bool
+
+
+class Names(Protocol):
+    """Lanes and policies by the numbers that claims carry."""
+
+    async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None: ...
+
+    def lane(self, lane_id: int) -> Lane: ...
+
+    def policy(self, policy_id: int) -> RetryPolicy: ...
+
+
+class Pulse(Protocol):
+    """What the heart needs, in its own thread and on its own connection."""
+
+    async def beat(self, leases: Mapping[int, Any], health: str) -> Beat:
+        """Renew leases (task id → token) and say how the worker feels."""
+        ...
+
+    async def hand_back(self, reports: Sequence[Report]) -> None:
+        """Settle what can still be settled before the process ends."""
+        ...
+
+    def drop(self) -> None:
+        """Forget a connection that failed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Ear(Protocol):
+    """How a worker hears of work."""
+
+    def expect(self, lanes: Sequence[int]) -> None:
+        """A ring named lanes: the next claim tries them first."""
+        ...
+
+    def stand_by(self) -> None:
+        """Nothing was found and there is room: wake the worker when there may be something."""
+        ...
+
+
+class Line(Ear, Protocol):
+    """One worker's line, on its event loop. One exchange is under way at a time."""
+
+    settings: Settings
+    names: Names
+    ledger: Asking
+    poll_seconds: float
+    """The longest wait for work when no ring comes."""
+    batch_bytes_max: int
+    """How much output one exchange may carry."""
+
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+        """Declare what the worker's code has, register it, and listen."""
+        ...
+
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+        """None while the line stands. Else connect, and give leases of this worker that `known` does not name.
+
+        Leases are known as task and token.
+        """
+        ...
+
+    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of them before the answer."""
+        ...
+
+    async def settle_alone(self, report: Report) -> Settled:
+        """Settle one report beside the exchange."""
+        ...
+
+    def drop(self) -> None:
+        """Forget a connection that failed; `resume` makes another."""
+        ...
+
+    def pulse(self) -> Pulse: ...
+
+    def declared(self, datasets: Datasets) -> Declared:
+        """How attempts reach the app's datasets."""
+        ...
+
+    async def sign_off(self, *, is_idle: bool) -> None:
+        """Leave; one whose attempts still run stays registered, so that its leases are waited for."""
+        ...

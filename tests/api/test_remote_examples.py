@@ -1,0 +1,114 @@
+"""The workers in Node and shell that the docs show, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.states import TaskState
+from holdfast.settings import Settings, WorkerSettings
+from holdfast.testing.factories import a_task
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "remote"
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="Node is not installed: `apt-get install nodejs` (18 or newer)"
+)
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed: `apt-get install curl`")
+
+
+@pytest.fixture
+def holdfast_settings():
+    return Settings(env="local", port=0, worker=WorkerSettings(lease_seconds=5.0, heartbeat_seconds=1.0))
+
+
+@pytest.fixture
+async def start(call):
+    """Start a worker program; what is left of it at the end is killed."""
+    running = []
+
+    async def begin(*command):
+        process = await asyncio.create_subprocess_exec(
+            *command, call.url, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        running.append(process)
+        line = await asyncio.wait_for(process.stdout.readline(), 20)
+        assert line.startswith(b"registered")
+        return process
+
+    yield begin
+    for process in running:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+def output_of(engine, task):
+    return engine.database.fetchval(
+        "select output from holdfast.attempt where task_id = $1 and state = 'c'", int(task.task_id)
+    )
+
+
+async def in_state(dispatcher, task, state):
+    return (await dispatcher.task(task.task_id)).state is state
+
+
+@needs_node
+async def test_the_node_worker_runs_fails_and_leaves_in_good_order(start, dispatcher, engine, eventually):
+    node = await start("node", str(EXAMPLES / "worker.mjs"))
+    sums = [await dispatcher.enqueue(a_task(action="demo.add", input={"a": n, "b": 1})) for n in range(30)]
+    refused = await dispatcher.enqueue(a_task(action="demo.refuse", max_retries=0))
+    for n, task in enumerate(sums):
+        await eventually(lambda task=task: output_of(engine, task))
+        assert await output_of(engine, task) == str(n + 1).encode()
+    await eventually(lambda: in_state(dispatcher, refused, TaskState.FAILED))
+    assert await engine.database.fetchval("select code from holdfast.failure") == "ORDER_UNKNOWN"
+    slow = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=3))
+    await eventually(lambda: in_state(dispatcher, slow, TaskState.RUNNING))
+    node.terminate()
+    assert await asyncio.wait_for(node.wait(), 20) == 0
+    assert not await in_state(dispatcher, slow, TaskState.RUNNING)
+    assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
+
+
+@needs_node
+async def test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel(start, dispatcher, engine, eventually):
+    await start("node", str(EXAMPLES / "worker.mjs"))
+    long = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 8}, max_losses=0))
+    await eventually(lambda: output_of(engine, long))
+    task = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 60}))
+    await eventually(lambda: in_state(dispatcher, task, TaskState.RUNNING))
+    await dispatcher.cancel(task.task_id)
+    await eventually(lambda: in_state(dispatcher, task, TaskState.CANCELED))
+
+
+@needs_node
+async def test_the_task_of_a_killed_node_worker_is_run_again(start, dispatcher, engine, eventually):
+    first = await start("node", str(EXAMPLES / "worker.mjs"))
+    task = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 2}, max_losses=3))
+    await eventually(lambda: in_state(dispatcher, task, TaskState.RUNNING))
+    os.killpg(first.pid, signal.SIGKILL)
+    await first.wait()
+    await start("node", str(EXAMPLES / "worker.mjs"))
+
+    async def recovered():
+        await dispatcher.reap_once()
+        return await output_of(engine, task)
+
+    await eventually(recovered, seconds_max=30.0)
+    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["lost", "completed"]
+
+
+@needs_curl
+async def test_the_shell_worker_shouts_and_reports_what_went_wrong(start, dispatcher, engine, eventually):
+    await start("sh", str(EXAMPLES / "worker.sh"))
+    loud = await dispatcher.enqueue(a_task(action="demo.shout", input={"text": 'it\'s "ok" ümlaut'}))
+    wrong = await dispatcher.enqueue(a_task(action="demo.shout", input={"words": 1}, max_retries=0))
+    await eventually(lambda: output_of(engine, loud), seconds_max=60.0)
+    assert b"IT'S" in await output_of(engine, loud)
+    await eventually(lambda: in_state(dispatcher, wrong, TaskState.FAILED), seconds_max=60.0)
+    assert "KeyError" in await engine.database.fetchval("select message from holdfast.failure")

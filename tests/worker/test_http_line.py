@@ -1,0 +1,182 @@
+"""What only the line over HTTP has to survive: lost answers, servers that restart, wrong tokens, poisoned reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from tests.worker.servers import HttpServer, LossyWay
+
+import holdfast as hf
+from holdfast.errors import InvalidSettings, Unauthorized
+from holdfast.settings import Settings
+from holdfast.worker.http_call import Calls, Server
+from holdfast.worker.http_line import HttpLine, fetch_terms
+from holdfast.worker.loop import Worker
+
+
+@pytest.fixture
+def way() -> str:
+    """These are about HTTP alone."""
+    return "http"
+
+
+def an_app(function, **options) -> hf.App:
+    app = hf.App("local")
+    app.action(**options)(function)
+    return app
+
+
+@pytest.mark.parametrize("path", ["/internal/exchange", "/internal/heartbeats", "/internal/wait", "/internal/effects"])
+async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path):
+    ran, sent, seen = Counter(), [], Counter()
+
+    async def work(ctx: hf.Context, n: int) -> int:
+        ran[n] += 1
+        await ctx.effect("smtp.send", lambda: sent.append(n), key=f"n{n}")
+        await asyncio.sleep(0.6)
+        return n
+
+    def loses(asked: str) -> bool:
+        seen[asked] += 1
+        return asked == path and seen[asked] % 2 == (path == "/internal/wait")
+
+    app = an_app(work, max_losses=0, max_retries=0)
+    async with LossyWay(http_server().url, loses) as lossy:
+        lossy_line = HttpLine(lossy.url, settings)
+        async with client_of(app) as client, running_worker(app=app, line=lossy_line, slots=5):
+            tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(20)])
+            assert [await task.result(60) for task in tasks] == list(range(20))
+    assert set(ran.values()) == {1} and sorted(sent) == list(range(20))
+    assert lossy.lost, "answers were lost"
+
+
+async def test_a_server_that_restarts_is_waited_for(http_server, running_worker, client_of):
+    ran = Counter()
+
+    async def work(n: int) -> int:
+        ran[n] += 1
+        await asyncio.sleep(0.2)
+        return n
+
+    app, server = an_app(work, max_losses=0, max_retries=0), http_server()
+    async with client_of(app) as client, running_worker(app=app, slots=10):
+        tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(60)])
+        for _ in range(2):
+            await tasks[len(ran)].result(30)
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.start)
+        assert [await task.result(30) for task in tasks] == list(range(60))
+    assert set(ran.values()) == {1}
+
+
+async def test_a_server_that_stays_away_stops_the_work_before_its_lease_ends(
+    http_server, running_worker, client_of, engine
+):
+    began, stopped = asyncio.Event(), asyncio.Event()
+
+    async def slow(ctx: hf.Context) -> int:
+        if ctx.attempt > 1:
+            return ctx.attempt
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            stopped.set()
+            raise
+        return 0
+
+    app, server = an_app(slow, max_losses=2), http_server()
+    async with client_of(app) as client, running_worker(app=app):
+        task = await client.enqueue("local.slow")
+        await began.wait()
+        await asyncio.to_thread(server.stop)
+        await asyncio.wait_for(stopped.wait(), 20)
+        assert await engine.database.fetchval("select state from holdfast.live") in (b"r", b"q")
+        await asyncio.to_thread(server.start)
+        assert await task.result(30) == 2
+
+
+async def test_a_worker_that_the_server_forgot_leaves(http_server, line, engine):
+    worker = Worker(line(), {})
+    running = asyncio.create_task(worker.run())
+    await worker.ready.wait()
+    await engine.database.fetch("update holdfast.worker set state = 'gone', ended_at = holdfast.instant()")
+    await asyncio.wait_for(running, 20)
+
+
+async def test_the_pace_is_the_servers(http_server, settings, times):
+    asked = await fetch_terms(http_server().url, Settings(env="local"))
+    assert (asked.worker.lease_seconds, asked.worker.heartbeat_seconds) == (
+        times["lease_seconds"],
+        times["heartbeat_seconds"],
+    )
+    assert asked.limits.output_bytes_max == settings.limits.output_bytes_max
+
+
+async def test_without_anything_to_be_known_by_a_worker_is_told_what_to_do():
+    with pytest.raises(InvalidSettings, match="HOLDFAST_TOKEN") as caught:
+        HttpLine("http://127.0.0.1:8787", Settings())
+    assert caught.value.code == "token_missing"
+    with pytest.raises(InvalidSettings, match="HOLDFAST_TOKEN"):
+        HttpLine("http://server.example:8787", Settings(env="local"))
+
+
+@pytest.mark.parametrize("url", ["http://", "http://:1", "http://a:b", "http://me:secret@host", "http://host/?x=1"])
+def test_a_url_that_is_none_is_refused(url):
+    with pytest.raises(InvalidSettings) as caught:
+        Server.of(url, Settings(token="t"))
+    assert caught.value.code == "invalid_url" and "secret" not in str(caught.value)
+
+
+async def test_a_token_that_is_not_known_is_refused_and_said(http_server):
+    with pytest.raises(Unauthorized):
+        await fetch_terms(http_server().url, Settings(token="nobody"))
+
+
+async def test_a_dataset_is_refused_with_what_to_do(running_worker, client_of):
+    app = hf.App("local")
+    app.dataset("rows", version=1, columns={"n": "bigint"}, key=["n"])
+
+    @app.action(max_retries=0)
+    async def write(ctx: hf.Context) -> None:
+        await ctx.dataset("rows").append([{"n": 1}])
+
+    async with client_of(app) as client, running_worker(app=app, datasets=app.datasets):
+        with pytest.raises(hf.TaskFailed, match="datasets_need_database"):
+            await (await client.enqueue("local.write")).result(20)
+
+
+async def test_a_report_that_the_server_cannot_take_holds_up_no_other(
+    holdfast_url, running_worker, client_of, settings
+):
+    async def large(size: int) -> str:
+        return "x" * size
+
+    strict = HttpServer(
+        holdfast_url, replace(settings, limits=replace(settings.limits, output_bytes_max=100)), loops=True
+    )
+    app = an_app(large, max_losses=0, max_retries=0)
+    try:
+        careless = HttpLine(await asyncio.to_thread(strict.start), settings)
+        async with client_of(app) as client:
+            wrong = await client.enqueue("local.large", size=1_000)
+            right = [await client.enqueue("local.large", size=n) for n in range(5)]
+            async with running_worker(app=app, line=careless):
+                assert [len(await task.result(20)) for task in right] == list(range(5))
+                with pytest.raises(hf.TaskFailed, match="LOST"):
+                    await wrong.result(30)
+    finally:
+        await asyncio.to_thread(strict.stop)
+
+
+async def test_a_silent_connection_that_the_server_closed_is_replaced(http_server, settings):
+    server = http_server()
+    calls = Calls(Server.of(server.url, settings))
+    await calls.get("/internal/terms", dict)
+    await asyncio.to_thread(server.stop)
+    await asyncio.to_thread(server.start)
+    assert (await calls.get("/internal/terms", dict))["lease_seconds"] == settings.worker.lease_seconds
+    calls.drop()
