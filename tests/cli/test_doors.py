@@ -256,7 +256,7 @@ def test_every_command_has_its_operation_or_a_reason_to_have_none():
     assert served & set(LOCAL) == set()
 
 
-@pytest.mark.parametrize("command", ["migrate", "work shop:app", "bench", "task submit x --app {shop}:app"])
+@pytest.mark.parametrize("command", ["migrate", "bench", "task submit x --app {shop}:app"])
 def test_what_needs_the_database_itself_says_so(command, server_url, shop):
     words = command.format(shop=shop).split()
     ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")
