@@ -28,6 +28,8 @@ KINDS = {
     "action": "action",
     "node": "task",
     "version": "task",
+    "token_id": "task",
+    "member_id": "task",
 }
 """What the placeholders of paths stand for."""
 
