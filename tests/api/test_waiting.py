@@ -112,7 +112,7 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
         other = WorkerIdentity(worker_id=1, actions=["shop.refund"], queues=None, lease_seconds=10.0)
-        place, elsewhere = workers.desk.place(identity), workers.desk.place(other)
+        place, elsewhere = workers.desk.place(1, identity), workers.desk.place(1, other)
         crowd = [asyncio.create_task(workers.desk.wait(place, n, LONG)) for n in range(50)]
         stranger = asyncio.create_task(workers.desk.wait(elsewhere, 99, LONG))
         await eventually(lambda: _true(len(place.waiting) == 50 and elsewhere.waiting))

@@ -37,7 +37,12 @@ async def test_killed_worker_processes_lose_nothing(load, fleet, engine, log, ch
         for _ in range(25):
             await load.step()
         goal = await completed(engine) + chance.randint(1, 20)
-        await until(engine, "select count(*) >= $1 from holdfast.attempt where state = 'c'", goal)
+        await until(
+            engine,
+            # Some of what was asked for was canceled or fails: there may be fewer left to complete.
+            "select not exists (select from holdfast.live) or count(*) >= $1 from holdfast.attempt where state = 'c'",
+            goal,
+        )
         if kill == KILLS // 2:
             fleet.kill_a_parent(chance)
         else:

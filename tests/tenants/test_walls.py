@@ -249,6 +249,8 @@ async def test_keys_that_come_once_begin_with_the_tenant(engine):
         "token": "a random number",
         "member": "an account belongs to one tenant",
         "secret": "of the installation",
+        "launcher": "a profile of the installation",
+        "launch_slot": "of a profile of the installation",
     }
     assert {row["name"] for row in rows} <= set(allowed)
 

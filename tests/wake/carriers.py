@@ -116,7 +116,7 @@ class Carrier:
         def open_spoiled(settings: WakeSettings, address: str) -> Any:
             return Spoiled(open_transport(settings, address), self.mischief)
 
-        monkeypatch.setattr("holdfast.worker.loop.open_transport", open_spoiled)
+        monkeypatch.setattr("holdfast.worker.direct.open_transport", open_spoiled)
         monkeypatch.setattr("holdfast.dispatcher.relay.open_transport", open_spoiled)
 
     async def stop(self, database: Database, monkeypatch: Any) -> None:

@@ -108,7 +108,8 @@ class Claimer:
 
     async def sees_work(self, session: Session) -> bool:
         """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
-        return bool(await session.fetch(_HEADS, self.identity.actions, self.identity.queues))
+        identity = self.identity
+        return bool(await session.fetch(_HEADS, identity.actions, identity.queues, identity.worker_id))
 
     async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
         if not self._gates:
