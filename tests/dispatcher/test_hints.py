@@ -225,7 +225,8 @@ async def test_whoever_may_enqueue_needs_no_right_to_the_outbox(engine, dispatch
             f"create role {role}; grant usage on schema holdfast to {role}; "
             f"grant select, insert on all tables in schema holdfast to {role}; "
             f"grant usage on all sequences in schema holdfast to {role}; "
-            f"revoke all on holdfast.hint, holdfast.wake from {role}; set role {role}"
+            f"revoke all on holdfast.hint, holdfast.wake from {role}; "
+            f"select holdfast.secure_tenants(); set role {role}"
         )
         task_id = await connection.fetchval("select holdfast.enqueue('shop.charge')")
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -215,8 +214,9 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
     cursor = await event_tail(dispatcher.engine.database)
     lease = await a.a_running_task(dispatcher)
     # Events show once every older transaction of the server is over, also those of databases next door.
-    while not (found := await events_after(asking.database, asking.tenant_id, cursor)):
-        await asyncio.sleep(0.01)
+    found = []
+    while not found:
+        found = await events_after(asking.database, asking.tenant_id, cursor)
     assert [one.task_id for one in found] == [lease.task_id]
 
 
