@@ -1,17 +1,21 @@
 """`make demo`: one ordinary bad day in half a minute, live in the terminal.
 
 An embedded PostgreSQL, two workers, a few hundred tasks; mail servers hang up, a card cannot be charged, and one worker
-is killed with -9 while it works. Ends by itself with CI=true or ONCE=1; otherwise it stays up until Ctrl-C.
+is killed with -9 while it works. In the evening a flow closes the day, and the server answers over HTTP. Ends by itself
+with CI=true or ONCE=1; otherwise it stays up until Ctrl-C.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -21,9 +25,10 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
-from shop import app, charge, monthly_report, send_receipt, thumbnail
+from shop import app, charge, close_day, monthly_report, send_receipt, thumbnail
 
 import holdfast as hf
+from holdfast.api.server import serving
 from holdfast.place import Place, find_place
 
 HERE = Path(__file__).resolve().parent
@@ -54,6 +59,18 @@ where t.task_id = any($1::text[])
 group by t.queue
 order by t.queue
 """
+
+
+def free_port() -> str:
+    """The usual port, or any other while somebody has that one."""
+    for port in (8787, 0):
+        with socket.socket() as asked:
+            try:
+                asked.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return str(asked.getsockname()[1])
+    raise AssertionError("there is always a port")
 
 
 class Crew:
@@ -155,7 +172,7 @@ async def enqueue(client: hf.Client) -> list[str]:
 
 async def run(place: Place, console: Console) -> bool:
     """Run the whole show; True if everything ended as it should."""
-    app.configure(hf.Settings.load({"HOLDFAST_URL": place.url}))
+    app.configure(hf.Settings.load({"HOLDFAST_URL": place.url, "HOLDFAST_ENV": "local", "HOLDFAST_PORT": free_port()}))
     crew = Crew(place.url)
     try:
         async with app.client() as client:
@@ -165,8 +182,11 @@ async def run(place: Place, console: Console) -> bool:
             await watch(client, crew, console, task_ids)
             await explain(client, console, task_ids)
             is_right = await summary(client, console, task_ids)
-        if os.environ.get("CI") != "true" and os.environ.get("ONCE") != "1":
-            await stay(place, console)
+            is_right = await evening(client, console) == "completed" and is_right
+            async with serving(client.engine) as server_url:
+                is_right = await ask(server_url, console) and is_right
+                if os.environ.get("CI") != "true" and os.environ.get("ONCE") != "1":
+                    await stay(place, server_url, console)
         return is_right
     finally:
         crew.stop()
@@ -237,9 +257,41 @@ async def summary(client: hf.Client, console: Console, task_ids: list[str]) -> b
     return completed + failed == len(task_ids) and failed == 2
 
 
-async def stay(place: Place, console: Console) -> None:
+async def evening(client: hf.Client, console: Console) -> str:
+    """One run of a flow: a node after the other, some of them at once."""
+    run = await client.start(close_day, day="2026-11-15")
+    console.print(f"\n[bold]A flow closes the day[/], run {run.run_id}:", highlight=False)
+    bar = Progress(TextColumn("  {task.description}"), BarColumn(bar_width=32), MofNCompleteColumn(), console=console)
+    with bar:
+        nodes = {task.node for task in await run.tasks()}
+        shown = bar.add_task("close_day", total=len(nodes))
+        async for event in run.events():
+            over = [task for task in await run.tasks() if task.state in ("completed", "failed", "skipped")]
+            bar.update(shown, completed=len({task.node for task in over}))
+            if event.kind in ("execution.completed", "execution.failed", "execution.canceled"):
+                break
+    state = await run.wait(timeout=60)
+    for task in await run.tasks():
+        console.print(f"    {task.state:<10} {task.node}", highlight=False, style="dim")
+    console.print(f"  {state}: {(await run.result())['mail']}", highlight=False)
+    return state
+
+
+async def ask(server_url: str, console: Console) -> bool:
+    """The same day over HTTP, as any program may ask."""
+    request = urllib.request.Request(f"{server_url}/api/v1/tasks?state=failed", headers={"x-dev-user": "demo"})
+    answer = await asyncio.to_thread(lambda: json.load(urllib.request.urlopen(request, timeout=10)))
+    console.print(f"\n[bold]HTTP[/] at {server_url}", highlight=False)
+    console.print(f"  [dim]curl -H 'x-dev-user: you' '{server_url}/api/v1/tasks?state=failed'[/]", highlight=False)
+    console.print(f"    {len(answer['tasks'])} failed tasks, each with its reason", highlight=False)
+    return bool(answer["tasks"])
+
+
+async def stay(place: Place, server_url: str, console: Console) -> None:
     console.print(f"\nStill up. In another terminal:\n  export HOLDFAST_URL='{place.url}'", highlight=False)
-    console.print("  holdfast task list --state failed\n  holdfast queue list\n\nCtrl-C ends it.", highlight=False)
+    console.print(f"  (or the server: export HOLDFAST_ENV=local HOLDFAST_URL={server_url})", highlight=False)
+    console.print("  holdfast task list --state failed\n  holdfast run list\n  holdfast dead groups", highlight=False)
+    console.print("\nCtrl-C ends it.", highlight=False)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

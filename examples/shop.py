@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from typing import Any
 
 import holdfast as hf
 
@@ -43,3 +44,39 @@ async def monthly_report(ctx: hf.Context, month: str) -> str:
         ctx.progress(step, 40, f"{month}: page {step + 1}")
         await asyncio.sleep(0.05)
     return f"report-{month}.pdf"
+
+
+@app.action(queue="orders")
+async def open_orders(day: str) -> dict[str, list[int]]:
+    """What is to be packed this evening."""
+    await asyncio.sleep(0.2)
+    return {"orders": list(range(1, 25))}
+
+
+@app.action(queue="orders", max_retries=3, retry={"base_backoff_secs": 0.3})
+async def pack(ctx: hf.Context, order: int) -> str:
+    """Now and then the label printer jams."""
+    await asyncio.sleep(0.1)
+    if order % 10 == 0 and ctx.attempt == 1:
+        raise ConnectionResetError("connection reset by printer.example")
+    return f"parcel {order}"
+
+
+@app.action(queue="reports")
+async def count_cash(day: str) -> dict[str, int]:
+    await asyncio.sleep(0.4)
+    return {"cents": 48_200}
+
+
+@app.action(queue="mail")
+async def tell_owner(parcels: list[str], cents: int) -> str:
+    return f"{len(parcels)} parcels left the house, {cents / 100:.2f} in the till"
+
+
+@app.flow(version=1)
+def close_day(day: str) -> Any:
+    """Orders are packed one by one while the cash is counted; the owner hears of both."""
+    orders = open_orders(day=day)
+    cash = count_cash(day=day)
+    parcels = pack.map(order=orders["orders"])
+    return {"mail": tell_owner(parcels=parcels, cents=cash["cents"])}
