@@ -1,9 +1,7 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker } ◄ { testing, bench } ◄ cli
-    core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
-    errors, settings, wire: leaves that all may use; action, app, place, load: the doors between them
+    core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
     errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one

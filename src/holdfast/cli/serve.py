@@ -112,7 +112,8 @@ def _work(
 def server(with_http: bool, host: str | None, port: int | None) -> None:
     """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Any number may run.
 
-    The API needs the extra `holdfast[server]`; without it, --no-http runs the loops alone.
+    It also launches workers for actions that have a launcher. The API needs the extra `holdfast[server]`; without it,
+    --no-http runs the loops alone.
     """
     shell = the_shell()
     settings = shell.settings(host=host, port=port)
