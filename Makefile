@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?= 3
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
 .PHONY: setup demo test sweep lint types docs soak ray bench clean
@@ -18,11 +18,11 @@ $(VENV)/.ready: pyproject.toml
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow
 	@$(if $(DEMO),HOLDFAST_ENV=local )$(BIN)/python examples/$(or $(DEMO),demo).py
 
-test: setup lint types  ## the whole suite, under 6 minutes on 2 cores
+test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.action import Action, Isolation, Signature
-from holdfast.client.blocking import SyncClient
-from holdfast.client.client import Client
 from holdfast.core import limits
 from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
@@ -30,7 +28,11 @@ from holdfast.errors import Invalid
 from holdfast.flow.flow import Flow
 from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
-from holdfast.worker.once import Processor, Rules, SyncProcessor
+
+if TYPE_CHECKING:
+    from holdfast.client.blocking import SyncClient
+    from holdfast.client.client import Client
+    from holdfast.worker.once import Processor, SyncProcessor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -221,6 +223,9 @@ class App:
 
     def client(self) -> Client:
         """`async with app.client() as client:`"""
+        # Imported where it is used: a worker needs the app and none of this, and starts in half the time.
+        from holdfast.client.client import Client
+
         return Client(self.settings, self.actions, self.flows)
 
     def processor(
@@ -240,6 +245,8 @@ class App:
         `max_attempts` can only lower a task's own budget. A claim holds its task for `lease_seconds`, or else
         `visibility_timeout_seconds`, and is renewed while the task runs.
         """
+        from holdfast.worker.once import Processor, Rules
+
         rules = Rules(
             retries=retry_enabled,
             opens_letters=dead_letter_enabled,
@@ -251,10 +258,14 @@ class App:
 
     def sync_processor(self, **options: Any) -> SyncProcessor:
         """The same for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""
+        from holdfast.worker.once import SyncProcessor
+
         return SyncProcessor(self.processor(**options))
 
     def sync_client(self) -> SyncClient:
         """The same for code without an event loop: `with app.sync_client() as client:`"""
+        from holdfast.client.blocking import SyncClient
+
         return SyncClient(self.settings, self.actions, self.flows)
 
 

@@ -33,7 +33,7 @@ async def test_without_a_token_exactly_two_paths_answer(call):
         expected = 200 if endpoint.path in PUBLIC else 401
         assert answer.status == expected, (endpoint.method, endpoint.path)
         if expected == 401:
-            assert answer.json["code"] == "unauthorized"
+            assert answer.json["code"] == endpoint.unauthorized_code
 
 
 ODD = [

@@ -57,6 +57,18 @@ async def test_a_worker_cannot_register_for_another_queue(mail, queues):
     assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
 
 
+@pytest.mark.parametrize("queue", ["mail", "money"])
+async def test_a_limited_worker_takes_no_action_away_from_its_queue(mail, anything, engine, queue):
+    """Whoever declares an action says where its tasks go: not for a token of another queue to say."""
+    declares = [{"action": "shop.charge", "queue": "money", "policy": {}}]
+    await registered(anything, queues=["money"], declares=declares)
+    answer = await mail.post(
+        "/internal/workers", {"actions": ["shop.charge"], "declares": [{**declares[0], "queue": queue}]}
+    )
+    assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
+    assert (await engine.catalog.declared(1, "shop.charge"))[0] == "money"
+
+
 async def test_a_limited_worker_gets_its_own_queue_and_no_other(mail, both, dispatcher, engine):
     worker_id = await registered(mail)
     for path in ("/internal/task-claim", "/internal/exchange"):

@@ -52,6 +52,22 @@ async def test_a_reservation_counts_as_running(dispatcher):
     assert len(await dispatcher.claim(3)) == 1
 
 
+@pytest.mark.parametrize("limits", [{"max_running": 1}, {"starts_per_second": 1}])
+async def test_a_ring_leads_past_no_limit(dispatcher, limits):
+    """A worker that is told of a lane tries it unseen; a limit that it has forgotten holds all the same."""
+    claimer = await dispatcher._claimer("first")
+    session = await dispatcher.engine.database.connect()
+    try:
+        await queue_of(dispatcher, tasks=1, **limits)
+        [first] = await claimer.claim(session, 5, now=0.0)
+        assert await claimer.claim(session, 5, now=1.0) == []
+        await dispatcher.enqueue_many(a_task(), [{}] * 4)
+        claimer.expect([first.lane_id], now=1.0)
+        assert await claimer.claim(session, 5, now=1.0) == []
+    finally:
+        await session.close()
+
+
 async def test_a_settled_task_makes_room(dispatcher):
     await queue_of(dispatcher, max_running=1)
     lease = await dispatcher.claim_one()

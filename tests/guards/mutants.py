@@ -40,6 +40,12 @@ CLAIMING: Sequence[Mutant] = [
     *_of(
         "claim",
         ("q.paused_at is null", "true", "a_queue_paused_since_the_plan_gives_nothing"),
+        ("or q.queue_id = any($8::int[])", "or $8::int[] is not null", "a_limit_holds_for_who_was_told_of_a_lane"),
+        (
+            "or n.tenant_id = any($9::int[])",
+            "or $9::int[] is not null",
+            "a_tenants_limit_holds_for_who_was_told_of_a_lane",
+        ),
         ("w.state = 'active'", "true", "a_worker_that_drains_claims_nothing"),
         ("and w.tenant_id = l.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
         ("where t.state = 'q' and t.lane_id", "where t.lane_id", "queued_tasks_behind_a_running_one_are_claimed"),
@@ -1142,7 +1148,7 @@ SEPARATING: Sequence[Mutant] = [
     *_of(
         "lock_tenants",
         (
-            "select pg_advisory_xact_lock(1752132968, n.tenant_id)",
+            "select pg_advisory_xact_lock(1752132969, n.tenant_id)",
             "select",
             "a_limited_tenant_starts_no_more_than_its_limit",
         ),

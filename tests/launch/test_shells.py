@@ -18,6 +18,7 @@ from holdfast.client.client import Client
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.remote import Done, RemoteWorkers
 from holdfast.errors import LeaseLost
+from holdfast.launch.launcher import LaunchOrder
 from holdfast.settings import Settings
 from holdfast.worker.loop import Worker
 
@@ -98,3 +99,11 @@ async def test_a_worker_behind_http_attaches_once(launching, queue_up, platform,
     await workers.complete(
         Done(task_id=int(order.task_id), attempt=1, lease_token=UUID(handed.lease_token), outcome=outcome)
     )
+
+
+def test_a_launched_worker_is_told_its_tenant_and_the_token_shows_nowhere_else():
+    order = LaunchOrder(
+        name="n", token="s3cret", task_id="7", attempt=1, action="shop.charge", queue="default", tenant="acme"
+    )
+    assert order.environment["HOLDFAST_TENANT"] == "acme" and order.environment["HOLDFAST_LAUNCH_TOKEN"] == "s3cret"
+    assert "s3cret" not in repr(order)

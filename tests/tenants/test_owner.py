@@ -40,7 +40,7 @@ async def test_an_owner_who_may_not_make_roles_works_as_before_and_passes_for_no
         lease = await a.a_running_task(dispatcher)
         await dispatcher.settle(lease, Completed(b"null"))
         assert await engine.database.fetchval("select row_security_active('holdfast.live')")
-        takes = ("'{1}'", "'{5}'", "'{0}'", "'{9}'", "1", "10", "'{}'")
+        takes = ("'{1}'", "'{5}'", "'{0}'", "'{9}'", "1", "10", "'{}'", "'{}'", "'{}'")
         claim = sql("claim")
         for number, value in enumerate(takes, start=1):
             claim = claim.replace(f"${number}", value)

@@ -1,7 +1,8 @@
 """Worker processes to be killed, stopped and starved, and a journal of what their attempts did.
 
-Whoever asks for `running_worker` or `fleet` runs twice: with workers that have the database, and over HTTP. That is the
-conformance suite of the two lines to the dispatcher.
+Whoever asks for `running_worker` runs twice: with workers that have the database, and over HTTP. That is the
+conformance suite of the two lines to the dispatcher. Tests with a `fleet` of processes take turns by the day; `make
+sweep` runs both ways.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import pytest_asyncio
+from tests.crash.turns import DAY, IS_WHOLE
 from tests.worker.servers import HttpServer
 
 import holdfast.errors
@@ -33,6 +36,7 @@ from holdfast.worker.http_line import HttpLine
 from holdfast.worker.loop import Worker
 
 HERE = Path(__file__).parent
+WAYS = ("direct", "http")
 SOURCES = Path(holdfast.errors.__file__).parents[1]
 LEASE_SECONDS = 1.5
 TIMES = {
@@ -195,7 +199,22 @@ def app_ref() -> str:
     return str(HERE / "fleet_app.py")
 
 
-@pytest.fixture(params=["direct", "http"])
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the way of a test with processes whose turn it is not."""
+    out = [one for one in items if HERE in one.path.parents and not IS_WHOLE and not _has_its_turn(one)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [one for one in items if one not in set(out)]
+
+
+def _has_its_turn(item: Any) -> bool:
+    if "fleet" not in item.fixturenames or "callspec" not in vars(item):
+        return True
+    turn = WAYS[(crc32(item.originalname.encode()) + DAY) % len(WAYS)]
+    return bool(item.callspec.params.get("way", turn) == turn)
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     """How workers speak with their dispatcher."""
     return str(request.param)

@@ -94,6 +94,9 @@ def problem(error: HoldfastError) -> Response:
 async def on_error(_request: Request, error: Exception) -> Response:
     """What a handler raised on purpose."""
     assert isinstance(error, HoldfastError)
+    if error.code == "database_unreachable":
+        # Where the database is, is for the log and for people at the command line.
+        return await on_away(_request, error)
     return problem(error)
 
 

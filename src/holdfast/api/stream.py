@@ -7,6 +7,7 @@ repeating nothing. However many read, the database is asked once a look.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
@@ -39,11 +40,15 @@ def _cursor(given: str) -> str:
 
 
 async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
-    closing = asked.house.closing
+    closing, asked_at = asked.house.closing, time.monotonic()
     async with asked.house.tail.following(asked.caller.tenant_id) as follower:
         cursor = follower.cursor if given is None else given
         yield b": connected\n\n"
         while not closing.is_set():
+            if time.monotonic() - asked_at > ALIVE_SECONDS:
+                if not await asked.is_still_welcome():
+                    return
+                asked_at = time.monotonic()
             changed = follower.changed
             page = follower.page
             if page.start != cursor and cursor != follower.cursor:
@@ -56,8 +61,6 @@ async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
                 async with asyncio.timeout(ALIVE_SECONDS):
                     await changed.wait()
             except TimeoutError:
-                if not await asked.is_still_welcome():
-                    return
                 yield b": alive\n\n"
 
 

@@ -19,6 +19,7 @@ from holdfast import wire
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
 from holdfast.core import limits
+from holdfast.core.access import require_queues
 from holdfast.core.circuit import Breaker
 from holdfast.core.failure import Failure, Said
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
@@ -87,11 +88,12 @@ async def register(asked: Asked) -> Response:
     if body.labels.get(PROBE_LABEL):
         await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
+    queues = asked.caller.served(body.queues)
     await _declare(asked, body)
     worker_id = await asked.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
         actions=body.actions,
-        queues=asked.caller.served(body.queues),
+        queues=queues,
         slots=body.slots,
         version=body.version[: limits.NAME_CHARACTERS_MAX],
         labels=wire.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
@@ -108,6 +110,7 @@ async def _declare(asked: Asked, body: Register) -> None:
     """Keep what the worker's code says about its actions, all checked before the first is kept."""
     if unnamed := {one.action for one in body.declares} - set(body.actions):
         raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
+    await _require_own(asked, body)
     declared = [(one, _policy(one, asked)) for one in body.declares]
     guards = {one.action: Guards(breaker=Breaker.of(one.breaker), quota=Quota.of(one.quota)) for one in body.declares}
     engine = asked.engine
@@ -116,6 +119,17 @@ async def _declare(asked: Asked, body: Register) -> None:
         await engine.catalog.declare(engine.tenant_id, action, queue, policy, body.version)
     if guards:
         await declare_guards(engine, engine.tenant_id, guards)
+
+
+async def _require_own(asked: Asked, body: Register) -> None:
+    """A token for some queues declares no action of another queue, and takes none away from where it is."""
+    allowed = asked.caller.queues
+    if allowed is None:
+        return
+    require_queues(allowed, {one.queue for one in body.declares})
+    for one in body.declares:
+        known = await asked.engine.catalog.declared(asked.engine.tenant_id, one.action)
+        require_queues(allowed, () if known is None else (known[0],))
 
 
 def _policy(declared: Declared, asked: Asked) -> RetryPolicy:

@@ -226,7 +226,7 @@ def _wake(view: WakeView, carrier: str) -> Finding:
 
 def _walls(row: Any) -> Iterator[Finding]:
     missing = [] if row["has_role"] else ["create role holdfast_tenant nologin"]
-    missing += [] if row["may_become"] else [f'grant holdfast_tenant to "{row["owner"]}"']
+    missing += [] if row["may_become"] else [f'grant holdfast_tenant to "{row["me"]}"']
     said = {
         (False, False): "there is no role holdfast_tenant",
         (True, False): "this role may not become holdfast_tenant",

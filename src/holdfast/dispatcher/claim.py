@@ -90,21 +90,20 @@ class Claimer:
         What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
         """
         if claimed := await self.claim_known(session, want, now=now):
+            await self.count_starts(session, claimed)
             return claimed
         await self._look(session, now)
         claimed = await self._take_looked(session, want)
         self.may_have_more = len(claimed) == want
-        await self._count_starts(session, claimed)
+        await self.count_starts(session, claimed)
         return claimed
 
     async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
-        """Take what cached heads give, without a look and without waiting for any lock."""
+        """Take what cached heads give, without a look and without waiting for any lock. `count_starts` follows."""
         self.may_have_more = True
         if want == 0 or self._gates or now - self._seen_at > HEADS_SECONDS_MAX:
             return []
-        claimed = await self._take(session, want, {})
-        await self._count_starts(session, claimed)
-        return claimed
+        return await self._take(session, want, {})
 
     async def sees_work(self, session: Session) -> bool:
         """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
@@ -119,7 +118,7 @@ class Claimer:
         async with session.transaction():
             return await self._take_gated(session, want)
 
-    async def _count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
+    async def count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
         """Count first attempts where a quota allows a share of them. A crash before it costs that share a little."""
         if not self._shared:
             return
@@ -176,7 +175,7 @@ class Claimer:
             [take.count for take in takes],
             self.identity.worker_id,
             self.identity.lease_seconds,
-            [number for kind, number in rooms if kind == "breaker"],
+            *([number for kind, number in rooms if kind == counted] for counted in ("breaker", "queue", "tenant")),
         )
         return [Claimed(*row) for row in rows]
 
@@ -300,4 +299,4 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tu
 
 async def warm_claim(session: Session) -> None:
     """Claim nothing."""
-    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0, [])
+    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0, [], [], [])

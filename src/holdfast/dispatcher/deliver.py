@@ -106,6 +106,8 @@ class _Delivery:
         self._engine = engine
         self._guarded = guarded
         self._row = row
+        self._failures = row["failures"]
+        """In a row, up to now: what was taken since the lease began ends the row."""
         self._done = done
         self._began = time.monotonic()
         self._secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
@@ -140,6 +142,7 @@ class _Delivery:
         try:
             answer = await self._ask(event, place)
             if answer.is_success:
+                self._failures = 0
                 if not await self._advance(event.cursor, 1):
                     return False
                 self._done.events += 1
@@ -191,7 +194,7 @@ class _Delivery:
     async def _fail(self, sentence: str, status: int | None, retry_after: str | None) -> None:
         self._done.failed += 1
         later = after_failure(
-            self._row["failures"] + 1,
+            self._failures + 1,
             sentence,
             failures_max=self._engine.settings.webhooks.failures_max,
             jitter=random.random(),

@@ -103,11 +103,16 @@ class Desk:
         """Whether a look would be in vain, as far as anybody can tell from here."""
         return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
 
-    async def wait(self, place: Place, worker_id: int, seconds: float) -> Lanes | None:
-        """Wait for a call: the lanes that were announced, or None when the time is over."""
+    async def wait(self, place: Place, worker_id: int, seconds: float, *, rings: int) -> Lanes | None:
+        """Wait for a call: the lanes that were announced, or None when the time is over.
+
+        `rings` is what the place had heard before the worker looked in vain: who was called meanwhile looks again.
+        """
         await self.open()
         if self._is_closed:
             return None
+        if place.rings != rings:
+            return ()
         turn: asyncio.Future[Lanes | None] = asyncio.get_running_loop().create_future()
         place.waiting.append(turn)
         self._here[worker_id] = self._here.get(worker_id, 0) + 1

@@ -66,6 +66,7 @@ async def exchange(
     try:
         async with session.transaction():
             settled = await settle(session, catalog, reports, before_release=claim_known)
+            await claimer.count_starts(session, claimed)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
             if want > len(claimed) and (settled.news.lanes or not claimed):

@@ -281,6 +281,7 @@ class RemoteWorkers:
             answer = await self._renew(session, worker_id, held)
             unheard = await self._unheard(session, guest, held, dones, known)
             want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
+            rings = guest.place.rings
             wants_look = bool(dones) or wait_seconds <= 0 or not self.desk.is_known_empty(guest.place)
             claimed, settled = await self._take(session, guest, dones, want if wants_look else 0)
             tasks = await self._hand_out(session, [*unheard, *claimed], tells_ends=tells_ends)
@@ -294,9 +295,10 @@ class RemoteWorkers:
             may_have_more=bool(want) and guest.claimer.may_have_more,
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
-            lanes = await self.desk.wait(guest.place, worker_id, left)
+            lanes = await self.desk.wait(guest.place, worker_id, left, rings=rings)
             if lanes is None:
                 break
+            rings = guest.place.rings
             tasks = await self._look(guest, want, lanes, tells_ends=tells_ends)
             answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=guest.claimer.may_have_more)
         return answer
@@ -319,7 +321,7 @@ class RemoteWorkers:
             if not self.desk.is_known_empty(guest.place) and await guest.claimer.sees_work(session):
                 return True, False
         self.desk.looked(guest.place, rings, is_more=False)
-        return await self.desk.wait(guest.place, worker_id, wait_seconds) is not None, False
+        return await self.desk.wait(guest.place, worker_id, wait_seconds, rings=rings) is not None, False
 
     async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
         nothing = Exchange(

@@ -7,7 +7,7 @@ methods; each may be called again with the same arguments, by another process, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from holdfast.settings_source import unknown
 TOKEN_VARIABLE = "HOLDFAST_LAUNCH_TOKEN"
 TASK_VARIABLE = "HOLDFAST_TASK_ID"
 ATTEMPT_VARIABLE = "HOLDFAST_ATTEMPT"
+TENANT_VARIABLE = "HOLDFAST_TENANT"
 APP_VARIABLE = "HOLDFAST_APP"
 URL_VARIABLE = "HOLDFAST_URL"
 
@@ -35,7 +36,7 @@ class LaunchOrder:
     """
 
     name: str
-    token: str
+    token: str = field(repr=False)
     task_id: str
     attempt: int
     action: str
@@ -45,7 +46,12 @@ class LaunchOrder:
     @property
     def environment(self) -> dict[str, str]:
         """What the launched worker is told about its attempt, and nothing more."""
-        return {TOKEN_VARIABLE: self.token, TASK_VARIABLE: self.task_id, ATTEMPT_VARIABLE: str(self.attempt)}
+        return {
+            TOKEN_VARIABLE: self.token,
+            TASK_VARIABLE: self.task_id,
+            ATTEMPT_VARIABLE: str(self.attempt),
+            TENANT_VARIABLE: self.tenant,
+        }
 
 
 class Sighting(StrEnum):

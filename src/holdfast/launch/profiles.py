@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from holdfast.errors import HoldfastError, InvalidSettings
+from holdfast.errors import InvalidSettings
 from holdfast.launch.launcher import Launcher
 from holdfast.settings import Settings
 
@@ -59,7 +59,7 @@ class Profiles:
         if name not in self._made:
             try:
                 self._made[name] = self._make(name)
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - a plug-in is anybody's code
                 log.warning("launcher %s cannot be used here: %s", name, error)
                 self._made[name] = None
         return self._made[name]

@@ -73,6 +73,9 @@ STILL_USED = asyncpg.DependentObjectsStillExistError
 LOCKED_OUT = asyncpg.LockNotAvailableError
 """Others held a lock longer than this statement waits."""
 
+IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+"""Others hold locks: nothing happened, and it may be tried again."""
+
 TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
 """Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
@@ -395,7 +398,8 @@ def without_password(url: str) -> str:
     scheme, _, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
     name = user.partition(":")[0]
-    return f"{scheme}://{name}{at}{place}"
+    # A password may also stand among the parameters.
+    return f"{scheme}://{name}{at}{place.partition('?')[0]}"
 
 
 def _notice_partitions(connection: Any) -> None:

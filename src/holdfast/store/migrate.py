@@ -6,12 +6,22 @@ refuses a schema older than itself; a newer one is compatible with the code befo
 
 from __future__ import annotations
 
+import asyncio
+import random
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
+from typing import TypeVar
 
 from holdfast.errors import Unavailable
-from holdfast.store.database import Database, Session
+from holdfast.store.database import IN_THE_WAY, Database, Session
+
+T = TypeVar("T")
+
+TRIES_MAX = 10
+PAUSE_SECONDS = (0.2, 1.0)
 
 _LOCK = 0x686F6C6466617374 >> 1
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
@@ -51,11 +61,23 @@ async def migrate(database: Database) -> list[Migration]:
     """Apply what is missing and return it. Several processes may call this at once: one applies, the others wait."""
     session = await database.connect()
     try:
-        applied = [migration for migration in known() if await _apply(session, migration)]
-        await _secure(session)
+        applied = [one for one in known() if await _patiently(partial(_apply, session, one))]
+        await _patiently(partial(_secure, session))
         return applied
     finally:
         await session.close()
+
+
+async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
+    """Begin a step again that running workers were in the way of: it takes its locks all or none."""
+    for left in reversed(range(TRIES_MAX)):
+        try:
+            return await step()
+        except IN_THE_WAY:
+            if not left:
+                raise
+        await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
+    raise AssertionError("unreachable")
 
 
 async def _apply(session: Session, migration: Migration) -> bool:

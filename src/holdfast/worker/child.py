@@ -27,7 +27,6 @@ from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
 from holdfast.worker.fuse import Fuse
 from holdfast.worker.http_call import is_http
-from holdfast.worker.http_line import HttpLine
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.lifeline import Lifeline
 from holdfast.worker.line import Line
@@ -129,6 +128,8 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
 async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Line]:
     """The way to the dispatcher: its database, or its server."""
     if is_http(url):
+        from holdfast.worker.http_line import HttpLine
+
         yield HttpLine(url, settings)
         return
     async with Engine(url, settings) as engine:

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.core.retry import RetryPolicy
@@ -196,7 +197,12 @@ class HttpLine:
         )
 
     def _batch(self, reports: Sequence[Report], want: int) -> Batch:
-        return Batch(self._worker_id, held=None, completions=[completion(report) for report in reports], limit=want)
+        return Batch(
+            self._worker_id,
+            held=None,
+            completions=[completion(report) for report in reports],
+            limit=min(want, limits.BATCH_MAX),
+        )
 
     async def _apart(self, reports: Sequence[Report]) -> Turn:
         """The server cannot take one report of a batch: report each alone, so that it holds up no other."""

@@ -122,3 +122,30 @@ async def a_limited_queue_starts_no_more_than_its_limit(stage: Stage) -> None:
         claiming = asyncio.ensure_future(claim_too())
         await stage.waits(claiming)
     assert await claiming == 0
+
+
+async def _told(stage: Stage, claimed: list[Any]) -> int:
+    """How much a worker takes that was told of a lane, and does not look before it tries."""
+    claimer = await stage.dispatcher._claimer("told")
+    async with stage.engine.database.session() as session:
+        claimer._usual = {claimed[0].claimed.lane_id: 5}
+        claimer.expect([claimed[0].claimed.lane_id], now=0.0)
+        return len(await claimer.claim_known(session, 5, now=0.0))
+
+
+@check
+async def a_limit_holds_for_who_was_told_of_a_lane(stage: Stage) -> None:
+    leases = [await a_running_task(stage.dispatcher)]
+    await stage.dispatcher.enqueue_many(a_task(), [{}] * 3)
+    await stage.dispatcher.limit(max_running=1)
+    assert await _told(stage, leases) == 0
+    await stage.dispatcher.limit()
+    assert await _told(stage, leases) == 3
+
+
+@check
+async def a_tenants_limit_holds_for_who_was_told_of_a_lane(stage: Stage) -> None:
+    leases = [await a_running_task(stage.dispatcher)]
+    await stage.dispatcher.enqueue_many(a_task(), [{}] * 3)
+    await stage.value("update holdfast.tenant set max_running = 1")
+    assert await _told(stage, leases) == 0

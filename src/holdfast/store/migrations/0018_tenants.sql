@@ -26,10 +26,16 @@ create function holdfast.my_tenant() returns int
   language sql stable parallel safe
   return nullif(current_setting('holdfast.tenant_id', true), '')::int;
 
--- Whether a function that runs with the owner's rights was called by the engine, or else on behalf of this tenant.
+-- Whether a function that runs with the owner's rights was called by the engine, or else on behalf of this tenant. Who may
+-- only read is neither, though everybody may call it.
 create function holdfast.is_for(tenant int) returns boolean
   language sql stable parallel safe
-  return current_setting('role') <> 'holdfast_tenant' or tenant is not distinct from holdfast.my_tenant();
+  return case
+    when current_setting('role') = 'holdfast_tenant' then tenant is not distinct from holdfast.my_tenant()
+    else has_table_privilege(
+      coalesce(nullif(current_setting('role'), 'none'), session_user::text)::name, 'holdfast.live', 'insert'
+    )
+  end;
 
 -- Ids of spans come two steps of a sequence at a time: nobody but this function may set it.
 alter function holdfast.take_span(bigint) security definer set search_path = pg_catalog, pg_temp;
@@ -108,13 +114,18 @@ declare
   mine constant text := 'tenant_id = nullif(current_setting(''holdfast.tenant_id'', true), '''')::int';
   has_role boolean;
   engines text;
+  others text;
+  readers text;
   one record;
 begin
   begin
     if not exists (select from pg_roles r where r.rolname = 'holdfast_tenant') then
       create role holdfast_tenant nologin;
     end if;
-    if not pg_has_role(current_user, 'holdfast_tenant', 'member') then
+    -- Who made a role may grant it, and from PostgreSQL 16 on is not yet allowed to become it.
+    if not pg_has_role(current_user, 'holdfast_tenant',
+      case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)
+    then
       execute format('grant holdfast_tenant to %I', current_user);
     end if;
   exception
@@ -130,6 +141,23 @@ begin
   left join lateral aclexplode(c.relacl) a on a.privilege_type = 'INSERT'
   join pg_roles r on r.oid in (c.relowner, a.grantee) and r.rolname <> 'holdfast_tenant'
   where c.oid = 'holdfast.live'::regclass;
+
+  -- Who works here without owning the tables gets what later migrations add; who only reads goes on seeing every row.
+  select string_agg(distinct quote_ident(r.rolname), ', ') filter (where a.privilege_type = 'INSERT'),
+    string_agg(distinct quote_ident(r.rolname), ', ') filter (
+      where a.privilege_type = 'SELECT' and not has_table_privilege(r.oid, c.oid, 'insert')
+    )
+  into others, readers
+  from pg_class c
+  cross join lateral aclexplode(c.relacl) a
+  join pg_roles r on r.oid = a.grantee and r.oid <> c.relowner and r.rolname <> 'holdfast_tenant'
+  where c.oid = 'holdfast.live'::regclass;
+  if has_role and others is not null then
+    begin
+      execute format('grant holdfast_tenant to %s', others);
+    exception when insufficient_privilege then null;
+    end;
+  end if;
 
   for one in
     select c.relname as name, c.relrowsecurity and c.relforcerowsecurity as is_forced,
@@ -159,6 +187,7 @@ begin
         when 'audit' then 'select, insert'
         when 'event' then 'select, insert'
         when 'audit_head' then 'select, insert, update'
+        when 'secret' then 'select'
         else 'select, insert, update, delete'
       end as rights,
       (select p.polname is not null from pg_policy p where p.polrelid = c.oid and p.polname = 'engine') as has_engine,
@@ -168,11 +197,32 @@ begin
         join pg_roles r on r.oid = any(p.polroles)
         where p.polrelid = c.oid and p.polname = 'engine'
       ) as known_engines,
+      (
+        select string_agg(distinct quote_ident(r.rolname), ', ')
+        from pg_policy p
+        join pg_roles r on r.oid = any(p.polroles)
+        where p.polrelid = c.oid and p.polname = 'reader'
+      ) as known_readers,
       exists (select from pg_policy p where p.polrelid = c.oid and p.polname = 'tenant') as has_tenant
     from pg_class c
     where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-    order by c.relname
+    -- The hot table last: it is held shortest.
+    order by c.relname = 'live', c.relname
   loop
+    if others is not null and not (
+      select bool_and(has_table_privilege(r.oid, format('holdfast.%I', one.name)::regclass, 'select'))
+      from pg_roles r
+      where quote_ident(r.rolname) = any(string_to_array(others, ', '))
+    ) then
+      execute format('grant %s on holdfast.%I to %s', one.rights, one.name, others);
+    end if;
+    if readers is not null and one.name <> 'secret' then
+      if one.known_readers is null then
+        execute format('create policy reader on holdfast.%I for select to %s using (true)', one.name, readers);
+      elsif one.known_readers is distinct from readers then
+        execute format('alter policy reader on holdfast.%I to %s', one.name, readers);
+      end if;
+    end if;
     if one.has_engine is null then
       execute format('create policy engine on holdfast.%I to %s using (true) with check (true)', one.name, engines);
     elsif one.known_engines is distinct from engines then
@@ -187,6 +237,22 @@ begin
       execute format('grant %s on holdfast.%I to holdfast_tenant', one.rights, one.name);
     end if;
   end loop;
+
+  -- Only who may enqueue needs ids by the span.
+  revoke execute on function holdfast.take_span(bigint) from public;
+  execute format('grant execute on function holdfast.take_span(bigint) to %s', engines);
+  if has_role then
+    grant execute on function holdfast.take_span(bigint) to holdfast_tenant;
+  end if;
+  if others is not null then
+    for one in
+      select c.relname as name
+      from pg_class c
+      where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'v'
+    loop
+      execute format('grant select on holdfast.%I to %s', one.name, others);
+    end loop;
+  end if;
 
   if has_role and not has_schema_privilege('holdfast_tenant', 'holdfast', 'usage') then
     grant usage on schema holdfast to holdfast_tenant;

@@ -29,7 +29,12 @@ select current_user as role,
 -- through as the engine.
 select exists (select from pg_roles r where r.rolname = 'holdfast_tenant') as has_role,
   coalesce(
-    (select pg_has_role(current_user, r.oid, 'member') from pg_roles r where r.rolname = 'holdfast_tenant'), false
+    (
+      select pg_has_role(current_user, r.oid,
+        case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)
+      from pg_roles r
+      where r.rolname = 'holdfast_tenant'
+    ), false
   ) as may_become,
   not row_security_active('holdfast.live') or exists (
     select
@@ -43,7 +48,7 @@ select exists (select from pg_roles r where r.rolname = 'holdfast_tenant') as ha
     where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
       and not (c.relrowsecurity and c.relforcerowsecurity)
   ) as open_tables,
-  (select r.rolname::text from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = 'holdfast.live'::regclass) as owner;
+  current_user::text as me;
 
 -- name: checkup_work
 -- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,

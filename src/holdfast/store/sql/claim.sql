@@ -41,13 +41,16 @@ join holdfast.tenant n on n.tenant_id = q.tenant_id;
 -- name: claim
 -- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
 -- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold
--- are skipped; a queue paused since the plan was made gives nothing, nor does an action whose breaker opened, nor one on
--- trial unless the trial was granted ($7). It does not prove that the worker will run them.
+-- are skipped; a queue paused since the plan was made gives nothing, nor does an action whose breaker opened. What is on
+-- trial ($7), or of a limited queue ($8) or tenant ($9), is taken only by who counted the room for it. It does not prove
+-- that the worker will run them.
 with asked as materialized (
   select a.lane_id, a.priority, a.floor, a.count
   from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
   join holdfast.lane l on l.lane_id = a.lane_id
   join holdfast.queue q on q.queue_id = l.queue_id and q.paused_at is null
+    and (coalesce(q.max_running, q.starts_per_second) is null or q.queue_id = any($8::int[]))
+  join holdfast.tenant n on n.tenant_id = l.tenant_id and (n.max_running is null or n.tenant_id = any($9::int[]))
   join holdfast.worker w on w.worker_id = $5 and w.state = 'active' and w.tenant_id = l.tenant_id
   left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
   where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::int[]))

@@ -77,7 +77,7 @@ select exists (select from holdfast.idempotency i where i.tenant_id = $1 and i.k
 
 -- name: lock_tenants
 -- Serialise claims of limited tenants until this transaction ends.
-select pg_advisory_xact_lock(1752132968, n.tenant_id)
+select pg_advisory_xact_lock(1752132969, n.tenant_id)
 from unnest($1::int[]) as n (tenant_id);
 
 -- name: tenant_rooms
