@@ -51,6 +51,8 @@ class Claimer:
     def __init__(self, identity: WorkerIdentity) -> None:
         self.identity = identity
         self.may_have_more = True
+        self.has_plenty = False
+        """The last claim got all it wanted: there was work for more."""
         self._heads: list[Head] = []
         self._usual: dict[int, int] = {}
         self.guarded: set[int] = set()
@@ -94,7 +96,7 @@ class Claimer:
             return claimed
         await self._look(session, now)
         claimed = await self._take_looked(session, want)
-        self.may_have_more = len(claimed) == want
+        self.may_have_more = self.has_plenty = len(claimed) == want
         await self.count_starts(session, claimed)
         return claimed
 
@@ -103,7 +105,9 @@ class Claimer:
         self.may_have_more = True
         if want == 0 or self._gates or now - self._seen_at > HEADS_SECONDS_MAX:
             return []
-        return await self._take(session, want, {})
+        claimed = await self._take(session, want, {})
+        self.has_plenty = len(claimed) == want
+        return claimed
 
     async def sees_work(self, session: Session) -> bool:
         """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""

@@ -61,7 +61,9 @@ async def exchange(
     claimed: list[Claimed] = []
 
     async def claim_known() -> None:
-        claimed.extend(await claimer.claim_known(session, want, now=now))
+        # Where work is scarce it is what this transaction releases: to look before would be in vain.
+        if claimer.has_plenty:
+            claimed.extend(await claimer.claim_known(session, want, now=now))
 
     try:
         async with session.transaction():

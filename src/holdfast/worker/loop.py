@@ -186,6 +186,8 @@ class Worker:
                     continue
                 poll_at = time.monotonic() + self.line.poll_seconds * random.uniform(0.75, 1.25)
                 if self._may_have_work and self._want():
+                    # What was claimed starts now; what ends at once is reported with the next look, not behind it.
+                    await asyncio.sleep(0)
                     continue
             if self._want():
                 self.line.stand_by()
