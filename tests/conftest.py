@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
 import asyncpg
 import pytest
+from tests.crash.turns import DAY, IS_WHOLE
 
 from holdfast.dispatcher.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
@@ -43,6 +45,21 @@ where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r'
 group by 1
 having sum(pg_relation_size(c.oid)) = 0
 """
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests that `takes_turns(n)` marks, run every n-th, another one each day; `make sweep` runs all of them."""
+    seen: Counter[str] = Counter()
+    out = set()
+    for item in items:
+        if (marker := item.get_closest_marker("takes_turns")) is not None and not IS_WHOLE:
+            name = item.nodeid.partition("[")[0]
+            if (seen[name] + DAY) % marker.args[0]:
+                out.add(item)
+            seen[name] += 1
+    if out:
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [one for one in items if one not in out]
 
 
 @cache

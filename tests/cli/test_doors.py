@@ -199,6 +199,7 @@ def seed_on(url: str, prepare):
     return run_apart(work())
 
 
+@pytest.mark.takes_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_what_only_looks_shows_the_same_by_either_door(holdfast_url, server_url, seed, form):
     scene, here, there = seed(a_scene), by(holdfast_url), by(server_url)
@@ -210,6 +211,7 @@ def test_what_only_looks_shows_the_same_by_either_door(holdfast_url, server_url,
         assert ran[0].out or ran[0].err or "logs" in command
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("form", ["json", "plain"])
 def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_url, holdfast_databases, form):
     other_url = run_apart(holdfast_databases.create())

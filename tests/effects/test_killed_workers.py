@@ -137,6 +137,7 @@ def survivor(engine, holdfast_url):
     return finish
 
 
+@pytest.mark.takes_turns(3)
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process"])
 @pytest.mark.parametrize("point", POINTS)
 async def test_one_key_and_one_receipt(point, kind, http, start_victim, survivor, engine, dispatcher, clock):

@@ -82,7 +82,12 @@ async def test_a_task_cannot_choose_what_is_launched(launching, queue_up, platfo
     await queue_up(input={"image": "evil", "command": ["rm"], "env": {"HOLDFAST_URL": "evil"}, "overrides": {}})
     await launching.launch_once()
     [order] = platform.asked
-    assert set(order.environment) == {"HOLDFAST_LAUNCH_TOKEN", "HOLDFAST_TASK_ID", "HOLDFAST_ATTEMPT"}
+    assert set(order.environment) == {
+        "HOLDFAST_LAUNCH_TOKEN",
+        "HOLDFAST_TASK_ID",
+        "HOLDFAST_ATTEMPT",
+        "HOLDFAST_TENANT",
+    }
     assert "evil" not in str(order)
 
 

@@ -25,6 +25,7 @@ async def test_a_wake_up_starts_work_long_before_the_poll(carrier, fleet, execut
     assert sorted(attempt for _, attempt in executions) == [1, 1, 2]
 
 
+@pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("mischief", ["drop", "repeat", "reorder", "delay", "corrupt"])
 async def test_wake_ups_change_no_outcome_whatever_becomes_of_them(mischief, carrier, fleet, executions, monkeypatch):
     carrier.spoil(monkeypatch, mischief)
