@@ -8,7 +8,7 @@ import time
 import pytest
 
 from holdfast.dispatcher.contract import Claim, Wait
-from holdfast.dispatcher.desk import RUNNERS
+from holdfast.dispatcher.lobby import RUNNERS
 from holdfast.settings import Settings
 from holdfast.testing.factories import a_task
 from holdfast.wake.bell import WAKE_CHANNEL
@@ -112,15 +112,15 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
         other = WorkerIdentity(worker_id=1, actions=["shop.refund"], queues=None, lease_seconds=10.0)
-        place, elsewhere = workers.desk.place(1, identity), workers.desk.place(1, other)
-        crowd = [asyncio.create_task(workers.desk.wait(place, n, LONG, rings=0)) for n in range(50)]
-        stranger = asyncio.create_task(workers.desk.wait(elsewhere, 99, LONG, rings=0))
+        place, elsewhere = workers.lobby.place(1, identity), workers.lobby.place(1, other)
+        crowd = [asyncio.create_task(workers.lobby.wait(place, n, LONG, rings=0)) for n in range(50)]
+        stranger = asyncio.create_task(workers.lobby.wait(elsewhere, 99, LONG, rings=0))
         await eventually(lambda: _true(len(place.waiting) == 50 and elsewhere.waiting))
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
         done, left = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
         assert {task.result() for task in done} == {(lane,)}
         assert len(place.waiting) >= 50 - RUNNERS - 1 and not stranger.done()
-        workers.desk.looked(place, place.rings, is_more=True)
+        workers.lobby.looked(place, place.rings, is_more=True)
         await asyncio.sleep(0)
         assert sum(task.done() for task in crowd) >= 2 * RUNNERS
     assert all(task.done() for task in left) and stranger.done(), "closing sends everybody away"
@@ -133,12 +133,12 @@ async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
     async with RemoteWorkers(engine) as workers:
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
-        place = workers.desk.place(1, identity)
-        await workers.desk.open()
+        place = workers.lobby.place(1, identity)
+        await workers.lobby.open()
         before = place.rings
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
         await eventually(lambda: _true(place.rings > before))
-        assert await workers.desk.wait(place, 1, LONG, rings=before) == ()
+        assert await workers.lobby.wait(place, 1, LONG, rings=before) == ()
 
 
 async def test_a_lost_ring_costs_a_poll(waiting, dispatcher, engine):

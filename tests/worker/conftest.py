@@ -185,8 +185,8 @@ def times() -> dict[str, float]:
 
 
 @pytest.fixture
-def settings(holdfast_url: str) -> Settings:
-    return Settings(url=holdfast_url, env="local", worker=WorkerSettings(**TIMES))
+def settings(holdfast_url: str, times: dict[str, float]) -> Settings:
+    return Settings(url=holdfast_url, env="local", worker=WorkerSettings(**times))
 
 
 @pytest.fixture

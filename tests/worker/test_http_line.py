@@ -17,6 +17,10 @@ from holdfast.worker.http_line import HttpLine, fetch_terms
 from holdfast.worker.loop import Worker
 
 
+PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.5, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
+"""A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
+
+
 @pytest.fixture
 def way() -> str:
     """These are about HTTP alone."""
@@ -29,6 +33,7 @@ def an_app(function, **options) -> hf.App:
     return app
 
 
+@pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 @pytest.mark.parametrize("path", ["/internal/exchange", "/internal/heartbeats", "/internal/wait", "/internal/effects"])
 async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path):
     ran, sent, seen = Counter(), [], Counter()
@@ -53,6 +58,7 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
     assert lossy.lost, "answers were lost"
 
 
+@pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 async def test_a_server_that_restarts_is_waited_for(http_server, running_worker, client_of):
     ran = Counter()
 

@@ -162,7 +162,7 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
         # Whoever waits gets an answer, so that nobody holds up the end.
         house.closing.set()
         house.tail.close()
-        await house.crews.desk.close()
+        await house.crews.lobby.close()
         server.should_exit = True
         await asyncio.gather(running, return_exceptions=True)
 

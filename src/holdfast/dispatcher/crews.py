@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from types import TracebackType
 
-from holdfast.dispatcher.desk import Desk
 from holdfast.dispatcher.engine import TENANTS_MAX, Engine
+from holdfast.dispatcher.lobby import Lobby
 from holdfast.dispatcher.remote import SESSIONS_MAX, RemoteWorkers, beat_workers
 from holdfast.store.database import Database
 from holdfast.store.tenant import TenantDatabase
@@ -20,7 +20,7 @@ class Crews:
         self._engine = engine
         self._crews: OrderedDict[int, RemoteWorkers] = OrderedDict()
         self._busy: Database = engine.database
-        self.desk = Desk(
+        self.lobby = Lobby(
             engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
         )
 
@@ -32,14 +32,14 @@ class Crews:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         busy, self._busy = self._busy, self._engine.database
-        await self.desk.close()
+        await self.lobby.close()
         await busy.close()
 
     def of(self, tenant_id: int) -> RemoteWorkers:
         """The contract for one tenant, behind its wall."""
         if (crew := self._crews.pop(tenant_id, None)) is None:
             busy = TenantDatabase(self._busy, tenant_id)
-            crew = RemoteWorkers(self._engine.of(tenant_id), desk=self.desk, busy=busy)
+            crew = RemoteWorkers(self._engine.of(tenant_id), lobby=self.lobby, busy=busy)
         self._crews[tenant_id] = crew
         while len(self._crews) > TENANTS_MAX:
             self._crews.popitem(last=False)

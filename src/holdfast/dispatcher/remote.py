@@ -23,13 +23,13 @@ from holdfast.core.outcome import Failed
 from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task, held_by
 from holdfast.dispatcher.contract import Handed
-from holdfast.dispatcher.desk import Desk, Lanes, Place
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.heartbeat import Beat, renew_all
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Settled, report_of
+from holdfast.dispatcher.lobby import Lanes, Lobby, Place
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.remote_ledger import RemoteLedger
 from holdfast.dispatcher.remote_reports import Done, Reports
@@ -101,15 +101,15 @@ class RemoteWorkers:
     As a context, it has sessions of its own for what comes a thousand times a second.
     """
 
-    def __init__(self, engine: Engine, *, desk: Desk | None = None, busy: Database | None = None) -> None:
-        """`desk` and `busy` are those of a server, which shares them between tenants; without, it has its own."""
+    def __init__(self, engine: Engine, *, lobby: Lobby | None = None, busy: Database | None = None) -> None:
+        """`lobby` and `busy` are those of a server, which shares them between tenants; without, it has its own."""
         self._engine = engine
         self._lease_seconds = engine.settings.worker.lease_seconds
         self.ledger = RemoteLedger(engine)
         self._reports = Reports(engine)
         self._guests: OrderedDict[tuple[int, tuple[str, ...] | None], _Guest] = OrderedDict()
         self._busy = busy or engine.database
-        self.desk = desk or Desk(
+        self.lobby = lobby or Lobby(
             engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
         )
 
@@ -122,7 +122,7 @@ class RemoteWorkers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         busy, self._busy = self._busy, self._engine.database
-        await self.desk.close()
+        await self.lobby.close()
         await busy.close()
 
     async def register(
@@ -271,7 +271,7 @@ class RemoteWorkers:
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
-            await self.desk.open()
+            await self.lobby.open()
         tells_ends = held is not None if tells_ends is None else tells_ends
         await self._reports.prepare()
         async with self._busy.session() as session:
@@ -282,7 +282,7 @@ class RemoteWorkers:
             unheard = await self._unheard(session, guest, held, dones, known)
             want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
             rings = guest.place.rings
-            wants_look = bool(dones) or wait_seconds <= 0 or not self.desk.is_known_empty(guest.place)
+            wants_look = bool(dones) or wait_seconds <= 0 or not self.lobby.is_known_empty(guest.place)
             claimed, settled = await self._take(session, guest, dones, want if wants_look else 0)
             tasks = await self._hand_out(session, [*unheard, *claimed], tells_ends=tells_ends)
         await follow_up(self._engine, settled.news)
@@ -295,7 +295,7 @@ class RemoteWorkers:
             may_have_more=bool(want) and guest.claimer.may_have_more,
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
-            lanes = await self.desk.wait(guest.place, worker_id, left, rings=rings)
+            lanes = await self.lobby.wait(guest.place, worker_id, left, rings=rings)
             if lanes is None:
                 break
             rings = guest.place.rings
@@ -312,16 +312,16 @@ class RemoteWorkers:
         allowed: Collection[str] | None = None,
     ) -> tuple[bool, bool]:
         """Wait until there may be work: whether there may, and whether the worker drains and gets none anyway."""
-        await self.desk.open()
+        await self.lobby.open()
         async with self._busy.session() as session:
             guest = await self._guest(session, worker_id, queues, allowed, is_brief=True)
             rings = guest.place.rings
             if guest.is_draining:
                 return False, True
-            if not self.desk.is_known_empty(guest.place) and await guest.claimer.sees_work(session):
+            if not self.lobby.is_known_empty(guest.place) and await guest.claimer.sees_work(session):
                 return True, False
-        self.desk.looked(guest.place, rings, is_more=False)
-        return await self.desk.wait(guest.place, worker_id, wait_seconds, rings=rings) is not None, False
+        self.lobby.looked(guest.place, rings, is_more=False)
+        return await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings) is not None, False
 
     async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
         nothing = Exchange(
@@ -367,7 +367,7 @@ class RemoteWorkers:
         done = await exchange(session, self._engine.catalog, guest.claimer, reports, want, now=time.monotonic())
         if want:
             is_more = bool(done.claimed) and guest.claimer.may_have_more
-            self.desk.looked(guest.place, rings, is_more=is_more)
+            self.lobby.looked(guest.place, rings, is_more=is_more)
         return done.claimed, done.settled
 
     async def _look(self, guest: _Guest, want: int, lanes: Lanes, *, tells_ends: bool) -> list[Handed]:
@@ -419,7 +419,7 @@ class RemoteWorkers:
         return _Guest(
             claimer=Claimer(identity),
             slots=row["slots"],
-            place=self.desk.place(self._engine.tenant_id, identity),
+            place=self.lobby.place(self._engine.tenant_id, identity),
             queues=row["queues"],
         )
 

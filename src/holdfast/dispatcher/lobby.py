@@ -1,4 +1,4 @@
-"""The desk: where workers elsewhere wait for work, so that none of them has to ask again and again.
+"""The lobby: where workers elsewhere wait for work, so that none of them has to ask again and again.
 
 One LISTEN serves everybody who waits in this process. A ring calls the few who have waited longest among those who can
 run what it announces; whoever finds all it wanted calls the next few. So one task wakes two workers, not two hundred.
@@ -21,7 +21,7 @@ from holdfast.store.database import TROUBLE, Database
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.listener import Listener
 
-log = logging.getLogger("holdfast.desk")
+log = logging.getLogger("holdfast.lobby")
 
 RUNNERS = 2
 """How many one ring calls of each kind."""
@@ -60,7 +60,7 @@ class Place:
                 count -= 1
 
 
-class Desk:
+class Lobby:
     """`wait` at a place until called. Starts to listen when the first one waits; `close` sends everybody away."""
 
     def __init__(
@@ -161,8 +161,8 @@ class Desk:
                 listener = Listener(self._database, WAKE_CHANNEL, self._on_ring)
                 await listener.start()
                 self._listener = listener
-                self._begin(self._poll(), "holdfast-desk-poll")
-                self._begin(self._beat(), "holdfast-desk-beat")
+                self._begin(self._poll(), "holdfast-lobby-poll")
+                self._begin(self._beat(), "holdfast-lobby-beat")
 
     def _begin(self, work: Awaitable[None], name: str) -> None:
         task = asyncio.ensure_future(work)
@@ -178,7 +178,7 @@ class Desk:
         known = [lane for lane in lanes if self._catalog.knows_lane(lane)]
         self._ring(known)
         if len(known) < len(lanes):
-            self._begin(self._learn([lane for lane in lanes if lane not in set(known)]), "holdfast-desk-learn")
+            self._begin(self._learn([lane for lane in lanes if lane not in set(known)]), "holdfast-lobby-learn")
 
     async def _learn(self, lanes: Sequence[int]) -> None:
         try:
