@@ -16,7 +16,6 @@ from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_line import HttpLine, fetch_terms
 from holdfast.worker.loop import Worker
 
-
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.5, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
 """A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
 
