@@ -53,3 +53,43 @@ async def test_a_server_without_the_role_serves_nobody(owned):
     async with Engine(owned, Settings(), migrates=True) as engine:
         with pytest.raises(Exception, match="tenant_role_missing"):
             await engine.of(1).database.fetch("select 1")
+
+
+@pytest.fixture
+async def roles(holdfast_url, engine):
+    """Somebody who only reads, and somebody who works here without owning anything, as an administrator grants it."""
+    names = {kind: f"{kind}_{uuid.uuid4().hex}" for kind in ("reader", "writer")}
+    connection = await asyncpg.connect(holdfast_url)
+    try:
+        for kind, rights in (("reader", "select"), ("writer", "select, insert, update, delete")):
+            await connection.execute(
+                f"create role {names[kind]}; grant usage on schema holdfast to {names[kind]}; "
+                f"grant {rights} on holdfast.live, holdfast.body, holdfast.tasks, holdfast.tenant to {names[kind]}"
+            )
+        await connection.execute("select holdfast.secure_tenants(); select holdfast.secure_tenants()")
+        yield connection, names
+    finally:
+        await connection.execute("reset role")
+        for name in names.values():
+            await connection.execute(f"drop owned by {name}; drop role {name}")
+        await connection.close()
+
+
+async def test_who_only_reads_sees_every_row_and_moves_none(roles, dispatcher):
+    connection, names = roles
+    await a.a_running_task(dispatcher)
+    await connection.execute(f"set role {names['reader']}")
+    assert await connection.fetchval("select count(*) from holdfast.live") == 1
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.fetch("select holdfast.take_span(5)")
+    assert not await connection.fetchval("select holdfast.is_for(1)"), "functions with the owner's rights refuse it"
+
+
+async def test_who_works_here_gets_what_later_migrations_added(roles, dispatcher):
+    connection, names = roles
+    await a.a_running_task(dispatcher)
+    await connection.execute(f"set role {names['writer']}")
+    assert await connection.fetchval("select count(*) from holdfast.live") == 1
+    assert await connection.fetchval("select count(*) from holdfast.past_items") == 0
+    assert await connection.fetchval("select count(*) from holdfast.item_span") == 0
+    assert await connection.fetchval("select holdfast.is_for(1)")
