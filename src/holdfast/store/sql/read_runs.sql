@@ -1,0 +1,137 @@
+-- name: list_runs
+-- A page of runs, newest first, before an id. Each branch reads at most a page by an index of its own; one whose states
+-- were not asked for reads nothing. Names and the first failure are fetched for the runs shown.
+with page as materialized (
+  select *
+  from (
+    (
+      select r.run_id
+      from holdfast.run r
+      where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
+        and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5
+        and ($2::text[] is null or (
+          ($2 && array['queued', 'running'] or r.failed > 0 and 'blocked' = any($2)
+            or r.paused_at is not null and 'paused' = any($2))
+          and holdfast.run_state(r) = any($2)
+        ))
+        and ($3::int[] is null or r.snapshot_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc
+      limit $6
+    )
+    union all
+    (
+      select r.run_id
+      from holdfast.run r
+      where ($2::text[] is null or $2 && array['failed', 'canceled'])
+        and r.state in ('f', 'x') and r.tenant_id = $1 and r.run_id < $5
+        and ($2::text[] is null or case r.state when 'f' then 'failed' else 'canceled' end = any($2))
+        and ($3::int[] is null or r.snapshot_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc
+      limit $6
+    )
+    union all
+    (
+      select r.run_id
+      from holdfast.run r
+      where ($2::text[] is null or 'completed' = any($2))
+        and r.state = 'c' and r.tenant_id = $1 and r.run_id < $5
+        and ($3::int[] is null or r.snapshot_id = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+      order by r.run_id desc
+      limit $6
+    )
+  ) found
+  order by run_id desc
+  limit $6
+)
+select r.run_id::text as run_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
+  r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
+  r.parent_run_id::text as parent_run_id, r.original_run_id::text as original_run_id, holdfast.instant() as at,
+  f.definition -> 'nodes' -> broken.node_no ->> 'name' as failed_node, x.code, x.type, x.message
+from page
+join holdfast.run r on r.run_id = page.run_id
+join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+join holdfast.flow f on f.flow_id = s.flow_id
+left join lateral (
+  select b.node_no, b.task_id
+  from (
+    (select e.node_no, e.task_id from holdfast.ended e where e.run_id = r.run_id and e.state = 'f' order by e.node_no limit 1)
+    union all
+    (
+      select n.node_no, n.run_id + 1 + n.node_no
+      from holdfast.node n
+      where n.run_id = r.run_id and n.state = 'f'
+      order by n.node_no
+      limit 1
+    )
+  ) b
+  where r.failed > 0
+  limit 1
+) broken on true
+left join lateral (
+  select x.code, x.type, x.message
+  from holdfast.failure x
+  where x.task_id = broken.task_id
+  order by x.attempt desc
+  limit 1
+) x on true
+order by r.run_id desc;
+
+-- name: find_snapshots
+-- The snapshots of a flow, or of one version of it, newest first.
+select s.snapshot_id
+from holdfast.flow f
+join holdfast.snapshot s on s.flow_id = f.flow_id
+where f.tenant_id = $1 and f.name = $2 and ($3::int is null or f.version = $3)
+order by f.version desc, s.snapshot_id desc;
+
+-- name: show_run
+-- One run in full, without its nodes.
+select r.run_id, r.snapshot_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
+  r.failed, r.generation, r.created_at, r.ended_at, r.key, r.tags, r.max_active, r.priority, r.paused_at, r.paused_by,
+  r.paused_reason, r.canceled_at, r.canceled_by, r.cancel_reason, r.parent_run_id, r.parent_node, r.original_run_id,
+  r.input, holdfast.instant() as at
+from holdfast.run r
+join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+join holdfast.flow f on f.flow_id = s.flow_id
+where r.run_id = $1 and r.tenant_id = $2;
+
+-- name: last_failures
+-- How nodes last failed, with the last failure of any item for those that have items.
+select g.node_no, x.task_id, x.attempt, x.state::text as state, x.code, x.type, x.message, x.reason, x.rule, x.sentence,
+  x.ended_at
+from unnest($2::int[]) as g (node_no)
+left join holdfast.node n on n.run_id = $1 and n.node_no = g.node_no
+cross join lateral (
+  select y.*
+  from (
+    (select f.* from holdfast.failure f where f.task_id = $1::bigint + 1 + g.node_no order by f.attempt desc limit 1)
+    union all
+    (
+      select f.*
+      from holdfast.failure f
+      where f.task_id between n.items_first and n.items_first + n.items - 1
+      order by f.ended_at desc
+      limit 1
+    )
+  ) y
+  order by y.ended_at desc
+  limit 1
+) x;
+
+-- name: waiting_counts
+-- What of a run is held back, and which task of it waits first.
+select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.state = 'h') as held,
+  (
+    select min(t.task_id)
+    from holdfast.live t
+    where t.task_id > $1::bigint and t.task_id <= $1::bigint + $2::int and t.state <> 'r'
+  ) as first_waiting;
+
+-- name: read_run_for_copy
+-- What a copy of a run begins with.
+select r.snapshot_id, r.input, r.tags, r.max_active, r.priority
+from holdfast.run r
+where r.run_id = $1 and r.tenant_id = $2;
