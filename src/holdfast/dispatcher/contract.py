@@ -174,6 +174,21 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     capability_token: str | None = None
 
 
+class Attach(msgspec.Struct, frozen=True):
+    """`attempt` counts only if it is a whole number above zero; anything else means the first."""
+
+    worker_id: Id
+    task_id: Id
+    launch_token: str
+    attempt: Any = 1
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """What a one-shot token was swapped for. Nothing: the attempt could not have its input, and has failed."""
+
+    tasks: list[Handed]
+
+
 class Refused(msgspec.Struct, frozen=True):
     """A report that the fence refused, and who won instead."""
 

@@ -22,6 +22,8 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import (
     NOTHING,
     WAIT_SECONDS_MAX,
+    Attach,
+    Attached,
     Batch,
     Beaten,
     Completion,
@@ -175,6 +177,11 @@ class HttpLine:
         )
         answer = await self._exchange(body)
         self._is_resumed = True
+        return [self._names.claimed(task) for task in answer.tasks]
+
+    async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
+        body = Attach(self._worker_id, str(task_id), token, attempt)
+        answer = await self._calls.post("/internal/attach", body, Attached, may_repeat=False)
         return [self._names.claimed(task) for task in answer.tasks]
 
     async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
