@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast.testing.factories import a_task
+
+BLOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 def test_a_tenant_is_made_listed_and_limited(holdfast):
@@ -15,6 +19,23 @@ def test_a_tenant_is_made_listed_and_limited(holdfast):
     assert holdfast("tenant", "limit", "acme", "--max-running", "none").out == "acme\t2\t-\t100\n"
     rows = holdfast("tenant", "list", "-o", "json").json
     assert [(row["name"], row["max_queued"], row["queued"]) for row in rows] == [("default", None, 0), ("acme", 100, 0)]
+
+
+def test_two_who_limit_a_tenant_at_once_lose_nothing_of_each_other(holdfast, seed):
+    """One waits for the other's lock; what it does not name is what the other made of it."""
+
+    async def both(dispatcher):
+        database = dispatcher.engine.database
+        async with database.transaction() as session:
+            await session.fetch("update holdfast.tenant set max_running = 5 where name = 'default'")
+            other = asyncio.create_task(
+                asyncio.to_thread(holdfast, "tenant", "limit", "default", "--max-queued", "100")
+            )
+            while not await database.fetchval(BLOCKED):
+                assert not other.done(), other.result()
+        return await other
+
+    assert seed(both).out == "default\t1\t5\t100\n"
 
 
 @pytest.mark.parametrize(

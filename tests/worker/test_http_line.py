@@ -14,6 +14,7 @@ from holdfast.errors import InvalidSettings, Unauthorized
 from holdfast.settings import Settings
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_line import HttpLine, fetch_terms
+from holdfast.worker.http_repairs import HttpRepairs
 from holdfast.worker.loop import Worker
 
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.5, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
@@ -127,6 +128,23 @@ async def test_without_anything_to_be_known_by_a_worker_is_told_what_to_do():
     assert caught.value.code == "token_missing"
     with pytest.raises(InvalidSettings, match="HOLDFAST_TOKEN"):
         HttpLine("http://server.example:8787", Settings(env="local"))
+
+
+@pytest.mark.parametrize("url", ["http://server.example:8787", "HTTP://10.0.0.5", "http://[2001:db8::1]", "http://0"])
+async def test_a_worker_sends_no_token_in_the_clear(url):
+    for way in (lambda one: HttpLine(url, one), lambda one: HttpRepairs(url, one)):
+        with pytest.raises(InvalidSettings, match="https") as caught:
+            way(Settings(token="hf_secret"))
+        assert caught.value.code == "insecure_server" and "hf_secret" not in str(caught.value)
+    with pytest.raises(InvalidSettings, match="https"):
+        await fetch_terms(url, Settings(token="hf_secret"))
+
+
+@pytest.mark.parametrize(
+    "url", ["https://server.example", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"]
+)
+def test_a_token_goes_over_https_or_to_this_machine(url):
+    assert "hf_secret" in Server.of(url, Settings(token="hf_secret")).headers
 
 
 @pytest.mark.parametrize("url", ["http://", "http://:1", "http://a:b", "http://me:secret@host", "http://host/?x=1"])
