@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
-from holdfast.api.workers import worker_number
+from holdfast.api.reports import worker_number
 from holdfast.core import limits
 from holdfast.core.launch import attempt_of
 from holdfast.dispatcher.contract import Attach, Attached

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import desk, executions, health, launched, ledger, metrics, reference, stream, workers
+from holdfast.api import desk, executions, health, launched, ledger, metrics, reference, registering, stream, workers
 from holdfast.api.clients import Clients
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
@@ -41,6 +41,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *executions.ENDPOINTS,
     *stream.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *registering.ENDPOINTS,
     *launched.ENDPOINTS,
     *reference.ENDPOINTS,
     *desk.ENDPOINTS,
