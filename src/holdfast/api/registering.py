@@ -15,7 +15,7 @@ from holdfast.core.access import require_queues
 from holdfast.core.circuit import Breaker
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.quota import Quota
-from holdfast.dispatcher.contract import Declared, Leaving, Register, Registered, Terms
+from holdfast.dispatcher.contract import WAIT_SECONDS_MAX, Declared, Leaving, Register, Registered, Terms
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.errors import Invalid
@@ -63,7 +63,10 @@ async def register(asked: Asked) -> Response:
     worker = asked.engine.settings.worker
     return reply(
         Registered(
-            worker_id=str(worker_id), lease_seconds=worker.lease_seconds, heartbeat_seconds=worker.heartbeat_seconds
+            worker_id=str(worker_id),
+            lease_seconds=worker.lease_seconds,
+            heartbeat_seconds=worker.heartbeat_seconds,
+            wait_seconds_max=WAIT_SECONDS_MAX,
         )
     )
 

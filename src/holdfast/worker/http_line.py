@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,7 +22,7 @@ from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Re
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import (
     NOTHING,
-    WAIT_SECONDS_MAX,
+    WAIT_SECONDS_UNTOLD,
     Attach,
     Attached,
     Batch,
@@ -63,6 +64,8 @@ POLL_SECONDS = 15.0
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS = 0.02, 1.0
 """Between calls that came at once and were in vain (a limit, a breaker on trial), longer each time; after a failure."""
 AT_ONCE_SECONDS = 0.1
+WAIT_PARTS = (0.8, 1.0)
+"""How much of the longest wait one asks for."""
 LATE_SECONDS = 10.0
 """How much longer than it was asked to a server may hold back an answer."""
 
@@ -137,6 +140,7 @@ class HttpLine:
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self._worker_id = ""
+        self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
         self._is_resumed = False
         self._calls_in_vain = 0
@@ -158,7 +162,7 @@ class HttpLine:
             declares=[_declared(signing.actions[name]) for name in signing.pulled],
         )
         answer = await self._calls.post("/internal/workers", asked, Registered)
-        self._worker_id = answer.worker_id
+        self._worker_id, self._wait_seconds_max = answer.worker_id, answer.wait_seconds_max
         return Signed(
             worker_id=int(answer.worker_id),
             lease_seconds=answer.lease_seconds,
@@ -251,8 +255,9 @@ class HttpLine:
         while True:
             asked_at = time.monotonic()
             try:
-                body = Wait(self._worker_id, wait_seconds=WAIT_SECONDS_MAX)
-                seconds_max = WAIT_SECONDS_MAX + LATE_SECONDS
+                # Not all for the same time: those who came together, after a restart, need not come back together.
+                seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
+                body, seconds_max = Wait(self._worker_id, wait_seconds=seconds), seconds + LATE_SECONDS
                 hint = await self._waits.post("/internal/wait", body, Hint, seconds_max=seconds_max)
             except HoldfastError as error:
                 log.debug("could not wait for work at the server: %s", error)
