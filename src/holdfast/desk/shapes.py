@@ -13,14 +13,10 @@ class Nothing(Request, frozen=True, kw_only=True):
 
 
 class Named(Request, frozen=True, kw_only=True):
-    """Which one."""
-
     name: str
 
 
 class Steer(Named, frozen=True, kw_only=True):
-    """Which one, and why."""
-
     reason: str = ""
 
 

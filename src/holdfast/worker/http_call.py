@@ -69,7 +69,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError as error:
             raise _bad_url(url, str(error)) from error
         if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or parts.fragment:
-            raise _bad_url(url, "it should look like http://server:8787")
+            raise _bad_url(url, "it should look like https://server.example")
         is_secure = parts.scheme == "https"
         name = f"[{host}]" if ":" in host else host
         shown = f"{name}:{port}" if port else name
