@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.core.flows import a_node, an_edge
 from tests.launch import servers, shop_app
 from tests.launch.platform import Fixed, profile
 from tests.launch.servers import Kubernetes
@@ -17,11 +18,15 @@ from tests.worker.servers import LossyWay
 
 from holdfast.api.server import serving
 from holdfast.client.client import Client
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.outcome import Completed
+from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.tokens import create_token
 from holdfast.errors import LeaseLost, TaskFailed
 from holdfast.launch.kubernetes import KubernetesLauncher
 from holdfast.launch.loop import Launching
 from holdfast.settings import Settings
+from holdfast.testing.runs import Runs
 from holdfast.worker.attached import AttachedWorker
 from holdfast.worker.http_line import HttpLine
 
@@ -143,6 +148,24 @@ async def test_a_launched_worker_without_the_action_says_so(order, attached, cli
     assert await attached(actions={}).run_attached(int(order.task_id), order.attempt, order.token)
     with pytest.raises(TaskFailed, match=r"no action launched\.add"):
         await client.result(order.task_id, timeout=10)
+
+
+async def test_an_attempt_that_cannot_have_its_input_is_over_before_it_runs(
+    dispatcher, engine, platform, server_url, holdfast_settings
+):
+    """Its node binds what the one before did not give: the server settles that, and there is nothing to run."""
+    runs, action = Runs(dispatcher), "launched.add"
+    await engine.catalog.declare(1, action, "default", RetryPolicy(), "", launcher="here")
+    nodes = (a_node("first"), a_node("second", action=action))
+    await runs.start(FlowDefinition(name="shop.two", nodes=nodes, edges=(an_edge("first>second", "rows>a"),)))
+    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"{}"))
+    await Launching(engine, Fixed({"here": profile(platform, name="here")})).launch_once()
+    [order] = platform.asked
+    made = await create_token(engine.database, 1, name="any", role="worker", actor="anna")
+    line = HttpLine(server_url, replace(holdfast_settings, token=made.token, url=server_url))
+    worker = AttachedWorker(line, apart(shop_app.app.actions))
+    assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
+    assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["failed"]
 
 
 async def test_a_launched_worker_declares_nothing_about_other_queues(order, attached, engine):
