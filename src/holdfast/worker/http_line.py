@@ -12,22 +12,18 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import (
-    NOTHING,
     WAIT_SECONDS_UNTOLD,
     Attach,
     Attached,
     Batch,
     Beaten,
-    Completion,
     Declared,
     Exchanged,
     Handed,
@@ -36,7 +32,6 @@ from holdfast.dispatcher.contract import (
     Pulsed,
     Register,
     Registered,
-    Reported,
     Terms,
     Wait,
 )
@@ -50,6 +45,7 @@ from holdfast.settings import Settings
 from holdfast.store.catalog import Lane
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_ledger import HttpLedger
+from holdfast.worker.http_reports import completion
 from holdfast.worker.ledger import Asking
 from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
 from holdfast.worker.notes import Notes
@@ -341,52 +337,6 @@ def _declared(action: Any) -> Declared:
         policy={name: policy[name] for name in action.overrides if name in policy},
         breaker=None if action.breaker is None else asdict(action.breaker),
         quota=None if action.quota is None else asdict(action.quota),
-    )
-
-
-def completion(report: Report) -> Completion:
-    """A report as it travels."""
-    status, failure = _status(report.outcome)
-    outcome = report.outcome
-    return Completion(
-        str(report.task_id),
-        report.attempt,
-        report.lease_token,
-        status,  # type: ignore[arg-type]
-        outputs=msgspec.Raw(outcome.output) if type(outcome) is Completed else NOTHING,
-        error=None if failure is None else _reported(failure),
-        input=NOTHING if failure is None or report.input is None else msgspec.Raw(report.input),
-    )
-
-
-def _status(outcome: Outcome) -> tuple[str, Failure | None]:
-    match outcome:
-        case Completed():
-            return "completed", None
-        case Failed(failure):
-            return "failed", failure
-        case TimedOut(failure):
-            return "timed_out", failure
-        case Lost(failure):
-            return "lost", failure
-        case Canceled():
-            return "canceled", None
-        case Released():
-            return "released", None
-        case _:
-            assert_never(outcome)
-
-
-def _reported(failure: Failure) -> Reported:
-    return Reported(
-        failure.code,
-        failure.message,
-        failure.type,
-        failure.traceback,
-        said=None if failure.said is None else failure.said.value,
-        retry_after_seconds=None if failure.retry_after is None else failure.retry_after.total_seconds(),
-        bases=list(failure.bases),
-        frames=list(failure.frames),
     )
 
 
