@@ -157,6 +157,29 @@ insert into holdfast.signal (tenant_id, wait_key, run_id, actor, payload)
 values ($1, $2, $3, $4, $5)
 returning signal_id;
 
+-- name: approval_standing
+-- How the approval of one node stands, with the newest answer to it; a node that was not let go yet has no row. Under the
+-- lock of its run.
+select n.state::text as state, n.generation, n.attempt, coalesce(n.deadline <= holdfast.instant(), false) as is_overdue,
+  s.signal_id is not null as is_answered, s.actor, s.payload
+from (values ($1::bigint, $2::int)) as g (run_id, node_no)
+left join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
+left join lateral (
+  select s.signal_id, s.actor, s.payload
+  from holdfast.signal s
+  where s.tenant_id = $3 and s.wait_key = $4
+  order by s.signal_id desc
+  limit 1
+) s on true;
+
+-- name: forget_answers
+-- Nodes that begin again ask again: what was answered to their approvals counted for what they were asked then. Under
+-- the lock of their run, before its nodes lose their ends.
+delete from holdfast.signal s
+using holdfast.node n
+where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval:%'
+  and s.tenant_id = n.tenant_id and s.wait_key = n.wait_key;
+
 -- name: answered_waits
 -- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used.
 select n.run_id, n.node_no, s.signal_id
