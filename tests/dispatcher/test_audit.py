@@ -23,6 +23,7 @@ from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
 from holdfast.dispatcher.quotas import set_quota
+from holdfast.dispatcher.schedules import ScheduleDraft
 from holdfast.dispatcher.signals import send_by_hand
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, Invalid
@@ -155,6 +156,11 @@ class Subject:
         await self.dispatcher.steer(ACTION, CircuitState.OPEN)
         verb = lambda: self.dispatcher.steer(ACTION, CircuitState.CLOSED, **WHO)  # noqa: E731
         return verb, ("breaker.close", "action", ACTION)
+
+    async def schedule_create(self):
+        draft = ScheduleDraft(name="nightly", origin=WHO["actor"], target=ACTION, every_seconds=60.0)
+        verb = lambda: schedules.create_schedule(self.engine.database, 1, draft, reason=WHO["reason"])  # noqa: E731
+        return verb, ("schedule.create", "schedule", "nightly")
 
     async def schedule_pause(self):
         await self.dispatcher.schedules.keep("nightly")

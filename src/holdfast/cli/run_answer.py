@@ -10,6 +10,7 @@ from holdfast.cli.complete import run_ids
 from holdfast.cli.given import value_of
 from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
+from holdfast.cli.tree import Command
 from holdfast.cli.words import age
 from holdfast.core.limits import required_reason
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.dispatcher.waiting import WaitView
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option("--after", metavar="TASK_ID", help="The page after this node: the last task id of the previous page.")
 def waiting(limit: int, after: str | None) -> None:
@@ -57,7 +58,7 @@ def _waits_for(row: WaitView) -> str:
     return "approval" if row.kind == "approval" else row.event + ("" if row.key is None else f":{row.key}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run_id", shell_complete=run_ids)
 @click.argument("node")
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
@@ -72,7 +73,7 @@ def approve(run_id: str, node: str, reason: str) -> None:
     _tell(shell, shell.ask(approve_node, ApproveNode(run_id=run_id, node=node, reason=reason)))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run_id", shell_complete=run_ids)
 @click.argument("node")
 @click.option("--reason", metavar="TEXT", default="", help="Why not, for the record; needed.")
@@ -94,7 +95,7 @@ def _tell(shell: Shell, done: NodeAnswered) -> None:
     shell.talk(f"{done.node} is {done.answer}; the run is {done.state}.{early}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name")
 @click.option("--key", metavar="TEXT", help="The key that a wait asks for.")
 @click.option("--data", metavar="JSON", help="What the event carries: JSON, @FILE, or - for stdin.")

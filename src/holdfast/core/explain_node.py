@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast.core.duration import human
 from holdfast.core.explain import Explanation
 from holdfast.core.gates import Check
 from holdfast.core.node_facts import CauseFacts, HoldFacts, NodeFacts, NodePosition, UpstreamFacts
@@ -19,7 +18,6 @@ from holdfast.core.phrases import (
     count_of,
     full_stop,
     one_line,
-    seconds_between,
     what_happened,
 )
 from holdfast.core.states import TERMINAL

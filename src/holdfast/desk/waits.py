@@ -50,7 +50,7 @@ class RejectNode(Request, frozen=True, kw_only=True):
 
 
 class NodeAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was taken, and how the run stands then. `is_early`: the node has not asked yet, and will take it."""
+    """An answer that was taken, and how the run stands then. `is_early`: the node has not asked yet."""
 
     run_id: str
     node: str
@@ -60,7 +60,7 @@ class NodeAnswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendSignal(Request, frozen=True, kw_only=True):
-    """An event by its name, with the key that waits may ask for, what it carries, and the only run it is for, if one."""
+    """An event by its name, the key that waits may ask for, what it carries, and the only run it is for, if any."""
 
     name: str
     key: str | None = None

@@ -1,8 +1,8 @@
 """Approvals: a person says yes or no to a node that waits for it, once, under the lock of its run.
 
-The answer, what it does to the run and its row in the audit log are one transaction: of two who answer at once one wins,
-and the other is told who did. An answer may come before the node asks; it is then kept until the node does. A node that
-runs again asks again.
+The answer, what it does to the run and its row in the audit log are one transaction: of two who answer at once one
+wins, and the other is told who did. An answer may come before the node asks; it is then kept until the node does. A
+node that runs again asks again.
 """
 
 from __future__ import annotations

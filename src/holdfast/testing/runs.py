@@ -12,9 +12,9 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import runs as verbs
+from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.children import answer_once, run_output
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
 from holdfast.dispatcher.start import RunOptions, snapshot_of, start_runs
 from holdfast.store.flows import Snapshot
