@@ -17,7 +17,8 @@ from holdfast.core.nodes import Node
 from holdfast.core.progress import NodeRow
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
-from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.show_runs import no_node, no_run
 from holdfast.dispatcher.signals import take
 from holdfast.dispatcher.special import APPROVAL_PREFIX

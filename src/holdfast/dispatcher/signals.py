@@ -17,8 +17,9 @@ from holdfast.core.progress import End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.once import Once
-from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.show_runs import no_run
 from holdfast.dispatcher.special import APPROVAL_PREFIX, end_special, fail_special
 from holdfast.dispatcher.waiting import WaitView, waits_of
