@@ -42,6 +42,7 @@ def test_what_waits_is_found_answered_and_gone(holdfast, seed):
 
 def test_the_move_that_why_names_is_the_one_that_moves_it(holdfast, seed):
     run = seed(started(an_approval))
+    assert "waits for an approval" in holdfast("run", "show", run).out
     why = holdfast("run", "why", run, "-o", "json").json
     assert why["code"] == "waiting_for_approval"
     ran = holdfast(*why["moves"][0].split()[1:], "--reason", "looks right")

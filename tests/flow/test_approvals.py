@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.core.flows import a_node, an_order_edge
-from tests.flow.test_runs import a_wait, finish, step
+from tests.flow.test_runs import a_parent, a_sum, a_wait, finish, step
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind
@@ -109,6 +109,31 @@ async def test_a_rejected_approval_that_runs_again_asks_again(dispatcher):
     await dispatcher.runs.answer(run, "paid")
     assert (await dispatcher.runs.nodes(run))["paid"] == "completed"
     await finish(dispatcher)
+
+
+async def test_a_wait_may_fail_again_and_again(dispatcher, clock):
+    """Each failure is an attempt of its own: by an answer, by the deadline, and in a run of another flow."""
+    run = await dispatcher.runs.start(an_approval(timeout_seconds=60))
+    await dispatcher.runs.answer(run, "paid", is_given=False)
+    await dispatcher.runs.retry(run)
+    await dispatcher.runs.answer(run, "paid", is_given=False)
+    for _ in range(2):
+        await dispatcher.runs.retry(run)
+        await clock.advance(61)
+        await dispatcher.runs.repair_once()
+    assert await dispatcher.runs.state(run) == "failed"
+    assert (await dispatcher.runs.attempts(run))["paid"] == 4
+
+
+async def test_a_run_in_a_run_may_fail_again_and_again(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    for _ in range(3):
+        await finish(dispatcher, fail=[0])
+        assert await dispatcher.runs.state(run) == "failed"
+        await dispatcher.runs.retry(run)
+    await dispatcher.runs.cancel(run)
+    await dispatcher.runs.repair_once()
 
 
 async def test_an_approval_behind_a_node_that_runs_again_asks_again(dispatcher, engine):

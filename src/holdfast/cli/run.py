@@ -192,7 +192,9 @@ def _note(row: NodeView) -> str:
         return row.error
     if row.child_run_id is not None:
         return f"run {row.child_run_id}"
-    return f"waits for {row.wait_key}" if row.state == "running" and row.wait_key else ""
+    if row.state != "running" or not row.wait_key:
+        return ""
+    return "waits for an approval" if row.wait_key.startswith("approval:") else f"waits for {row.wait_key}"
 
 
 @run.command()

@@ -97,19 +97,20 @@ join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
--- Release a node as a run of another flow. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, child_run_id)
-values ($1, $2, $3, 's', $4, $5)
+-- Release a node as a run of another flow. Attempts that it had before count on. Under the lock of its run.
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, child_run_id, attempt)
+values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
-set state = 's', generation = excluded.generation, child_run_id = excluded.child_run_id;
+set state = 's', generation = excluded.generation, child_run_id = excluded.child_run_id,
+  attempt = greatest(holdfast.node.attempt, excluded.attempt);
 
 -- name: begin_wait
--- Release a node as a wait for an event. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, wait_key, deadline)
-values ($1, $2, $3, 'w', $4, $5, holdfast.instant() + make_interval(secs => $6::double precision))
+-- Release a node as a wait for an event. Attempts that it had before count on. Under the lock of its run.
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, wait_key, deadline, attempt)
+values ($1, $2, $3, 'w', $4, $5, holdfast.instant() + make_interval(secs => $6::double precision), $7)
 on conflict (run_id, node_no) do update
 set state = 'w', generation = excluded.generation, wait_key = excluded.wait_key, deadline = excluded.deadline,
-  signal_id = null;
+  signal_id = null, attempt = greatest(holdfast.node.attempt, excluded.attempt);
 
 -- name: end_special
 -- A node that ran no task of its own is over: a wait that was answered or ran out, a run that ended, items that could
