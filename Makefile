@@ -19,10 +19,10 @@ demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; D
 	@$(if $(DEMO),HOLDFAST_ENV=local )$(BIN)/python examples/$(or $(DEMO),demo).py
 
 test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -1,9 +1,11 @@
-"""A server that stops: whoever is being served gets the answer, who only holds a connection is let go."""
+"""A server's connections: answers leave at once, and when it stops whoever is being served gets the answer first."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 
 import pytest
 from tests.api.conftest import Caller
@@ -32,6 +34,29 @@ def held_back(monkeypatch):
 
     monkeypatch.setattr("holdfast.dispatcher.look.list_tasks", wait)
     return asked, released
+
+
+def accepted(port: int) -> list[socket.socket]:
+    """This process's ends of connections to a port of its own."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            one = socket.socket(fileno=os.dup(int(name)))
+            if one.family == socket.AF_INET and one.getsockname()[1] == port and one.getpeername():
+                found.append(one)
+            else:
+                one.close()
+    return found
+
+
+async def test_small_answers_are_not_held_back(server):
+    call, _ = server
+    with contextlib.closing(call.open()) as connection:
+        await asyncio.to_thread(connection.request, "GET", "/healthz")
+        await asyncio.to_thread(connection.getresponse)
+        [ours] = accepted(connection.port)
+        with ours:
+            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_an_answer_that_is_under_way_arrives_and_nobody_else_gets_in(server, held_back):
