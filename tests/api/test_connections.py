@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from tests.api.conftest import Caller
@@ -39,9 +40,9 @@ def held_back(monkeypatch):
 def accepted(port: int) -> list[socket.socket]:
     """This process's ends of connections to a port of its own."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
+    for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            one = socket.socket(fileno=os.dup(int(name)))
+            one = socket.socket(fileno=os.dup(int(entry.name)))
             if one.family == socket.AF_INET and one.getsockname()[1] == port and one.getpeername():
                 found.append(one)
             else:
