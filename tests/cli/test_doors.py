@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Ran, invoke
 from tests.cli.doors import a_server
 from tests.core.flows import a_node, an_order_edge
+from tests.each import each
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import FlowInput
@@ -264,7 +265,7 @@ def test_every_command_has_its_operation_or_a_reason_to_have_none():
     assert served & set(LOCAL) == set()
 
 
-@pytest.mark.parametrize("command", ["migrate", "bench", "task submit x --app {shop}:app"])
+@each("command", ["migrate", "bench", "task submit x --app {shop}:app"])
 def test_what_needs_the_database_itself_says_so(command, server_url, shop):
     words = command.format(shop=shop).split()
     ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")

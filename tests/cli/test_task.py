@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.core.outcome import Completed
 from holdfast.store.statements import sql
@@ -197,7 +197,7 @@ def test_a_key_gives_the_same_task_and_refuses_another_input(holdfast, shop):
     assert (ran.code, "idempotency_key_reused" in ran.err) == (5, True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "code"),
     [("{", "payload_not_json"), ("[1]", "invalid_input"), ("7", "invalid_input"), ("@nowhere", "invalid_input")],
 )

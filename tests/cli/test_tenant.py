@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.testing.factories import a_task
 
@@ -17,7 +17,7 @@ def test_a_tenant_is_made_listed_and_limited(holdfast):
     assert [(row["name"], row["max_queued"], row["queued"]) for row in rows] == [("default", None, 0), ("acme", 100, 0)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "code"),
     [
         (("create", "default"), 5),

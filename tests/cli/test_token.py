@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.cli.conftest import invoke
+from tests.each import each
 
 from holdfast.core.api_token import parse
 
@@ -37,7 +37,7 @@ def test_revoke_ends_it_by_id_or_name(holdfast):
     assert verbs == ["token.revoke"] * 2 + ["token.create"] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "code"),
     [
         (["a b", "--role", "viewer"], 2),
