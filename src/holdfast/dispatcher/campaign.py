@@ -15,7 +15,7 @@ from holdfast.core.campaign import PRIORITY, CampaignCounts, CampaignState, Step
 from holdfast.core.dead import DISPATCHER_ACTOR
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Letter, dispatch_run, dispatch_tasks, letters_of, request
-from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
-from holdfast.dispatcher.release import News, NodeEnd, end_nodes
+from holdfast.dispatcher.news import News
+from holdfast.dispatcher.release import NodeEnd, end_nodes
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

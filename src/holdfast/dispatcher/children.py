@@ -15,8 +15,9 @@ from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT
 from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.outputs import values_of
-from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.special import end_special, fail_special
 from holdfast.dispatcher.start import RunOptions, start_runs
 from holdfast.errors import Invalid

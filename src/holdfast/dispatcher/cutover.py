@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.dataset import unfinished_words, view_in_use
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
-from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog

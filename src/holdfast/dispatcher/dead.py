@@ -25,7 +25,7 @@ from holdfast.core.dead import (
 )
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Dispatched, adopt, dispatch_run, dispatch_tasks, letters_of
-from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

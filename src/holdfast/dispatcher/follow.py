@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.signals import deliver_once
 
 

@@ -18,7 +18,14 @@ from holdfast.core.bindings import resolve_input
 from holdfast.core.failure import Failure, Said
 from holdfast.core.nodes import NodeKind
 from holdfast.dispatcher.leases import Claimed
-from holdfast.dispatcher.outputs import RunValues, read_outputs, read_runs
+from holdfast.dispatcher.outputs import (
+    NOTHING_RETURNED,
+    Returned,
+    RunValues,
+    read_outputs,
+    read_runs,
+    values_at_hand,
+)
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -27,15 +34,20 @@ from holdfast.store.statements import sql
 _NODE_ITEMS = sql("node_items")
 
 
-async def with_inputs(session: Session, catalog: Catalog, claimed: Sequence[Claimed]) -> list[Claimed]:
-    """Give claimed nodes their inputs; plain tasks have theirs."""
+async def with_inputs(
+    session: Session, catalog: Catalog, claimed: Sequence[Claimed], returned: Returned = NOTHING_RETURNED
+) -> list[Claimed]:
+    """Give claimed nodes their inputs; plain tasks have theirs. `returned` saves reading what was settled just now."""
     nodes = {(one.run_id, one.node_no) for one in claimed if one.run_id is not None and one.node_no is not None}
     if not nodes:
         return list(claimed)
-    runs = await read_runs(session, catalog, {run_id for run_id, _ in nodes})
-    asked = {(run_id, up) for run_id, node_no in nodes for up in runs[run_id].plan.recipe(node_no).upstreams}
-    await read_outputs(session, runs, asked)
-    mapped = await _mapped(session, runs, nodes)
+    mapped: Mapping[tuple[int, int], Mapped] = {}
+    runs = values_at_hand(catalog, nodes, returned)
+    if runs is None:
+        runs = await read_runs(session, catalog, {run_id for run_id, _ in nodes})
+        asked = {(run_id, up) for run_id, node_no in nodes for up in runs[run_id].plan.recipe(node_no).upstreams}
+        await read_outputs(session, runs, asked)
+        mapped = await _mapped(session, runs, nodes)
     return [one if one.run_id is None else _with_input(one, runs[one.run_id], mapped) for one in claimed]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
 from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.news import NO_NEWS, News
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +92,10 @@ class Settled(msgspec.Struct, frozen=True):
 
     def and_(self, other: Settled) -> Settled:
         return Settled(self.accepted + other.accepted, self.refused + other.refused, self.news.and_(other.news))
+
+    def less(self, claimed: Iterable[Claimed]) -> Settled:
+        """The same when these were claimed in the same transaction."""
+        return Settled(self.accepted, self.refused, self.news.less(one.lane_id for one in claimed))
 
 
 NOTHING_SETTLED = Settled(0, [], NO_NEWS)

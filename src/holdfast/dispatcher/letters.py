@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.core.dead import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds, is_budget_spent
 from holdfast.core.fingerprint import fingerprint_on_record
+from holdfast.dispatcher.news import News
 from holdfast.dispatcher.redrive import redrive_run
-from holdfast.dispatcher.release import News
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session

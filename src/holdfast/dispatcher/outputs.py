@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast import wire
+from holdfast.core.nodes import NodeKind
+from holdfast.core.outcome import Completed
 from holdfast.core.plan import Plan
+from holdfast.dispatcher.leases import Report, Settled
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
+from holdfast.store.started import Started
 from holdfast.store.statements import sql
 
 _READ_RUNS = sql("read_runs")
@@ -19,6 +23,11 @@ _READ_OUTPUTS = sql("read_outputs")
 _READ_SPECIAL_OUTPUTS = sql("read_special_outputs")
 
 _FIRST_GENERATION = 1
+
+
+Returned = Mapping[int, bytes]
+"""What tasks returned that were settled a moment ago, by their ids."""
+NOTHING_RETURNED: Returned = {}
 
 
 class RunValues(msgspec.Struct):
@@ -32,6 +41,43 @@ class RunValues(msgspec.Struct):
     absent: set[str]
 
 
+def returned_now(reports: Sequence[Report], settled: Settled) -> Returned:
+    """What the reports of a settled batch returned: what stands on record for them, unless their datasets failed them
+    or the fence did."""
+    refused = {one.task_id for one in settled.refused}
+    return {
+        one.task_id: one.outcome.output
+        for one in reports
+        if type(one.outcome) is Completed and not one.outcome.commits and one.task_id not in refused
+    }
+
+
+def values_at_hand(
+    catalog: Catalog, nodes: Iterable[tuple[int, int]], returned: Returned
+) -> dict[int, RunValues] | None:
+    """What these nodes read, as (run, node number), if this process has all of it: it met their runs before, and has
+    just settled their upstreams. So the next node of a chain starts without a question to the database."""
+    runs: dict[int, RunValues] = {}
+    for run_id, node_no in nodes:
+        if (values := runs.get(run_id)) is None:
+            if (started := catalog.started.get(run_id)) is None:
+                return None
+            values = runs[run_id] = _values_of(catalog, started, _FIRST_GENERATION)
+        if values.plan.kinds[node_no] is NodeKind.MAP:
+            return None
+        for upstream in values.plan.recipe(node_no).upstreams:
+            if (output := returned.get(run_id + 1 + upstream)) is None:
+                return None
+            if values.plan.names[upstream] not in values.outputs:
+                _keep(values, upstream, output)
+    return runs
+
+
+def _values_of(catalog: Catalog, started: Started, generation: int) -> RunValues:
+    plan = catalog.flows.snapshot(started.snapshot_id).plan
+    return RunValues(plan, generation, started.input, started.tags, {}, set())
+
+
 async def values_of(session: Session, catalog: Catalog, run_id: int, upstreams: Iterable[int] = ()) -> RunValues:
     """What one run has, with the outputs of some of its nodes."""
     runs = await read_runs(session, catalog, [run_id])
@@ -43,17 +89,12 @@ async def read_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) 
     """Read what runs were started with, and learn what they run."""
     rows = await session.fetch(_READ_RUNS, list(run_ids))
     await catalog.flows.learn({row["snapshot_id"] for row in rows}, session)
-    return {
-        row["run_id"]: RunValues(
-            catalog.flows.snapshot(row["snapshot_id"]).plan,
-            row["generation"],
-            wire.decode(row["input"]),
-            row["tags"],
-            {},
-            set(),
-        )
-        for row in rows
-    }
+    found = {}
+    for run_id, snapshot_id, generation, encoded, tags in rows:
+        started = Started(snapshot_id, wire.decode(encoded), tags)
+        catalog.started.keep(run_id, started, size=len(encoded))
+        found[run_id] = _values_of(catalog, started, generation)
+    return found
 
 
 async def read_outputs(session: Session, runs: Mapping[int, RunValues], asked: Collection[tuple[int, int]]) -> None:

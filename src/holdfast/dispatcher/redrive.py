@@ -15,7 +15,8 @@ from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, RunRow
-from holdfast.dispatcher.release import News, advance
+from holdfast.dispatcher.news import News
+from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session

@@ -6,6 +6,7 @@ last node. The order of locks is task, run, node; one run's graph is changed by 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.conditions import fails_condition
 from holdfast.dispatcher.items import count_items
 from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.news import News
 from holdfast.dispatcher.special import start_special
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -37,28 +39,6 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
     run_id: int
     node_no: int
     state: TaskState
-
-
-class News(msgspec.Struct, frozen=True):
-    """What to tell after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
-    parent to answer."""
-
-    lanes: set[int]
-    awaited: list[int]
-    children: list[int]
-    has_waits: bool = False
-    """A node began to wait for an event, which may have come already."""
-
-    def and_(self, other: News) -> News:
-        return News(
-            self.lanes | other.lanes,
-            self.awaited + other.awaited,
-            self.children + other.children,
-            self.has_waits or other.has_waits,
-        )
-
-
-NO_NEWS = News(set(), [], [])
 
 
 async def end_nodes(session: Session, catalog: Catalog, ends: Iterable[NodeEnd]) -> News:
@@ -160,9 +140,15 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
         *_columns(5, (_run_columns(run) for run in runs)),
         *_columns(4, (_event_columns(run, node_no, kind) for run in runs for node_no, kind in run.told)),
     )
-    lanes = {run.snapshot.lane_ids[node_no] for run in going for node_no in run.tasks}
-    lanes.update(*(run.lanes for run in runs))
-    return News(lanes, row["awaited"] or [], row["children"] or [], any(run.waits for run in runs))
+    counted = Counter(run.snapshot.lane_ids[node_no] for run in going for node_no in run.tasks)
+    uncounted = set[int]().union(*(run.lanes for run in runs))
+    return News(
+        uncounted | counted.keys(),
+        row["awaited"] or [],
+        row["children"] or [],
+        any(run.waits for run in runs),
+        {lane_id: count for lane_id, count in counted.items() if lane_id not in uncounted},
+    )
 
 
 def _columns(width: int, rows: Iterable[tuple[Any, ...]]) -> Sequence[list[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
-from holdfast.dispatcher.release import News
+from holdfast.dispatcher.news import News
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

@@ -16,8 +16,9 @@ from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.effects import EffectView, unknown_effects
 from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.redrive import Redriven, plan_redrive, redrive_run
-from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

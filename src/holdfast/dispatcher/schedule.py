@@ -24,7 +24,7 @@ from holdfast.core.slots import REPLACED, SLOT_CODES, Cause, Judgement, SlotStat
 from holdfast.cron import timing_of, zone_of
 from holdfast.dispatcher.cancel import cancel
 from holdfast.dispatcher.enqueue import Interned, Order, accept_one, intern
-from holdfast.dispatcher.release import NO_NEWS, News
+from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.dispatcher.start import RunOptions, start_runs
 from holdfast.errors import Conflict, HoldfastError, NotFound

@@ -19,7 +19,8 @@ from holdfast.core.states import ATTEMPT_CODES, TaskState
 from holdfast.dispatcher.breakers import Ended, count
 from holdfast.dispatcher.commit import commit_datasets
 from holdfast.dispatcher.leases import Refusal, Report, Settled
-from holdfast.dispatcher.release import News, NodeEnd, end_nodes
+from holdfast.dispatcher.news import News
+from holdfast.dispatcher.release import NodeEnd, end_nodes
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql

@@ -14,7 +14,8 @@ from holdfast.core.progress import End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
-from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.special import APPROVAL_PREFIX, end_special, fail_special
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

@@ -17,7 +17,8 @@ from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.plan import Plan
 from holdfast.core.policy import RetryPolicy
 from holdfast.dispatcher.locked import lock_runs
-from holdfast.dispatcher.release import NO_NEWS, News, advance
+from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

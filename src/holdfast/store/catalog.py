@@ -16,6 +16,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.store.allowance import Allowance
 from holdfast.store.database import Database, Session
 from holdfast.store.flows import Flows
+from holdfast.store.started import StartedRuns
 from holdfast.store.statements import sql
 
 _ENSURE_QUEUE = sql("ensure_queue")
@@ -48,6 +49,7 @@ class Catalog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.flows = Flows(database)
+        self.started = StartedRuns()
         self.allowance = Allowance(database)
         self._lane_ids: dict[tuple[int, str, str], int] = {}
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}

@@ -20,8 +20,8 @@ from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, Report, Settled
+from holdfast.dispatcher.news import News
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
-from holdfast.dispatcher.release import News
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import HoldfastError
 from holdfast.store.catalog import Catalog

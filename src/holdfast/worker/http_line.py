@@ -40,8 +40,8 @@ from holdfast.dispatcher.contract import (
 from holdfast.dispatcher.exchange import Start
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
+from holdfast.dispatcher.news import NO_NEWS
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
-from holdfast.dispatcher.release import NO_NEWS
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.settings import Settings
 from holdfast.store.catalog import Lane

@@ -1,0 +1,45 @@
+"""News: what a transaction changed that others wait for, to be told once it has committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import inf
+
+import msgspec
+
+
+class News(msgspec.Struct, frozen=True):
+    """What to tell after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
+    parent to answer."""
+
+    lanes: set[int]
+    awaited: list[int]
+    children: list[int]
+    has_waits: bool = False
+    """A node began to wait for an event, which may have come already."""
+    counted: Mapping[int, int] = {}
+    """Of the lanes, those whose new work was counted: so many tasks, and no more."""
+
+    def and_(self, other: News) -> News:
+        uncounted = (self.lanes - self.counted.keys()) | (other.lanes - other.counted.keys())
+        counted = Counter(self.counted) + Counter(other.counted)
+        return News(
+            self.lanes | other.lanes,
+            self.awaited + other.awaited,
+            self.children + other.children,
+            self.has_waits or other.has_waits,
+            {lane_id: count for lane_id, count in counted.items() if lane_id not in uncounted},
+        )
+
+    def less(self, taken: Iterable[int]) -> News:
+        """What is left to tell when tasks of these lanes were taken in the same transaction: nobody else need be woken
+        for a lane that gained no more than it lost."""
+        if not self.counted:
+            return self
+        lost = Counter(taken)
+        rest = {lane_id for lane_id in self.lanes if lost[lane_id] < self.counted.get(lane_id, inf)}
+        return News(rest, self.awaited, self.children, self.has_waits)
+
+
+NO_NEWS = News(set(), [], [])

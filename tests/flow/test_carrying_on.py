@@ -1,0 +1,104 @@
+"""Carrying a run on: what one exchange released and took itself needs no question, and no bell."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.flows import a_node, an_edge
+
+from holdfast import wire
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import inputs
+from holdfast.dispatcher.exchange import exchange
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.testing.factories import a_failure
+
+
+def a_flow_of(edges: str) -> FlowDefinition:
+    """Every node takes the `x` of each upstream, under the upstream's name."""
+    ends = edges.split()
+    names = dict.fromkeys(name for pair in ends for name in pair.split(">"))
+    bound = tuple(an_edge(pair, f"x>{pair[0]}") for pair in ends)
+    return FlowDefinition(name="shop.nightly", nodes=tuple(map(a_node, names)), edges=bound).validated()
+
+
+@pytest.fixture
+async def one_exchange(engine, dispatcher):
+    """Report what these leases returned, and claim; as a worker does in one go."""
+
+    async def run(reports, want):
+        claimer = await dispatcher._claimer("first")
+        async with engine.database.session() as session:
+            return await exchange(session, engine.catalog, claimer, reports, want, now=0.0)
+
+    return run
+
+
+def returning(claimed, value):
+    return report_of(claimed, Completed(wire.encode(value, bytes_max=1000, what="output")))
+
+
+async def test_the_next_node_of_a_chain_takes_what_was_just_returned(dispatcher, one_exchange, monkeypatch):
+    await dispatcher.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await dispatcher.claim(1)
+    monkeypatch.delattr(inputs, "read_runs")
+    done = await one_exchange([returning(first.claimed, {"x": 7})], 10)
+    assert [wire.decode(one.input) for one in done.claimed] == [{"a": 7}]
+
+
+async def test_what_another_worker_returned_is_read(dispatcher, one_exchange):
+    await dispatcher.runs.start(a_flow_of("a>b a>c b>d c>d"))
+    (start,) = await dispatcher.claim(1)
+    done = await one_exchange([returning(start.claimed, {"x": 1})], 1)
+    (left,) = done.claimed
+    (right,) = await dispatcher.claim(1, worker="second")
+    await dispatcher.settle(right, Completed(b'{"x": 2}'))
+    done = await one_exchange([returning(left, {"x": 3})], 10)
+    assert [wire.decode(one.input) for one in done.claimed] == [{"b": 3, "c": 2}]
+
+
+async def test_a_run_met_in_an_earlier_generation_reads_the_newer_outputs(dispatcher, one_exchange):
+    run = await dispatcher.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await dispatcher.claim(1)
+    done = await one_exchange([returning(first.claimed, {"x": 1})], 10)
+    await one_exchange([report_of(done.claimed[0], Failed(a_failure()))], 0)
+    await dispatcher.runs.retry(run, only="a")
+    (first,) = await dispatcher.claim(1)
+    await dispatcher.settle(first, Completed(b'{"x": 2}'))
+    (second,) = await dispatcher.claim(1)
+    assert wire.decode(second.claimed.input) == {"a": 2}
+
+
+async def test_what_the_fence_refused_is_given_to_nobody(dispatcher, one_exchange, clock):
+    await dispatcher.runs.start(a_flow_of("a>b b>c"))
+    (late,) = await dispatcher.claim(1)
+    await clock.advance(seconds=60)
+    await dispatcher.reap_once()
+    (first,) = await dispatcher.claim(1, worker="second")
+    await dispatcher.settle(first, Completed(b'{"x": 1}'))
+    done = await one_exchange([returning(late.claimed, {"x": 9})], 10)
+    assert [wire.decode(one.input) for one in done.claimed] == [{"a": 1}]
+
+
+async def test_a_worker_that_takes_all_it_released_wakes_nobody(dispatcher, one_exchange):
+    await dispatcher.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await dispatcher.claim(1)
+    done = await one_exchange([returning(first.claimed, {"x": 1})], 10)
+    assert done.settled.news.lanes == set()
+
+
+async def test_a_worker_that_leaves_some_of_what_it_released_wakes_others(dispatcher, one_exchange):
+    await dispatcher.runs.start(a_flow_of("a>b a>c"))
+    (first,) = await dispatcher.claim(1)
+    done = await one_exchange([returning(first.claimed, {"x": 1})], 1)
+    assert len(done.claimed) == 1 and len(done.settled.news.lanes) == 1
+
+
+def test_lanes_of_which_more_came_than_was_counted_stay_in_the_news():
+    counted = News({1, 2}, [], [], counted={1: 1, 2: 2})
+    assert counted.less([1, 2, 2]).lanes == set()
+    assert counted.less([1, 2]).lanes == {2}
+    assert counted.and_(News({1}, [], [])).less([1, 1, 2, 2]).lanes == {1}
+    assert counted.and_(counted).less([1, 2, 2, 2, 2]).lanes == {1}
+    assert NO_NEWS.and_(News({3}, [5], [6], has_waits=True)).less([3]) == News({3}, [5], [6], has_waits=True)
