@@ -24,7 +24,7 @@ from holdfast.worker.http_call import Calls, Server
 
 TASKS, TASKS_QUICK = 1_000_000, 5_000
 ASKED, ASKED_QUICK = 200, 10
-WARM = 3
+WARM = 5
 SLOWEST_SHOWN = 10
 
 

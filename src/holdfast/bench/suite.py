@@ -15,13 +15,15 @@ from holdfast.bench.flow import measure_flow
 from holdfast.bench.http import measure_http
 from holdfast.bench.idle import measure_idle
 from holdfast.bench.latency import measure_latency
+from holdfast.bench.pages import measure_pages
 from holdfast.bench.peers.field import Peer
 from holdfast.bench.peers.run import PeerRuns
 from holdfast.bench.recovery import measure_recovery
 from holdfast.bench.storm import measure_storm
+from holdfast.bench.tenants import measure_tenants
 from holdfast.bench.trial import Trial
 
-EXTRA_PARTS = ("storm", "http")
+EXTRA_PARTS = ("storm", "http", "pages", "tenants")
 """Measured only when asked for by name."""
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
@@ -33,6 +35,8 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "idle": ("idle", measure_idle),
     "storm": ("storm", measure_storm),
     "http": ("http", measure_http),
+    "pages": ("pages", measure_pages),
+    "tenants": ("tenants", measure_tenants),
 }
 
 
@@ -80,7 +84,7 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     """What must never happen, if it did."""
     wrong = [
         f"{key}: {count} {word}"
-        for key in ("drain", "latency_ms", "backlog", "flow", "http")
+        for key in ("drain", "latency_ms", "backlog", "flow", "http", "tenants")
         for word in ("doubles", "losses")
         if (count := results.get(key, {}).get(word))
     ]

@@ -19,6 +19,7 @@ _DEAD_GROUPS = sql("dead_groups")
 _LIST_LETTERS = sql("list_letters")
 
 LIMIT_MAX = 10_000
+LETTERS_COUNT_MAX = 5_000
 _ID_MAX = 2**63 - 1
 
 
@@ -40,6 +41,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     actions: list[str]
     queues: list[str]
     task_id: str
+    is_partial: bool = False
+    """Whether older letters were left uncounted: every count is then one of at least."""
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +84,8 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:
-    """Unresolved letters by fingerprint, the largest group first."""
-    rows = await database.fetch(_DEAD_GROUPS, tenant_id, limit)
+    """The newest unresolved letters by fingerprint, the largest group first."""
+    rows = await database.fetch(_DEAD_GROUPS, tenant_id, limit, LETTERS_COUNT_MAX)
     return [GroupView(**{**dict(row), "task_id": str(row["task_id"])}) for row in rows]
 
 

@@ -127,20 +127,28 @@ where q.tenant_id = $1 and ($2::text is null or q.name = $2)
 order by q.name;
 
 -- name: queued_counts
--- Queued tasks per queue, each lane counted to a bound.
-select l.queue_id, sum(c.count)::bigint as queued, bool_or(c.count >= $2) as is_more
-from holdfast.lane l
+-- Queued tasks per queue. Lanes that have any share a bound on what is counted; a lane with more says so.
+with busy as materialized (
+  select l.lane_id, l.queue_id
+  from holdfast.lane l
+  where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id)
+),
+share as materialized (
+  select greatest($2::bigint / greatest(count(*), 1), 1) as most
+  from busy
+)
+select busy.queue_id, sum(c.count)::bigint as queued, bool_or(c.count >= (select most from share)) as is_more
+from busy
 cross join lateral (
   select count(*) as count
   from (
     select
     from holdfast.live t
-    where t.state = 'q' and t.lane_id = l.lane_id
-    limit $2
+    where t.state = 'q' and t.lane_id = busy.lane_id
+    limit (select most from share)
   ) counted
 ) c
-where l.tenant_id = $1
-group by l.queue_id;
+group by busy.queue_id;
 
 -- name: held_counts
 -- Running, reserved and waiting tasks per queue: bounded by what workers hold and what waits for its time.
@@ -235,14 +243,25 @@ group by l.queue_id;
 -- Blocked nodes per queue, of as many of the newest open runs that have any as fit into a bound on nodes.
 with open as materialized (
   select r.run_id, sum(r.nodes) over (order by r.run_id desc) as looked
-  from holdfast.run r
-  where r.state = 'o' and r.tenant_id = $1 and r.pending > r.active
+  from (
+    select r.run_id, r.nodes, r.tenant_id, r.pending, r.active
+    from holdfast.run r
+    where r.state = 'o'
+    order by r.run_id desc
+    limit $2
+  ) r
+  where r.tenant_id = $1 and r.pending > r.active
+),
+by_lane as materialized (
+  select n.lane_id, count(*) as count
+  from open
+  cross join lateral holdfast.nodes_of(open.run_id) n
+  where open.looked <= $2 and n.state = 'blocked'
+  group by n.lane_id
 )
-select l.queue_id, count(*) as blocked, (select max(looked) from open) > $2 as is_partial
-from open
-cross join lateral holdfast.nodes_of(open.run_id) n
-join holdfast.lane l on l.lane_id = n.lane_id
-where open.looked <= $2 and n.state = 'blocked'
+select l.queue_id, sum(by_lane.count)::bigint as blocked, (select max(looked) from open) > $2 as is_partial
+from by_lane
+join holdfast.lane l on l.lane_id = by_lane.lane_id
 group by l.queue_id;
 
 -- name: list_actions

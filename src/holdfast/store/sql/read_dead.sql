@@ -1,14 +1,39 @@
 -- name: dead_groups
--- Unresolved letters by fingerprint, with a sample of the newest. A task is counted once, however often it failed.
-with grouped as materialized (
+-- Unresolved letters by fingerprint, with a sample of the newest. A task is counted once, however often it failed. Counted
+-- are the newest letters to a bound ($3), and every row says if there may be more.
+with newest as materialized (
+  (
+    select d.*
+    from holdfast.dead_letter d
+    where d.tenant_id = $1 and d.state = 'open'
+    order by d.dead_letter_id desc
+    limit $3
+  )
+  union all
+  (
+    select d.*
+    from holdfast.dead_letter d
+    where d.tenant_id = $1 and d.wants_sweep and d.state in ('retry_requested', 'retrying')
+    order by d.dead_letter_id desc
+    limit $3
+  )
+  union all
+  (
+    select d.*
+    from holdfast.dead_letter d
+    where d.tenant_id = $1 and d.state = 'retrying' and not d.wants_sweep
+    order by d.dead_letter_id desc
+    limit $3
+  )
+),
+grouped as materialized (
   select d.fingerprint, count(distinct d.task_id) as count, count(*) as letters,
     count(*) filter (where d.state = 'open') as open,
     count(*) filter (where d.state = 'retry_requested') as retry_requested,
     count(*) filter (where d.state = 'retrying') as retrying,
     min(d.opened_at) as first_seen, max(d.opened_at) as last_seen, max(d.dead_letter_id) as newest,
     array_agg(distinct d.lane_id) as lanes
-  from holdfast.dead_letter d
-  where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying')
+  from newest d
   group by d.fingerprint
   order by count(distinct d.task_id) desc, max(d.dead_letter_id) desc
   limit $2
@@ -28,7 +53,8 @@ select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying,
     where l.lane_id = any(g.lanes)
     order by 1
   ) as queues,
-  d.task_id
+  d.task_id,
+  (select count(*) from newest) >= $3 as is_partial
 from grouped g
 join holdfast.dead_letter d on d.dead_letter_id = g.newest
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
