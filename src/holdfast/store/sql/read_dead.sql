@@ -61,14 +61,42 @@ left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 order by g.count desc, g.newest desc;
 
 -- name: list_letters
--- A page of letters, newest first, with the failures they stand for; inputs and tracebacks only where asked for.
+-- A page of letters, newest first, with the failures they stand for; inputs and tracebacks only where asked for. Those of a
+-- task, of a group that is not resolved or by id come from an index; of others so many are looked at and no more ($9), and
+-- `floor` is the last of them where that left the page short.
 with page as materialized (
-  select d.*
-  from holdfast.dead_letter d
-  where d.tenant_id = $1 and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
-    and ($4::bigint is null or d.task_id = $4) and d.dead_letter_id < $5 and ($7::bigint is null or d.dead_letter_id = $7)
-  order by d.dead_letter_id desc
-  limit $6
+  (
+    select d.*
+    from holdfast.dead_letter d
+    where $9::int is null
+      and d.tenant_id = $1 and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
+      and ($4::bigint is null or d.task_id = $4) and d.dead_letter_id < $5
+      and ($7::bigint is null or d.dead_letter_id = $7)
+      and (not $10::boolean or d.state in ('open', 'retry_requested', 'retrying'))
+    order by d.dead_letter_id desc
+    limit $6
+  )
+  union all
+  (
+    select d.*
+    from (
+      select * from holdfast.dead_letter d where $9::int is not null and d.dead_letter_id < $5 order by d.dead_letter_id desc limit $9
+    ) d
+    where d.tenant_id = $1 and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
+    order by d.dead_letter_id desc
+    limit $6
+  )
+),
+looked as materialized (
+  select case when (select count(*) from page) < $6
+    then (
+      select d.dead_letter_id
+      from holdfast.dead_letter d
+      where $9::int is not null and d.dead_letter_id < $5
+      order by d.dead_letter_id desc
+      offset coalesce($9, 1) - 1
+      limit 1
+    ) end as floor
 )
 select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.state, d.source_type, d.source_id, l.action,
   q.name as queue, d.attempts, d.generation, d.fingerprint, d.cause, d.reason, coalesce(f.code, '') as code,
@@ -76,10 +104,11 @@ select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.s
   d.disposition_reason, d.actor, d.dispatches, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
   d.previous_id, d.campaign_id, coalesce(e.tags, b.tags, '{}') as tags, holdfast.instant() as at,
   case when $8::boolean then f.traceback end as traceback,
-  case when $8::boolean then coalesce(d.input, e.input, b.input) end as input
-from page d
-join holdfast.lane l on l.lane_id = d.lane_id
-join holdfast.queue q on q.queue_id = l.queue_id
+  case when $8::boolean then coalesce(d.input, e.input, b.input) end as input, looked.floor
+from looked
+left join page d on true
+left join holdfast.lane l on l.lane_id = d.lane_id
+left join holdfast.queue q on q.queue_id = l.queue_id
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 left join holdfast.ended e on e.task_id = d.task_id
 left join lateral (select b.tags, b.input from holdfast.body b where b.task_id = d.task_id limit 1) b on true
