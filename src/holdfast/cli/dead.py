@@ -71,10 +71,10 @@ def list_(states: tuple[str, ...], everything: bool, before: str | None, **filte
 
     shell = the_shell()
     asked = ListLetters(state=list(states), everything=everything, before=before, **filters)
-    rows = shell.ask(list_letters, asked).letters
+    rows, following = shell.ask_enough(list_letters, asked, lambda page: page.letters)
     emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
-    if shell.is_table and len(rows) == filters["limit"]:
-        shell.talk(f"More: --before {rows[-1].dead_letter_id}")
+    if shell.is_table and following is not None:
+        shell.talk(f"More: --before {following}")
 
 
 def _letter_columns() -> list[Column[LetterView]]:

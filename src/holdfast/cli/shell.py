@@ -105,7 +105,7 @@ class Shell:
     def ask_enough(
         self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]
     ) -> tuple[list[T], str | int | None]:
-        """Ask for a page and, while it is short with more behind it, for those `before`; also where the rest begins."""
+        """Ask for a page and, while it is short with more behind it, for those behind it; also where the rest begins."""
 
         async def pages() -> tuple[list[T], str | int | None]:
             async with self.desk() as desk:
@@ -196,13 +196,14 @@ async def all_of(desk: Desk, operation: Operation[Any, Any], asked: Any, rows: C
 async def enough_of(
     desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
 ) -> tuple[list[T], str | int | None]:
-    """Rows of pages, each `before` the one before, until there are as many as asked for or no more."""
+    """Rows of pages, each behind the one before, until there are as many as asked for or no more."""
     import msgspec
 
+    cursor = "before" if "before" in operation.other_fields else "after"
     page = await desk.ask(operation, asked)
     found = list(rows(page))
     while page.next is not None and len(found) < asked.limit:
-        more = msgspec.structs.replace(asked, before=page.next, limit=asked.limit - len(found))
+        more = msgspec.structs.replace(asked, **{cursor: page.next, "limit": asked.limit - len(found)})
         page = await desk.ask(operation, more)
         found += rows(page)
     return found, page.next
