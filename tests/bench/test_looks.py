@@ -77,7 +77,7 @@ def read(node: dict[str, Any]) -> Iterator[tuple[float, str]]:
 
 
 @pytest.mark.xdist_group("looks")
-@pytest.mark.parametrize(("name", "asked"), CASES, ids=lambda value: value if isinstance(value, str) else str(value[1:5]))
+@pytest.mark.parametrize(("name", "asked"), CASES, ids=lambda one: one if isinstance(one, str) else str(one[1:5]))
 async def test_a_list_reads_no_more_than_its_bound(history: Arena, name: str, asked: tuple[Any, ...]) -> None:
     async with history.connection() as connection, connection.transaction():
         await connection.execute(f"{WALL}; {_BY_INDEX if name in ('list_tasks', 'list_runs') else 'select 1'}")

@@ -17,6 +17,7 @@ from holdfast.testing.factories import (
     a_task,
 )
 
+MAKERS = (a_completed_task, a_completed_task, a_failed_task, a_canceled_task, a_retrying_task, a_running_task)
 FILTERS: list[dict[str, Any]] = [
     {},
     {"queue": "mail"},
@@ -55,7 +56,7 @@ async def walk(page, cursor="before", **asked):
 async def a_mixed_history(dispatcher):
     for queue in ("mail", "shop", "mail"):
         await dispatcher.enqueue_many(a_task(queue=queue, tags=("red",)), [{}] * 2)
-        for make in (a_completed_task, a_completed_task, a_failed_task, a_canceled_task, a_retrying_task, a_running_task):
+        for make in MAKERS:
             await make(dispatcher, queue=queue)
 
 

@@ -1,6 +1,7 @@
 """A long history, written with plain SQL in seconds: what lists have to find their way through.
 
-One in ten is a node of a run. One task in twenty failed and left a dead letter, one in five did something outside; all
+One in ten is a node of a run. One task in twenty failed and left a dead letter,
+  one in five did something outside; all
 others completed. As many more are queued. Around them is what years of use leave behind: an
 audit log, events, workers that are gone, schedules with their slots.
 """
@@ -59,11 +60,13 @@ from generate_series($1::bigint, $2::bigint - 1) i (task_id)
 where i.task_id % 20 > 0
 """
 _RUNS = f"""
-insert into holdfast.run (run_id, tenant_id, snapshot_id, nodes, pending, active, state, ended_at, tags, input, failed,
+insert into holdfast.run (run_id, tenant_id, snapshot_id, nodes, pending, active, state, ended_at, tags, input,
+  failed,
   canceled_at)
 select i.run_id, 1, (select max(snapshot_id) from holdfast.snapshot), {NODES}, 0, 0,
   case i.run_id % 1000 when 0 then 'f' when 10 then 'x' else 'c' end, now(),
-  case when i.run_id % 500 = 0 then '{{{TAG}}}'::text[] end, '{{"base": 0}}', case i.run_id % 1000 when 0 then 1 else 0 end,
+  case when i.run_id % 500 = 0 then '{{{TAG}}}'::text[] end, '{{"base": 0}}',
+  case i.run_id % 1000 when 0 then 1 else 0 end,
   case i.run_id % 1000 when 10 then now() end
 from generate_series($1::bigint, $2::bigint - 1, {NODES + 1}) i (run_id)
 """
@@ -74,63 +77,79 @@ from generate_series($1::bigint, $2::bigint - 1, {NODES + 1}) i (run_id)
 cross join generate_series(1, {NODES}) n
 """
 _ENDED = """
-insert into holdfast.ended (task_id, tenant_id, lane_id, policy_id, state, attempt, retries, losses, max_retries, max_losses, generation,
+insert into holdfast.ended (task_id, tenant_id, lane_id, policy_id, state, attempt, retries, losses, max_retries,
+  max_losses, generation,
   priority, created_at, ended_at, input, tags, has_letter)
-select b.task_id, 1, b.lane_id, b.policy_id, case when b.task_id % 200 = 0 then 'x' else 'f' end, 4, 3, 0, 3, 3, 1, 5, now(), now(),
+select b.task_id, 1, b.lane_id, b.policy_id, case when b.task_id % 200 = 0 then 'x' else 'f' end, 4, 3, 0, 3, 3, 1,
+  5, now(), now(),
   b.input, b.tags, b.task_id % 200 > 0
 from holdfast.body b
 where b.task_id >= $1 and b.task_id < $2 and b.task_id % 20 = 0
 """
 _AFTER = """
 delete from holdfast.body b where exists (select from holdfast.ended e where e.task_id = b.task_id);
-insert into holdfast.failure (task_id, attempt, tenant_id, state, lease_token, started_at, ended_at, code, type, message, traceback,
+insert into holdfast.failure (task_id, attempt, tenant_id, state, lease_token, started_at, ended_at, code, type,
+  message, traceback,
   decision, reason, rule, sentence)
-select task_id, 4, 1, 'f', '00000000-0000-0000-0000-000000000000', now(), now(), 'exception', 'ConnectionRefusedError',
-  'connection refused by 10.0.0.1', repeat('line of a traceback', 40), 'stop', 'budget', 'retries', 'It failed four times.'
+select task_id, 4, 1, 'f', '00000000-0000-0000-0000-000000000000', now(), now(), 'exception',
+  'ConnectionRefusedError',
+  'connection refused by 10.0.0.1', repeat('line of a traceback', 40), 'stop', 'budget', 'retries',
+  'It failed four times.'
 from holdfast.ended
 where state = 'f';
-insert into holdfast.dead_letter (tenant_id, task_id, source_id, lane_id, attempts, generation, fingerprint, cause, reason, state,
+insert into holdfast.dead_letter (tenant_id, task_id, source_id, lane_id, attempts, generation, fingerprint, cause,
+  reason, state,
   disposition, actor)
 select 1, e.task_id, e.task_id::text, e.lane_id, 4, 1, 'fault' || (task_id / 20) % 500, 'budget', 'retries',
   case (task_id / 20) % 100 when 1 then 'resolved' when 2 then 'ignored' else 'open' end, 'ignored', 'somebody'
 from holdfast.ended e
 where e.state = 'f'
 order by e.task_id;
-insert into holdfast.effect (tenant_id, key, task_id, attempt, ordinal, generation, lease_token, name, digest, state, receipt, answered_at)
+insert into holdfast.effect (tenant_id, key, task_id, attempt, ordinal, generation, lease_token, name, digest,
+  state, receipt, answered_at)
 select 1, task_id::text, task_id, 1, 0, 1, '00000000-0000-0000-0000-000000000000', 'mail.send', '',
   case when task_id % 10000 = 0 then 'u' else 'd' end, case when task_id % 10000 > 0 then 'null'::bytea end,
   case when task_id % 10000 > 0 then now() end
 from holdfast.body
 where task_id % 5 = 0;
-insert into holdfast.audit (tenant_id, seq, at, actor, verb, subject_kind, subject_id, reason, before, after, prev_hash, hash)
-select 1, n, now(), 'cli:' || n % 20, case when n = 1 then 'tenant.limit' else 'task.retry' end, 'task', n::text, '', 'null', 'null',
+insert into holdfast.audit (tenant_id, seq, at, actor, verb, subject_kind, subject_id, reason, before, after,
+  prev_hash, hash)
+select 1, n, now(), 'cli:' || n % 20, case when n = 1 then 'tenant.limit' else 'task.retry' end, 'task', n::text,
+  '', 'null', 'null',
   decode(repeat('00', 32), 'hex'), decode(repeat('00', 32), 'hex')
 from generate_series(1, (select count(*) from holdfast.effect)) n;
 insert into holdfast.event (tenant_id, kind, task_ids, attempts)
 select 1, 'task.completed', array[task_id], array[1] from holdfast.effect;
 insert into holdfast.note (task_id, attempt, tenant_id, kind, detail)
-select (select min(task_id) from holdfast.body), 1, 1, 'log', '{"message": "a line of a log"}' from generate_series(1, 10000)
+select (select min(task_id) from holdfast.body), 1, 1, 'log',
+  '{"message": "a line of a log"}' from generate_series(1, 10000)
 """
 _QUEUED = """
-insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, state, due_at, is_retrying)
+insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, state,
+  due_at, is_retrying)
 select b.task_id, 1, b.lane_id, b.policy_id, b.priority, 3, 3, case when b.task_id % 20000 = 1 then 'w' else 'q' end,
   case when b.task_id % 20000 = 1 then now() + interval '1 day' end, b.task_id % 20000 = 1
 from holdfast.body b
 where b.task_id >= $1 and b.task_id < $2
 """
 _REST = """
-insert into holdfast.schedule (tenant_id, name, origin, kind, target, every_seconds, timezone, overlap, missed, max_waiting, input)
-select 1, 'every' || n, 'api', 'a', 'shop.queue1_1', 60, 'UTC', 'skip', 'latest', 10, '{}' from generate_series(1, 200) n;
+insert into holdfast.schedule (tenant_id, name, origin, kind, target, every_seconds, timezone, overlap, missed,
+  max_waiting, input)
+select 1, 'every' || n, 'api', 'a', 'shop.queue1_1', 60, 'UTC', 'skip', 'latest', 10, '{}' from generate_series(1,
+  200) n;
 insert into holdfast.slot (schedule_id, slot_at, tenant_id, state, cause)
 select schedule_id, now() - n * interval '1 minute', 1, 'k', 'overlap'
 from holdfast.schedule
 cross join generate_series(1, 500) n;
-insert into holdfast.campaign (tenant_id, name, fingerprint, state, reason, started_by, ended_at, needs_approval, canary, at_once,
+insert into holdfast.campaign (tenant_id, name, fingerprint, state, reason, started_by, ended_at, needs_approval,
+  canary, at_once,
   upto_id, lane_ids, total)
-select 1, 'campaign' || n, 'fault' || n, 'completed', 'mended', 'somebody', now(), false, 1, 10, 1, array(select lane_id from lanes), 10
+select 1, 'campaign' || n, 'fault' || n, 'completed', 'mended', 'somebody', now(), false, 1, 10, 1,
+  array(select lane_id from lanes), 10
 from generate_series(1, 2000) n;
 insert into holdfast.token (token_id, tenant_id, name, role, digest, created_by)
-select lpad(to_hex(n), 12, '0'), 1, 'token' || n, 'viewer', decode(repeat('00', 32), 'hex'), 'somebody' from generate_series(1, 500) n;
+select lpad(to_hex(n), 12, '0'), 1, 'token' || n, 'viewer', decode(repeat('00', 32), 'hex'),
+  'somebody' from generate_series(1, 500) n;
 insert into holdfast.member (tenant_id, issuer, subject, role, added_by)
 select 1, 'google', 'subject' || n, 'viewer', 'somebody' from generate_series(1, 500) n;
 insert into holdfast.authority (tenant_id, effect, action, is_allowed, actor)
@@ -149,8 +168,10 @@ select 1, queue_id, 100, 60 from holdfast.queue where name like 'queue%'
 """
 
 _IDS = """
-select (select min(task_id) from holdfast.note) as task_id, (select min(run_id) from holdfast.run where state = 'c') as run_id,
-  (select min(task_id) from holdfast.dead_letter) as failed_id, (select max(task_id) / 2 / 5 * 5 + 5 from holdfast.effect) as effect_id
+select (select min(task_id) from holdfast.note) as task_id,
+  (select min(run_id) from holdfast.run where state = 'c') as run_id,
+  (select min(task_id) from holdfast.dead_letter) as failed_id,
+  (select max(task_id) / 2 / 5 * 5 + 5 from holdfast.effect) as effect_id
 """
 
 

@@ -92,5 +92,7 @@ def _text(value: Any) -> Any:
 
 def shown(operation: Operation[Any, Any], asked: Asked) -> str:
     """A question as people read it: `task.list queue=rare`."""
-    filters = [f"{name}={','.join(value) if isinstance(value, list) else _text(value)}" for name, value in asked.items()]
+    filters = [
+        f"{name}={','.join(value) if isinstance(value, list) else _text(value)}" for name, value in asked.items()
+    ]
     return " ".join([operation.name, *filters])

@@ -216,13 +216,13 @@ TARGETS = (
         path="pages.p99_max_ms",
         limit=50,
         unit="ms",
-        detail="{pages.questions} questions to {pages.lists} lists, {pages.tasks} tasks in history, {pages.queued} queued",
+        detail="{pages.questions} questions to {pages.lists} lists, {pages.tasks} tasks over, {pages.queued} queued",
     ),
     Target(
         name="tenants, another's first task",
         path="tenants.ratio",
         limit=1.5,
-        detail="p50 {tenants.beside_ms.p50} ms beside {tenants.queued} queued tasks of another, {tenants.alone_ms.p50} ms alone",
+        detail="p50 {tenants.beside_ms.p50} ms beside {tenants.queued} of another, {tenants.alone_ms.p50} ms alone",
     ),
 )
 

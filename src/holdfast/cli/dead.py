@@ -44,7 +44,12 @@ def groups() -> None:
 def _group_columns() -> list[Column[GroupView]]:
     return [
         Column(title="GROUP", text=lambda row: row.fingerprint),
-        Column(title="TASKS", text=lambda row: compact(row.count, is_partial=row.is_partial), plain=lambda row: row.count, right=True),
+        Column(
+            title="TASKS",
+            text=lambda row: compact(row.count, is_partial=row.is_partial),
+            plain=lambda row: row.count,
+            right=True,
+        ),
         Column(title="FIRST", text=lambda row: age(row.first_seen), plain=lambda row: row.first_seen.isoformat()),
         Column(title="LAST", text=lambda row: age(row.last_seen), plain=lambda row: row.last_seen.isoformat()),
         Column(title="QUEUES", text=lambda row: ", ".join(row.queues)),

@@ -105,7 +105,7 @@ class Shell:
     def ask_enough(
         self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]
     ) -> tuple[list[T], str | int | None]:
-        """Ask for a page and, while it is short with more behind it, for those behind it; also where the rest begins."""
+        """Ask for a page and, while it is short, for those behind it; also says where the rest begins."""
 
         async def pages() -> tuple[list[T], str | int | None]:
             async with self.desk() as desk:

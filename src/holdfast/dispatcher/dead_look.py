@@ -135,7 +135,9 @@ async def letter_page(
 
 async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
     """One letter in full, or `NotFound`."""
-    rows = await database.fetch(_LIST_LETTERS, tenant_id, None, None, None, _ID_MAX, 1, dead_letter_id, True, None, False)
+    rows = await database.fetch(
+        _LIST_LETTERS, tenant_id, None, None, None, _ID_MAX, 1, dead_letter_id, True, None, False
+    )
     if rows[0]["dead_letter_id"] is None:
         raise NotFound(
             f"There is no dead letter {dead_letter_id}.",

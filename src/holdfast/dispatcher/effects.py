@@ -193,9 +193,7 @@ async def list_effects(
     asked: dict[str, Any] = {"task_ids": task_ids, "state": state}
     rows, following = await effect_page(database, tenant_id, **asked, after=after, limit=limit)
     while following is not None and len(rows) < limit:
-        more, following = await effect_page(
-            database, tenant_id, **asked, after=following, limit=limit - len(rows)
-        )
+        more, following = await effect_page(database, tenant_id, **asked, after=following, limit=limit - len(rows))
         rows += more
     return rows
 

@@ -1,7 +1,7 @@
 """Queues: pause, resume and limit them, saying who and why; and how full they are.
 
-Counts are bounded. What is live is counted to a limit that lanes share; of history only the newest part is looked at, and a
-count that may be short says so.
+Counts are bounded. What is live is counted to a limit that lanes share; of history only the newest part is looked at,
+and a count that may be short says so.
 """
 
 from __future__ import annotations

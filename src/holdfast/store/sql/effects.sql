@@ -185,12 +185,17 @@ looked as materialized (
       limit 1
     ) end as last_key
 )
-select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key,
-  holdfast.effect_state(e) as state, e.attempt, e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt,
-  e.code, e.message, e.compensation, e.compensated_by::text as compensated_by, e.compensated_at, looked.last_key
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key, e.label as state, e.attempt,
+  e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt, e.code, e.message, e.compensation,
+  e.compensated_by::text as compensated_by, e.compensated_at, looked.last_key
 from looked
 left join page on true
-left join holdfast.effect e on e.tenant_id = $1 and e.key = page.key
+left join lateral (
+  select e.*, holdfast.effect_state(e) as label
+  from holdfast.effect e
+  where e.tenant_id = $1 and e.key = page.key
+  limit 1
+) e on true
 order by e.task_id desc, e.opened_at, e.key;
 
 -- name: lock_compensation

@@ -12,12 +12,12 @@ with lanes as materialized (
 newest as materialized (
   select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
   from (select * from holdfast.live t where t.task_id < $5 order by t.task_id desc limit $7) t
+  left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
+  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
   where ($2::text[] is null or 'queued' = any($2))
     and t.state = 'q' and t.tenant_id = $1
     and ($3::int[] is null or t.lane_id = any($3))
-    and ($4::text is null
-      or exists (select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags))
-      or exists (select from holdfast.run r where r.run_id = t.run_id and $4 = any(r.tags)))
+    and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
   order by t.task_id desc
   limit $6
 ),
@@ -56,25 +56,25 @@ held as materialized (
     from (select * from holdfast.live t where t.task_id < $5 order by t.task_id desc limit $7) t
     where (select count(*) from few) >= $7 and t.state <> 'q'
   ) t
+  left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
+  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
   where t.tenant_id = $1 and t.task_id < $5
     and ($2::text[] is null
       or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2))
     and ($3::int[] is null or t.lane_id = any($3))
-    and ($4::text is null
-      or exists (select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags))
-      or exists (select from holdfast.run r where r.run_id = t.run_id and $4 = any(r.tags)))
+    and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
   order by t.task_id desc
   limit $6
 ),
 over as materialized (
   select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end as state, e.attempt, e.run_id, e.node_no
   from (select * from holdfast.ended e where e.task_id < $5 order by e.task_id desc limit $7) e
+  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = e.run_id limit 1) r on true
   where ($2::text[] is null or $2 && array['failed', 'canceled'])
     and e.tenant_id = $1
     and ($2::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any($2))
     and ($3::int[] is null or e.lane_id = any($3))
-    and ($4::text is null or $4 = any(e.tags)
-      or exists (select from holdfast.run r where r.run_id = e.run_id and $4 = any(r.tags)))
+    and ($4::text is null or $4 = any(e.tags) or $4 = any(r.tags))
   order by e.task_id desc
   limit $6
 ),

@@ -3,7 +3,7 @@
 -- are the newest letters to a bound ($3), and every row says if there may be more.
 with newest as materialized (
   (
-    select d.*
+    select d.dead_letter_id, d.task_id, d.lane_id, d.fingerprint, d.state, d.opened_at
     from holdfast.dead_letter d
     where d.tenant_id = $1 and d.state = 'open'
     order by d.dead_letter_id desc
@@ -11,7 +11,7 @@ with newest as materialized (
   )
   union all
   (
-    select d.*
+    select d.dead_letter_id, d.task_id, d.lane_id, d.fingerprint, d.state, d.opened_at
     from holdfast.dead_letter d
     where d.tenant_id = $1 and d.wants_sweep and d.state in ('retry_requested', 'retrying')
     order by d.dead_letter_id desc
@@ -19,7 +19,7 @@ with newest as materialized (
   )
   union all
   (
-    select d.*
+    select d.dead_letter_id, d.task_id, d.lane_id, d.fingerprint, d.state, d.opened_at
     from holdfast.dead_letter d
     where d.tenant_id = $1 and d.state = 'retrying' and not d.wants_sweep
     order by d.dead_letter_id desc
@@ -32,29 +32,17 @@ grouped as materialized (
     count(*) filter (where d.state = 'retry_requested') as retry_requested,
     count(*) filter (where d.state = 'retrying') as retrying,
     min(d.opened_at) as first_seen, max(d.opened_at) as last_seen, max(d.dead_letter_id) as newest,
-    array_agg(distinct d.lane_id) as lanes
+    array_agg(distinct l.action order by l.action) as actions, array_agg(distinct q.name order by q.name) as queues
   from newest d
+  join holdfast.lane l on l.lane_id = d.lane_id
+  join holdfast.queue q on q.queue_id = l.queue_id
   group by d.fingerprint
   order by count(distinct d.task_id) desc, max(d.dead_letter_id) desc
   limit $2
 )
 select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying, g.first_seen, g.last_seen,
-  coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause,
-  array(
-    select distinct l.action
-    from holdfast.lane l
-    where l.lane_id = any(g.lanes)
-    order by 1
-  ) as actions,
-  array(
-    select distinct q.name
-    from holdfast.lane l
-    join holdfast.queue q on q.queue_id = l.queue_id
-    where l.lane_id = any(g.lanes)
-    order by 1
-  ) as queues,
-  d.task_id,
-  (select count(*) from newest) >= $3 as is_partial
+  coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause, g.actions,
+  g.queues, d.task_id, (select count(*) from newest) >= $3 as is_partial
 from grouped g
 join holdfast.dead_letter d on d.dead_letter_id = g.newest
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
