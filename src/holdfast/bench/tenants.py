@@ -1,8 +1,8 @@
 """Tenants: does a tenant with a million queued tasks delay another's first one?
 
 From before the enqueue to the start of the action, each task finding its lane empty, as in the latency measurement:
-with nothing else in the database, beside a million queued tasks of another tenant, and while that tenant's workers work on
-them. Workers belong to a tenant, so both have their own; the third number also shares the processors.
+with nothing else in the database, beside a million queued tasks of another tenant, and while that tenant's workers work
+on them. Workers belong to a tenant, so both have their own; the third number also shares the processors.
 """
 
 from __future__ import annotations
