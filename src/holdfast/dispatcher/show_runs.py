@@ -24,7 +24,7 @@ _SHOW_RUN = sql("show_run")
 _NODE_STATES = sql("node_states")
 _LAST_FAILURES = sql("last_failures")
 
-LOOK_OPEN = 100
+LOOK_OPEN = 50
 """How many open runs one page looks at: what state they are in is found out one by one."""
 
 STATES = tuple(state.value for state in RunState)
