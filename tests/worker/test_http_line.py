@@ -16,7 +16,7 @@ from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_line import HttpLine, fetch_terms
 from holdfast.worker.loop import Worker
 
-PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.5, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
+PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
 """A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
 
 
@@ -34,17 +34,24 @@ def an_app(function, **options) -> hf.App:
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 @pytest.mark.parametrize("path", ["/internal/exchange", "/internal/heartbeats", "/internal/wait", "/internal/effects"])
-async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path):
+async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path, monkeypatch):
+    # Every pause is longer than the one before; that they may become seconds is not what this is about.
+    monkeypatch.setattr("holdfast.worker.loop.RECONNECT_SECONDS_MAX", 0.1)
     ran, sent, seen = Counter(), [], Counter()
+    beats = [asyncio.Event()]
 
     async def work(ctx: hf.Context, n: int) -> int:
         ran[n] += 1
         await ctx.effect("smtp.send", lambda: sent.append(n), key=f"n{n}")
-        await asyncio.sleep(0.6)
+        for _ in range(2):
+            await beats[-1].wait()
         return n
 
     def loses(asked: str) -> bool:
         seen[asked] += 1
+        if asked == "/internal/heartbeats":
+            beats[-1].set()
+            beats.append(asyncio.Event())
         return asked == path and seen[asked] % 2 == (path == "/internal/wait")
 
     app = an_app(work, max_losses=0, max_retries=0)

@@ -58,7 +58,7 @@ async def test_a_draining_worker_takes_nothing_and_goes_on_when_told(running_wor
         await eventually(lambda: worker._is_draining)
         task = await client.enqueue("local.work")
         with pytest.raises(hf.WaitTimeout):
-            await task.result(0.5)
+            await task.result(0.3)
         await database.fetch("update holdfast.worker set state = 'active'")
         assert await task.result(20) == "done"
 
