@@ -1,8 +1,8 @@
 """Worker processes to be killed, stopped and starved, and a journal of what their attempts did.
 
 Whoever asks for `running_worker` runs twice: with workers that have the database, and over HTTP. That is the
-conformance suite of the two lines to the dispatcher. Tests with a `fleet` of processes take turns by the day; `make
-sweep` runs both ways.
+conformance suite of the two lines to the dispatcher. Tests with a `fleet` of processes, and those of what happens
+inside a worker whichever line it has, take turns by the day; `make sweep` runs both ways.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from holdfast.worker.parent import STOP_SIGNALS
 
 HERE = Path(__file__).parent
 WAYS = ("direct", "http")
+INSIDE_THE_WORKER = {"test_isolated.py", "test_overrun.py"}
 SOURCES = Path(holdfast.errors.__file__).parents[1]
 LEASE_SECONDS = 1.5
 TIMES = {
@@ -223,7 +224,7 @@ def app_ref() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the way of a test with processes whose turn it is not."""
+    """Leave out the way whose turn it is not."""
     out = [one for one in items if HERE in one.path.parents and not IS_WHOLE and not _has_its_turn(one)]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -231,7 +232,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _has_its_turn(item: Any) -> bool:
-    if "fleet" not in item.fixturenames or "callspec" not in vars(item):
+    is_costly = "fleet" in item.fixturenames or item.path.name in INSIDE_THE_WORKER
+    if not is_costly or "callspec" not in vars(item):
         return True
     turn = WAYS[(crc32(item.originalname.encode()) + DAY) % len(WAYS)]
     return bool(item.callspec.params.get("way", turn) == turn)
