@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -104,6 +105,28 @@ def seed(holdfast_url):
                 return await prepare(Dispatcher(engine))
 
         return run_apart(work())
+
+    return run
+
+
+BLOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def holdfast_behind(holdfast, seed):
+    """Run a command while somebody else changed something and has not committed yet, which he does once it waits."""
+
+    def run(statement: str, *arguments: str) -> Ran:
+        async def both(dispatcher: Any) -> Ran:
+            database = dispatcher.engine.database
+            async with database.transaction() as session:
+                await session.fetch(statement)
+                command = asyncio.create_task(asyncio.to_thread(holdfast, *arguments))
+                while not await database.fetchval(BLOCKED):
+                    assert not command.done(), command.result()
+            return await command
+
+        return seed(both)
 
     return run
 

@@ -258,11 +258,23 @@ def test_every_command_has_its_operation_or_a_reason_to_have_none():
     assert served & set(LOCAL) == set()
 
 
-@pytest.mark.parametrize("command", ["migrate", "bench", "task submit x --app {shop}:app"])
+NEED_THE_DATABASE = [
+    "migrate",
+    "bench",
+    "server",
+    "dev {shop}:app",
+    "tenant list",
+    "tenant create acme",
+    "tenant limit acme --max-running 1",
+    "task submit x --app {shop}:app",
+]
+
+
+@pytest.mark.parametrize("command", NEED_THE_DATABASE)
 def test_what_needs_the_database_itself_says_so(command, server_url, shop):
     words = command.format(shop=shop).split()
     ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")
-    assert (ran.code, "database_url_needed" in ran.err) == (2, True), ran.err
+    assert (ran.code, "database_url_needed" in ran.err, "postgresql://" in ran.err) == (2, True, True), ran.err
 
 
 def test_a_server_that_is_not_there_is_said_so():
@@ -270,8 +282,9 @@ def test_a_server_that_is_not_there_is_said_so():
     assert (ran.code, "server_unavailable" in ran.err) == (1, True)
 
 
-def test_a_token_is_not_sent_in_the_clear():
-    ran = invoke("task", "list", HOLDFAST_URL="http://holdfast.example", HOLDFAST_TOKEN="hf_secret")
+@pytest.mark.parametrize("command", ["task list", "work {shop}:app"])
+def test_a_token_is_not_sent_in_the_clear(command, shop):
+    ran = invoke(*command.format(shop=shop).split(), HOLDFAST_URL="http://holdfast.example", HOLDFAST_TOKEN="hf_secret")
     assert (ran.code, "insecure_server" in ran.err, "hf_secret" in ran.err) == (2, True, False)
 
 

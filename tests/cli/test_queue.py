@@ -52,6 +52,12 @@ def test_limits_are_set_one_by_one_and_lifted(holdfast, seed):
     assert (view["max_running"], view["starts_per_second"]) == (None, None)
 
 
+def test_two_who_limit_a_queue_at_once_lose_nothing_of_each_other(holdfast_behind, seed):
+    seed(some_work)
+    other = "update holdfast.queue set max_running = 3 where name = 'mail'"
+    assert holdfast_behind(other, "queue", "limit", "mail", "--per-second", "0.5").out == "mail\t3 running, 0.5/s\n"
+
+
 @pytest.mark.parametrize(
     "options", [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")]
 )

@@ -17,6 +17,12 @@ def test_a_tenant_is_made_listed_and_limited(holdfast):
     assert [(row["name"], row["max_queued"], row["queued"]) for row in rows] == [("default", None, 0), ("acme", 100, 0)]
 
 
+def test_two_who_limit_a_tenant_at_once_lose_nothing_of_each_other(holdfast_behind):
+    """One waits for the other's lock; what it does not name is what the other made of it."""
+    other = "update holdfast.tenant set max_running = 5 where name = 'default'"
+    assert holdfast_behind(other, "tenant", "limit", "default", "--max-queued", "100").out == "default\t1\t5\t100\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

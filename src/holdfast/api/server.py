@@ -20,7 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import desk, executions, health, launched, ledger, metrics, reference, stream, workers
+from holdfast.api import desk, executions, health, launched, ledger, metrics, reference, registering, stream, workers
+from holdfast.api.clients import Clients
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
@@ -40,6 +41,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *executions.ENDPOINTS,
     *stream.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *registering.ENDPOINTS,
     *launched.ENDPOINTS,
     *reference.ENDPOINTS,
     *desk.ENDPOINTS,
@@ -104,6 +106,7 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
     house = House(
         engine=engine,
         client=Client.over(engine),
+        clients=Clients(engine),
         door=Door(engine, clock=clock),
         pace=Pace.of(settings.http),
         crews=Crews(engine),
