@@ -23,12 +23,13 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire", "cron"}
+LEAVES = {"errors", "settings", "settings_option", "settings_sections", "settings_source", "wire", "cron"}
 BELOW = {
     "errors": set(),
     "settings_option": {"errors"},
+    "settings_sections": {"settings_option"},
     "settings_source": {"errors", "settings_option"},
-    "settings": {"errors", "settings_option", "settings_source"},
+    "settings": {"errors", "settings_option", "settings_sections", "settings_source"},
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},

@@ -14,7 +14,7 @@ from tests.cli.doors import a_server
 from tests.core.flows import a_node, an_order_edge
 
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import FlowInput
+from holdfast.core.nodes import FlowInput, Node, NodeKind
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.desk.all import OPERATIONS
@@ -30,6 +30,13 @@ NIGHTLY = FlowDefinition(
     nodes=(a_node("first"), a_node("second")),
     edges=(an_order_edge("first>second"),),
     inputs=(FlowInput(name="day"),),
+).validated()
+ASKING = FlowDefinition(
+    name="shop.asking",
+    nodes=(
+        Node(name="go", action="approval", kind=NodeKind.WAIT, config={"approval": True, "prompt": "Ship it?"}),
+        Node(name="paid", action="paid", kind=NodeKind.WAIT),
+    ),
 ).validated()
 FORMS = ("json", "plain", "table")
 LOOKS = [
@@ -52,6 +59,12 @@ LOOKS = [
     "run show 7",
     "run why {run}",
     "run why {run} --node first",
+    "run waiting",
+    "run waiting --limit 1",
+    "run waiting --limit 0",
+    "run waiting --after x",
+    "run why {asks}",
+    "run why {asks} --node go",
     "run graph {run}",
     "run graph {run} --svg",
     "run watch {over}",
@@ -98,6 +111,11 @@ CHANGES = [
     ["run start shop.nightly day=1 --tag red", "run start shop.nightly"],
     ["run start --clone {run} day=2"],
     ["run pause {run} --reason lunch", "run resume {run}", "run cancel {run} --reason over", "run cancel {run}"],
+    ["run approve {asks} go --reason fine", "run approve {asks} go", "run reject {asks} go --reason late"],
+    ["run reject {asks} go --reason dear", "run reject {asks} go", "run approve {asks} paid", "run approve {asks} no"],
+    ["run approve 999 go", "run approve x go", "run reject {run} first --reason x"],
+    ['run signal paid --data {{"n":1}} --run {asks} --reason phone', "run signal paid --run 999", "run signal paid"],
+    ["run signal other --key {mark}", "run signal paid --data {{", "run signal approval:{asks}:go"],
     ["run retry {over} --reason again", "run retry {run} --reason x"],
     ["queue pause {queue} --reason wait", "queue pause {queue}", "queue resume {queue}", "queue resume {queue}"],
     ["queue limit {queue} --running 5 --per-second 2.5", "queue limit {queue} --running none", "queue limit {queue}"],
@@ -145,6 +163,7 @@ async def a_scene(dispatcher) -> dict[str, str]:
     return {
         "over": over,
         "run": await runs.start(NIGHTLY, {"day": "1"}),
+        "asks": await runs.start(ASKING),
         "retryable": retryable.task_id,
         "failed": lease.task_id,
         "completed": completed.task_id,

@@ -53,6 +53,7 @@ def schedule() -> None:
 @click.option("--pass-time", is_flag=True, help="Add the slot's time to the input, as scheduled_for.")
 @click.option("--queue", metavar="NAME", help="Another queue than the action's.")
 @click.option("--priority", type=int, metavar="0-9", help="Lower goes first.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
 def create(name: str, **options: Any) -> None:
     """Make a schedule for an action or a flow that workers know."""
     from holdfast.desk.schedules import CreateSchedule, create_schedule

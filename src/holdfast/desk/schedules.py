@@ -42,6 +42,7 @@ class CreateSchedule(Request, frozen=True, kw_only=True):
     pass_time: bool = False
     queue: str | None = None
     priority: int | None = None
+    reason: str = ""
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
         accept_run_input(snapshot.plan.definition.inputs, asked.input | slot)
     else:
         await declared_action(engine, draft.target)
-    await schedules.create_schedule(clerk.database, clerk.tenant_id, draft)
+    await schedules.create_schedule(clerk.database, clerk.tenant_id, draft, reason=asked.reason)
     return await _read(clerk, draft.name)
 
 
