@@ -73,20 +73,26 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 async def test_a_server_that_restarts_is_waited_for(http_server, running_worker, client_of):
-    ran = Counter()
+    ran, began, go = Counter(), asyncio.Semaphore(0), asyncio.Semaphore(0)
 
     async def work(n: int) -> int:
         ran[n] += 1
-        await asyncio.sleep(0.2)
+        began.release()
+        await go.acquire()
         return n
 
     app, server = an_app(work, max_losses=0, max_retries=0), http_server()
     async with client_of(app) as client, running_worker(app=app, slots=10):
         tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(60)])
-        for _ in range(2):
-            await tasks[len(ran)].result(30)
+        for started in (10, 25):
+            for _ in range(started):
+                await began.acquire()
             await asyncio.to_thread(server.stop)
+            for _ in range(25):
+                go.release()
             await asyncio.to_thread(server.start)
+        for _ in tasks:
+            go.release()
         assert [await task.result(30) for task in tasks] == list(range(60))
     assert set(ran.values()) == {1}
 
