@@ -101,6 +101,34 @@ def test_a_group_may_be_called_resolved(holdfast, seed):
     assert ran.out == f"{fingerprint}\tresolved\t2\n"
 
 
+async def failed_again(dispatcher):
+    """A task that failed, was re-driven and failed again: an older letter that retries, and an open one."""
+    task_id = await a.a_failed_task(dispatcher)
+    await dispatcher.redrive(task_id)
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+    return task_id
+
+
+async def later(dispatcher):
+    """The pause after a dispatch is over; what is due is swept."""
+    from holdfast.testing.clock import Clock
+
+    clock = Clock(dispatcher.engine.database)
+    await clock.advance(seconds=3600)
+    swept = await dispatcher.sweep_once()
+    await clock.reset()
+    return swept
+
+
+def test_what_is_called_resolved_is_not_run_again(holdfast, seed):
+    task_id = seed(failed_again)
+    body = holdfast("dead", "ignore", "--task", task_id, "--resolved", "--reason", "paid back", "-o", "json").json
+    assert body == {"letters": 2, "tasks": 1, "disposition": "resolved"}
+    assert seed(later) == 0
+    assert holdfast("task", "show", task_id, "-o", "json").json["state"] == "failed"
+    assert groups(holdfast) == []
+
+
 def test_a_letter_is_shown_with_its_input(holdfast, seed):
     task_id = seed(three_faults)[0]
     [letter] = holdfast("dead", "list", "--task", task_id, "-o", "json").json

@@ -908,12 +908,17 @@ RECOVERING: Sequence[Mutant] = [
     *_of(
         "ignore_letters",
         ("and d.tenant_id = $5", "and $5::int is not null", "another_tenants_letters_are_left_alone"),
-        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("d.state in ('open', 'retry_requested', 'retrying')", "true", "a_letter_leaves_only_the_states_it_may"),
+        ("and d.state = 'ignored'", "", "a_letter_leaves_only_the_states_it_may"),
+        ("$4 = 'abandoned' and", "", "what_is_ignored_can_only_be_abandoned"),
+        ("and d.disposition <> 'abandoned'", "", "what_is_ignored_can_only_be_abandoned"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *_of(
         "close_letters",
         ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
-        ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *_of(
         "lock_task_letters",

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead import Disposition
+from holdfast.core.dead import Disposition, LetterState
 from holdfast.core.limits import required_reason
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.effects import EffectView, unknown_effects
@@ -139,7 +139,7 @@ async def ignore(
     async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
         async with engine.database.transaction() as session:
             rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
-            changes = [_letter_change("dead.ignore", row["dead_letter_id"], how) for row in rows]
+            changes = [_letter_change("dead.ignore", row, LetterState.IGNORED, how) for row in rows]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
         moved += [(row["task_id"], row["run_id"]) for row in rows]
     if abandons:
@@ -157,16 +157,17 @@ async def resolve(
     actor: str,
     reason: str,
 ) -> Asked:
-    """Call the open letters of a task or group dealt with: somebody mended by hand what they stood for."""
+    """Call the letters of a task or group dealt with: somebody mended by hand what they stood for. What was asked to be
+    retried is retried no more."""
     why = required_reason(reason)
-    count = 0
+    moved: list[int] = []
     async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
         async with engine.database.transaction() as session:
             rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
-            changes = [_letter_change("dead.resolve", row["dead_letter_id"], Disposition.RESOLVED) for row in rows]
+            changes = [_letter_change("dead.resolve", row, LetterState.RESOLVED, Disposition.RESOLVED) for row in rows]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
-        count += len(rows)
-    return Asked(count, count)
+        moved += [row["task_id"] for row in rows]
+    return Asked(len(moved), len(set(moved)))
 
 
 def _group_change(verb: str, fingerprint: str, before: str, after: str, count: int) -> Change:
@@ -179,9 +180,14 @@ def _group_change(verb: str, fingerprint: str, before: str, after: str, count: i
     )
 
 
-def _letter_change(verb: str, dead_letter_id: int, disposition: Disposition) -> Change:
-    after = {"disposition": disposition.value}
-    return Change(verb=verb, subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
+def _letter_change(verb: str, row: Any, state: LetterState, disposition: Disposition) -> Change:
+    return Change(
+        verb=verb,
+        subject_kind="dead_letter",
+        subject_id=str(row["dead_letter_id"]),
+        before={"state": row["was"], "disposition": row["was_disposition"]},
+        after={"state": state.value, "disposition": disposition.value},
+    )
 
 
 async def _unresolved(

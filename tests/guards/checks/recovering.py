@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -58,10 +59,37 @@ async def a_letter_leaves_only_the_states_it_may(stage: Stage) -> None:
             found = await stage.value("select state from holdfast.dead_letter where dead_letter_id = $1", letter_id)
             assert not moved or to in TRANSITIONS[state], f"{name} moved a letter from {state} to {found}"
             assert found == (to if moved else state)
+    await stage.engine.database.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
+    abandon = ([letter_id], "ann", "known", "abandoned", 1)
+    assert not await stage.engine.database.fetch(sql("ignore_letters"), *abandon)
     for state in LetterState:
         await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
         handed = await stage.engine.database.fetch(sql("hand_back_letter"), letter_id)
         assert bool(handed) == (state is LetterState.OPEN)
+
+
+@check
+async def what_is_ignored_can_only_be_abandoned(stage: Stage) -> None:
+    """And only once: nothing is said twice."""
+    _, letter_id = await a_letter(stage)
+    moved = [
+        await stage.engine.database.fetch(sql("ignore_letters"), [letter_id], "ann", "known", how, 1)
+        for how in ("ignored", "ignored", "abandoned", "abandoned")
+    ]
+    assert [len(rows) for rows in moved] == [1, 0, 1, 0]
+
+
+@check
+async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
+    """Somebody else's change that was not yet stored when it was looked for counts."""
+    _, letter_id = await a_letter(stage)
+    for name in ("ignore_letters", "close_letters"):
+        async with stage.engine.database.transaction() as session:
+            await session.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
+            late = asyncio.ensure_future(stage.engine.database.fetch(sql(name), [letter_id], *MOVES[name][1]))
+            await stage.waits(late)
+        assert not await late, f"{name} moved a letter that was resolved"
+        await stage.engine.database.fetch(_SET_STATE, letter_id, LetterState.OPEN.value)
 
 
 @check

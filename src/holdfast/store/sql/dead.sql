@@ -302,14 +302,27 @@ order by d.dead_letter_id
 limit $4;
 
 -- name: ignore_letters
--- Known, and left. What is under way goes on; nothing is retried by itself any more.
-with done as (
+-- Known, and left. What is under way goes on; nothing is retried by itself any more. Those that were ignored before may
+-- be abandoned ($4) all the same.
+with held as materialized (
+  select d.dead_letter_id, d.state, d.disposition
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
+    and (
+      d.state in ('open', 'retry_requested', 'retrying')
+      or ($4 = 'abandoned' and d.disposition <> 'abandoned' and d.state = 'ignored')
+    )
+  order by d.dead_letter_id
+  for update of d
+),
+done as (
   update holdfast.dead_letter d
   set state = 'ignored', disposition = $4, disposition_reason = $3, actor = $2, wants_sweep = false,
     changed_at = holdfast.instant()
-  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
-    and d.state in ('open', 'retry_requested', 'retrying')
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id
+  from held
+  where d.dead_letter_id = held.dead_letter_id
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id, held.state as was,
+    held.disposition as was_disposition
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -318,16 +331,27 @@ told as (
   from done
   group by tenant_id
 )
-select dead_letter_id, task_id, run_id
-from done;
+select dead_letter_id, task_id, run_id, was, was_disposition
+from done
+order by dead_letter_id;
 
 -- name: close_letters
--- An operator says that open letters are dealt with, whatever became of their tasks.
-with done as (
+-- An operator says that letters are dealt with, whatever became of their tasks: what was asked for is asked no more.
+with held as materialized (
+  select d.dead_letter_id, d.state, d.disposition
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4
+    and d.state in ('open', 'retry_requested', 'retrying')
+  order by d.dead_letter_id
+  for update of d
+),
+done as (
   update holdfast.dead_letter d
-  set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, changed_at = holdfast.instant()
-  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4 and d.state = 'open'
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+  set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, wants_sweep = false,
+    changed_at = holdfast.instant()
+  from held
+  where d.dead_letter_id = held.dead_letter_id
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, held.state as was, held.disposition as was_disposition
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -336,8 +360,9 @@ told as (
   from done
   group by tenant_id
 )
-select dead_letter_id
-from done;
+select dead_letter_id, task_id, was, was_disposition
+from done
+order by dead_letter_id;
 
 -- name: take_letter
 -- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it.
