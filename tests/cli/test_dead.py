@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.core.flows import a_flow
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.testing import factories as a
@@ -92,6 +93,38 @@ def test_ignoring_empties_the_group_and_keeps_the_reason(holdfast, seed):
     assert holdfast("dead", "list", "--task", task_id, "-o", "json").json == []
     [letter] = holdfast("dead", "list", "--task", task_id, "--all", "-o", "json").json
     assert (letter["state"], letter["disposition_reason"]) == ("ignored", "known")
+
+
+def test_what_was_ignored_is_taken_up_again_with_its_group(holdfast, seed):
+    seed(three_faults)
+    fingerprint = groups(holdfast)[0]["fingerprint"]
+    assert holdfast("dead", "ignore", "--group", fingerprint, "--reason", "known", "--yes").code == 0
+    assert "tasks" in holdfast("dead", "redrive", "--group", fingerprint, "--dry-run").out
+    body = holdfast("dead", "redrive", "--group", fingerprint, "--reason", "fixed", "--yes", "-o", "json").json
+    assert (body["letters"], body["state"]) == (2, "retry_requested")
+    assert seed(sweep) == 2
+
+
+def test_what_was_ignored_is_taken_up_again_by_a_campaign(holdfast, seed):
+    seed(three_faults)
+    fingerprint = groups(holdfast)[0]["fingerprint"]
+    holdfast("dead", "ignore", "--group", fingerprint, "--reason", "known", "--yes")
+    start = ("campaign", "start", "--group", fingerprint, "--reason", "fixed", "--yes", "-o", "json")
+    assert holdfast(*start).json["total"] == 2
+    assert seed(lambda dispatcher: dispatcher.campaigns_once()) == 2
+
+
+def test_what_was_abandoned_with_its_run_is_not_taken_up_again(holdfast, seed):
+    async def a_failed_run(dispatcher):
+        """One of its nodes failed, the other is queued."""
+        await dispatcher.runs.start(a_flow(alone=("a", "b")))
+        await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+
+    seed(a_failed_run)
+    [group] = groups(holdfast)
+    which = ("--group", group["fingerprint"], "--reason", "x", "--yes")
+    assert holdfast("dead", "ignore", *which, "--abandon").code == 0
+    assert holdfast("dead", "redrive", *which).code == 3
 
 
 def test_a_group_may_be_called_resolved(holdfast, seed):

@@ -892,7 +892,11 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
     ),
     _redundant("lock_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
-    *_of("lock_run_letters", ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own")),
+    *_of(
+        "lock_run_letters",
+        ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+    ),
     _redundant("lock_run_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
     _redundant(
         "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
@@ -919,6 +923,12 @@ RECOVERING: Sequence[Mutant] = [
         ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
         ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
         ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
+    ),
+    *_of(
+        "hold_run_letters",
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
+        ("for update of d", "", "a_retry_of_a_run_waits_for_who_judges_its_letters"),
     ),
     *_of(
         "lock_task_letters",
@@ -974,11 +984,14 @@ _NEWEST = (
     " and n.dead_letter_id > d.dead_letter_id)"
 )
 
+_CAN_GO = "and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))"
+
 CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("d.state = 'open' and", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_counts_what_stands_for_a_task"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
@@ -998,11 +1011,15 @@ CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "take_campaign_letters",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("d.state = 'open' and", "", "a_campaign_takes_only_what_is_its_to_take"),
+        (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_takes_only_what_is_its_to_take"),
         ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
-        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "next_campaign_letters",
+        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
     ),
     *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
     *_of(
@@ -1024,7 +1041,7 @@ CAMPAIGNING: Sequence[Mutant] = [
         "resume_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
-        ("and d.state = 'open'", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
     ),
 ]

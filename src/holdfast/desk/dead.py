@@ -11,7 +11,7 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, words
 from holdfast.dispatcher import dead_look, recover
-from holdfast.dispatcher.campaigns import RepeatedEffect, group_effects
+from holdfast.dispatcher.campaign_plan import RepeatedEffect, group_effects
 from holdfast.dispatcher.dead_look import GroupView, LetterView
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.letters import Requeued
@@ -205,7 +205,7 @@ async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
 )
 async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
     """Asks for every open letter of a group to be retried; they are dispatched in the background."""
-    effects = await group_effects(clerk.database, clerk.tenant_id, asked.fingerprint)
+    effects = (await group_effects(clerk.engine, clerk.tenant_id, asked.fingerprint)).effects
 
     def answer(done: Asked) -> GroupRedriven:
         return GroupRedriven(

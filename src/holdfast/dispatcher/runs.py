@@ -15,9 +15,10 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
-from holdfast.dispatcher.redrive import Redriven, plan_redrive, redrive_run
+from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
@@ -168,9 +169,15 @@ async def retry_run(
     reason: str,
     only: str | None = None,
 ) -> Redriven:
-    """Run again what failed in a run (or `only` one node), with everything downstream of it."""
+    """Run again what failed in a run (or `only` one node), with everything downstream of it.
+
+    Letters that stand for what goes again are marked as retrying.
+    """
     async with database.transaction() as session:
-        done = await redrive_run(session, catalog, tenant_id, run_id, actor=actor, reason=reason, only=only)
+        held = await hold_runs(session, tenant_id, [run_id])
+        _, done = await dispatch_run(
+            session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
+        )
         after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
         change = _change("run.retry", run_id, {"generation": done.generation - 1}, after)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)

@@ -101,6 +101,21 @@ async def what_is_resolved_stays_so(stage: Stage) -> None:
     [letter] = await stage.dispatcher.letters(task_id)
     assert (letter.state, letter.disposition, letter.actor) == ("resolved", "resolved", "ann")
     assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
+    await stage.engine.database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
+    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [77], 1)
+
+
+@check
+async def a_retry_of_a_run_waits_for_who_judges_its_letters(stage: Stage) -> None:
+    """Somebody who leaves a letter in that moment is not told that it retries."""
+    run_id = await stage.dispatcher.runs.start(a_flow())
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    async with stage.engine.database.transaction() as session:
+        await session.fetch(_SET_STATE, 1, LetterState.IGNORED.value)
+        late = asyncio.ensure_future(stage.dispatcher.runs.retry(run_id))
+        await stage.waits(late)
+    await late
+    assert await stage.value("select state from holdfast.dead_letter") == "ignored"
 
 
 @check
@@ -193,6 +208,13 @@ async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
     assert not await database.fetch(sql("ignore_letters"), [letter_id], *who, "ignored", OTHER_TENANT_ID)
     assert not await database.fetch(sql("close_letters"), [letter_id], *who, OTHER_TENANT_ID)
     assert not await database.fetch(sql("lock_task_letters"), int(task_id), OTHER_TENANT_ID)
+    await asked_for(stage, task_id)
+    await database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
+    for name, run in (("hold_run_letters", [77]), ("lock_run_letters", 77)):
+        assert not await database.fetch(sql(name), run, OTHER_TENANT_ID)
+    await database.fetch(
+        "update holdfast.dead_letter set run_id = null, node_no = null, state = 'open', wants_sweep = false"
+    )
     assert (await reinject_once(stage.engine, "w", 30, tenant_id=OTHER_TENANT_ID)).task_id is None
     assert [one.state for one in await stage.dispatcher.letters(task_id)] == ["open"]
 
