@@ -157,6 +157,8 @@ async def redrive_task(
     if not letters and await adopt(session, limit=1, task_id=task_id):
         letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
     newest = letters[0] if letters else None
+    if dead["is_canceled"]:
+        raise with_its_run(task_id, True, "Its run was canceled.")
     if keeps_budget and _is_spent(dead):
         raise _budget_exhausted(task_id, None if newest is None else newest["dead_letter_id"])
     # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
@@ -166,7 +168,10 @@ async def redrive_task(
         if not done.tasks:
             return None
     else:
-        done, _ = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
+        try:
+            done, _ = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
+        except Conflict as error:
+            raise with_its_run(task_id, False, error.detail) from error
     letter_id = None if newest is None else newest["dead_letter_id"]
     return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
 
@@ -192,6 +197,16 @@ def _adopted(row: Any) -> tuple[int, str, str]:
         return row["task_id"], fingerprint_on_record(state="f", code="", type="", message="", traceback=""), ""
     known = {name: row[name] for name in ("state", "code", "type", "message", "traceback")}
     return row["task_id"], fingerprint_on_record(**known), row["reason"]
+
+
+def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
+    """A failed task that cannot go because its run cannot."""
+    return Conflict(
+        f"cannot retry execution in status '{'canceled' if is_canceled else 'failed'}'",
+        code="execution_not_retryable",
+        advice=f"{why} Start the flow anew." if is_canceled else f"{why} Try again when its node is over.",
+        task_id=str(task_id),
+    )
 
 
 def _is_spent(dead: Any) -> bool:

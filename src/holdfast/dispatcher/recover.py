@@ -17,7 +17,7 @@ from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.effects import EffectView, unknown_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
+from holdfast.dispatcher.letters import By, Requeued, redrive_task, request, with_its_run
 from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.redrive import plan_redrive
 from holdfast.dispatcher.retry import not_retryable, requeued
@@ -80,7 +80,10 @@ async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[Effe
             raise await not_retryable(session, tenant_id, task_id)
         reset = [task_id]
         if dead["run_id"] is not None:
-            reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+            try:
+                reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+            except Conflict as error:
+                raise with_its_run(task_id, dead["is_canceled"], error.detail) from error
     return await unknown_effects(engine.database, tenant_id, reset)
 
 

@@ -16,11 +16,12 @@ order by d.dead_letter_id desc
 for update of d;
 
 -- name: dead_task
--- A failed task as it rests: whether its budget is spent, and where it belongs.
+-- A failed task as it rests: whether its budget is spent, where it belongs, and whether that can go on.
 select e.task_id, e.run_id, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
-  e.state::text as state, coalesce(f.state = 'l', false) as is_loss
+  e.state::text as state, coalesce(f.state = 'l', false) as is_loss, r.canceled_at is not null as is_canceled
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
+left join holdfast.run r on r.run_id = e.run_id
 where e.task_id = $1 and e.tenant_id = $2;
 
 -- name: group_letters
