@@ -21,7 +21,7 @@ from holdfast.dispatcher.letters import By, Requeued, redrive_task, request, wit
 from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.redrive import plan_redrive
 from holdfast.dispatcher.retry import not_retryable, requeued
-from holdfast.dispatcher.runs import cancel_run
+from holdfast.dispatcher.runs import cancel_run_in
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 
@@ -32,6 +32,8 @@ _CLOSE_LETTERS = sql("close_letters")
 _UNRESOLVED_LETTERS = sql("unresolved_letters")
 
 REQUEST_BATCH = 1_000
+ABANDON_BATCH = 100
+"""Their runs are canceled in the same transaction, and locked as long."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -116,7 +118,7 @@ async def redrive_group(
             await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
             asked += count
         after = page[-1]["dead_letter_id"]
-    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1):
+    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1, False):
         raise _no_group(fingerprint)
     done = Asked(asked, asked)
     if once is not None:
@@ -135,20 +137,31 @@ async def ignore(
     reason: str,
     abandons: bool = False,
 ) -> Asked:
-    """Know and leave the unresolved letters of a task or group; to abandon also cancels the runs that wait on them."""
+    """Know and leave the unresolved letters of a task or group.
+
+    To abandon them, and those ignored before, also cancels the runs they belong to, in the same transaction. Repeated,
+    it cancels what is still open of these.
+    """
     why = required_reason(reason)
     how = Disposition.ABANDONED if abandons else Disposition.IGNORED
-    moved: list[tuple[int, int | None]] = []
-    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
+    who = {"actor": actor, "reason": why}
+    moved: list[int] = []
+    async for page in _unresolved(engine, tenant_id, task_id, fingerprint, with_ignored=abandons):
         async with engine.database.transaction() as session:
+            ids = [row["dead_letter_id"] for row in page]
             rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
             changes = [_letter_change("dead.ignore", row, LetterState.IGNORED, how) for row in rows]
-            await audit(session, tenant_id, changes, actor=actor, reason=why)
-        moved += [(row["task_id"], row["run_id"]) for row in rows]
-    if abandons:
-        for run_id in sorted({run_id for _, run_id in moved if run_id is not None}):
-            await _cancel_if_open(engine, tenant_id, run_id, actor=actor, reason=why)
-    return Asked(len(moved), len({one for one, _ in moved}))
+            run_ids = sorted({row["run_id"] for row in page if abandons} - {None})
+            ended = [await cancel_run_in(session, engine.catalog, tenant_id, run_id, **who) for run_id in run_ids]
+            canceled = [done for done in ended if done is not None]
+            changes += [done.change for done in canceled]
+            await audit(session, tenant_id, changes, **who)
+        moved += [row["task_id"] for row in rows]
+        grace = engine.settings.worker.cancel_grace_seconds
+        for done in canceled:
+            news = await done.ask_tasks(engine.database, engine.catalog, tenant_id, actor, why, grace)
+            await follow_up(engine, news)
+    return Asked(len(moved), len(set(moved)))
 
 
 async def resolve(
@@ -164,8 +177,9 @@ async def resolve(
     retried is retried no more."""
     why = required_reason(reason)
     moved: list[int] = []
-    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
+    async for page in _unresolved(engine, tenant_id, task_id, fingerprint):
         async with engine.database.transaction() as session:
+            ids = [row["dead_letter_id"] for row in page]
             rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
             changes = [_letter_change("dead.resolve", row, LetterState.RESOLVED, Disposition.RESOLVED) for row in rows]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
@@ -194,31 +208,20 @@ def _letter_change(verb: str, row: Any, state: LetterState, disposition: Disposi
 
 
 async def _unresolved(
-    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None
-) -> AsyncIterator[list[int]]:
+    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None, *, with_ignored: bool = False
+) -> AsyncIterator[list[Any]]:
     """The unresolved letters of a task or group, page by page; `NotFound` if there is none."""
     after = 0
-    while True:
-        rows = await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, REQUEST_BATCH)
-        if not rows:
-            break
+    size = ABANDON_BATCH if with_ignored else REQUEST_BATCH
+    while rows := await engine.database.fetch(
+        _UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, size, with_ignored
+    ):
         after = rows[-1]["dead_letter_id"]
-        yield [row["dead_letter_id"] for row in rows]
+        yield list(rows)
     if not after and fingerprint is not None:
         raise _no_group(fingerprint)
     if not after:
         raise NotFound(f"Task {task_id} has no unresolved dead letter.", code="dead_letter_not_found")
-
-
-async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
-    grace = engine.settings.worker.cancel_grace_seconds
-    try:
-        done = await cancel_run(
-            engine.database, engine.catalog, tenant_id, run_id, actor=actor, reason=reason, grace_seconds=grace
-        )
-    except Conflict:
-        return
-    await follow_up(engine, done)
 
 
 def _no_group(fingerprint: str) -> NotFound:

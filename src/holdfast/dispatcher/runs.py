@@ -87,21 +87,48 @@ async def cancel_run(
 ) -> News:
     """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
     async with database.transaction() as session:
-        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
-        ended = NO_NEWS
-        if done is not None and done["state"] == "o":
-            ended = await _cancel_waits(session, catalog, run_id)
+        done = await cancel_run_in(session, catalog, tenant_id, run_id, actor=actor, reason=reason)
         if done is not None:
-            before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
-            change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+            await audit(session, tenant_id, [done.change], actor=actor, reason=reason)
     if done is None:
         raise await _refused(database, tenant_id, run_id, "canceled")
-    if done["state"] != "o":
-        return News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
-    told = await cancel_tasks(database, catalog, tenant_id, run_id, found["nodes"], actor, reason, grace_seconds)
-    return ended.and_(told)
+    return await done.ask_tasks(database, catalog, tenant_id, actor, reason, grace_seconds)
+
+
+class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was ended in a transaction: what to record in it, and whose tasks are to be asked to stop after it."""
+
+    run_id: int
+    nodes: int
+    has_tasks: bool
+    change: Change
+    news: News
+
+    async def ask_tasks(
+        self, database: Database, catalog: Catalog, tenant_id: int, actor: str, reason: str, grace_seconds: float
+    ) -> News:
+        """Cancel its tasks, after the commit. A pass finds what nobody came to ask."""
+        if not self.has_tasks:
+            return self.news
+        who = (actor, reason, grace_seconds)
+        return self.news.and_(await cancel_tasks(database, catalog, tenant_id, self.run_id, self.nodes, *who))
+
+
+async def cancel_run_in(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
+) -> CanceledRun | None:
+    """End a run in the caller's transaction, which also records it; None if there is none to end."""
+    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+    if done is None:
+        return None
+    before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
+    change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
+    if is_open := done["state"] == "o":
+        news = await _cancel_waits(session, catalog, run_id)
+    else:
+        news = News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
+    return CanceledRun(run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, news=news)
 
 
 async def _cancel_waits(session: Session, catalog: Catalog, run_id: int) -> News:
