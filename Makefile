@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
-.PHONY: setup demo test sweep lint types docs soak ray bench clean
+.PHONY: setup demo test checked suite sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -18,7 +18,12 @@ $(VENV)/.ready: pyproject.toml
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow
 	@$(if $(DEMO),HOLDFAST_ENV=local )$(BIN)/python examples/$(or $(DEMO),demo).py
 
-test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
+test: setup  ## the whole suite, under 8 minutes on 2 cores; style and types are checked beside it
+	@$(MAKE) --no-print-directory --jobs=2 checked suite
+
+checked: lint types
+
+suite: setup
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day

@@ -50,7 +50,7 @@ def main() -> int:
         orders.settings(),
         processes=orders.processes,
         slots=orders.slots,
-        queues=[bench_app.QUEUE],
+        queues=[bench_app.QUEUE, bench_app.MENDED_QUEUE],
         loops=orders.has_loops,
     )
 

@@ -190,6 +190,14 @@ TARGETS = (
         detail="of a core in PostgreSQL for {idle.workers} workers, {idle.connections} connections",
     ),
     Target(
+        name="redrive, other work",
+        path="redrive.ratio",
+        limit=0.80,
+        is_least=True,
+        unit="%",
+        detail="{redrive.beside_per_s} tasks/s beside {redrive.letters} letters run again, {redrive.alone_per_s} alone",
+    ),
+    Target(
         name="http, drain",
         path="http.ratio",
         limit=0.40,
