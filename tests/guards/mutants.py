@@ -1036,6 +1036,7 @@ CAMPAIGNING: Sequence[Mutant] = [
             "",
             "a_campaign_moves_only_from_where_it_is",
         ),
+        ("for update of c", "", "who_waited_for_a_campaign_judges_it_as_it_is"),
     ),
     *_of(
         "resume_campaign",

@@ -83,7 +83,13 @@ async def _move(session: Session, catalog: Catalog, campaign: Any, limit: int, m
         after = {"state": step.state.value, "note": step.note}
         await _audit(session, campaign, "move", before={"state": state.value}, after=after)
     if out:
-        await _audit(session, campaign, "release", before=None, after={"letters": out})
+        await _audit(
+            session,
+            campaign,
+            "release",
+            before={"released": campaign["released"]},
+            after={"released": campaign["released"] + out},
+        )
 
 
 async def _audit(session: Session, campaign: Any, word: str, *, before: Any, after: Any) -> None:

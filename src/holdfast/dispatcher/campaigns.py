@@ -110,7 +110,7 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
         if row is not None:
-            await _audit(session, tenant_id, "approve", campaign_id, actor=actor, reason="")
+            await _audit(session, tenant_id, "approve", campaign_id, before=row["was"], actor=actor, reason="")
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is not None:
         return view
@@ -157,16 +157,30 @@ async def _steer(
     async with engine.database.transaction() as session:
         row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
         if row is not None:
-            await _audit(session, tenant_id, word, campaign_id, actor=actor, reason=note)
+            await _audit(session, tenant_id, word, campaign_id, before=row["was"], actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is None:
         raise _wrong_state(view, {"abort": "aborted", "resume": "resumed"}[word])
     return view
 
 
-async def _audit(session: Session, tenant_id: int, word: str, campaign_id: int, *, actor: str, reason: str) -> None:
-    after = {"state": await session.fetchval(_STATE, campaign_id)}
-    change = Change(verb=f"campaign.{word}", subject_kind="campaign", subject_id=str(campaign_id), after=after)
+async def _audit(
+    session: Session,
+    tenant_id: int,
+    word: str,
+    campaign_id: int,
+    *,
+    actor: str,
+    reason: str,
+    before: str | None = None,
+) -> None:
+    change = Change(
+        verb=f"campaign.{word}",
+        subject_kind="campaign",
+        subject_id=str(campaign_id),
+        before=None if before is None else {"state": before},
+        after={"state": await session.fetchval(_STATE, campaign_id)},
+    )
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 

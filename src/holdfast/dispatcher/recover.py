@@ -114,7 +114,7 @@ async def redrive_group(
             if not page:
                 break
             count = await request(session, [row["dead_letter_id"] for row in page], by)
-            change = _group_change("dead.redrive", fingerprint, "open", "retry_requested", count)
+            change = _group_change(fingerprint, page, count)
             await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
             asked += count
         after = page[-1]["dead_letter_id"]
@@ -187,13 +187,14 @@ async def resolve(
     return Asked(len(moved), len(set(moved)))
 
 
-def _group_change(verb: str, fingerprint: str, before: str, after: str, count: int) -> Change:
+def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:
+    states = [row["state"] for row in page]
     return Change(
-        verb=verb,
+        verb="dead.redrive",
         subject_kind="dead_group",
         subject_id=fingerprint,
-        before={"state": before},
-        after={"state": after, "letters": count},
+        before={state.value: states.count(state) for state in (LetterState.OPEN, LetterState.IGNORED)},
+        after={LetterState.RETRY_REQUESTED.value: count},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 from tests.guards.checks.recovering import a_letter
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
@@ -104,6 +106,18 @@ async def a_campaign_moves_only_from_where_it_is(stage: Stage) -> None:
     assert await stage.value("select state from holdfast.campaign") == "aborted"
     stale = await stage.engine.database.fetch(sql("move_campaign"), campaign_id, "canary", "ramp", "", "x")
     assert not stale
+
+
+@check
+async def who_waited_for_a_campaign_judges_it_as_it_is(stage: Stage) -> None:
+    campaign_id, _ = await a_campaign(stage)
+    async with stage.engine.database.transaction() as session:
+        await session.fetch("update holdfast.campaign set state = 'completed', ended_at = now()")
+        late = asyncio.ensure_future(
+            stage.engine.database.fetch(sql("abort_campaign"), campaign_id, 1, "ann", "enough")
+        )
+        await stage.waits(late)
+    assert not await late, "a campaign that was over was aborted"
 
 
 @check

@@ -42,7 +42,7 @@ limit $1;
 -- name: lock_campaign
 -- Become the one who moves a campaign; another process that does so already is left to it.
 select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
-  c.at_once, c.upto_id, c.lane_ids, c.leg
+  c.at_once, c.upto_id, c.lane_ids, c.leg, c.released
 from holdfast.campaign c
 where c.campaign_id = $1
 for update of c skip locked;
@@ -214,17 +214,24 @@ told as (
   select tenant_id, 'campaign.approved', '{}', '{}', jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text)
   from approved
 )
-select campaign_id
+select campaign_id, 'awaiting_approval' as was
 from approved;
 
 -- name: abort_campaign
 -- Release nothing more, ever. What is out goes on and is counted.
-with aborted as (
-  update holdfast.campaign c
-  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
+with held as materialized (
+  select c.campaign_id, c.state
+  from holdfast.campaign c
   where c.campaign_id = $1 and c.tenant_id = $2
     and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')
-  returning c.tenant_id, c.campaign_id
+  for update of c
+),
+aborted as (
+  update holdfast.campaign c
+  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
+  from held
+  where c.campaign_id = held.campaign_id
+  returning c.tenant_id, c.campaign_id, held.state as was
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -232,7 +239,7 @@ told as (
     jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
   from aborted
 )
-select campaign_id
+select campaign_id, was
 from aborted;
 
 -- name: resume_campaign
@@ -262,5 +269,5 @@ told as (
     jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
   from resumed
 )
-select campaign_id
+select campaign_id, 'stopped' as was
 from resumed;

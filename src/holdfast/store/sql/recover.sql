@@ -27,7 +27,7 @@ where e.task_id = $1 and e.tenant_id = $2;
 -- name: group_letters
 -- A page of the letters of a group that stand for their task: the newest one of each, if it is open, or was left and
 -- its task can still go.
-select d.dead_letter_id, d.task_id, d.run_id
+select d.dead_letter_id, d.state
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
   and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
