@@ -170,6 +170,18 @@ def test_a_letter_is_shown_with_its_input(holdfast, seed):
     assert "validation: no order 7" in holdfast("dead", "show", letter["dead_letter_id"]).out
 
 
+def test_a_task_is_deleted_for_good(holdfast, seed):
+    task_id = seed(three_faults)[2]
+    delete = ("dead", "delete", "--task", task_id, "--reason", "a test")
+    assert holdfast(*delete).code == 2
+    assert holdfast(*delete, "--yes").out == f"{task_id}\tdeleted\t1\n"
+    assert holdfast("task", "show", task_id).code == 3
+    fingerprint = groups(holdfast)[0]["fingerprint"]
+    body = holdfast("dead", "delete", "--group", fingerprint, "--reason", "a test", "--yes", "-o", "json").json
+    assert body == {"tasks": 2, "runs": 0, "letters": 2, "left": 0}
+    assert groups(holdfast) == []
+
+
 def test_export_writes_one_object_per_line(holdfast, seed):
     seed(three_faults)
     lines = holdfast("dead", "export").out.splitlines()

@@ -11,6 +11,7 @@ from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher import campaigns, recover
 from holdfast.dispatcher.audit import list_audit, verify_audit
 from holdfast.dispatcher.dead_look import dead_groups
+from holdfast.dispatcher.delete import delete_task
 from holdfast.dispatcher.reinject import reinject_once
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_failed_task, a_failure
@@ -69,6 +70,12 @@ class Subject:
         task_id = await a_failed_task(self.dispatcher)
         verb = lambda: reinject_once(self.engine, "anna", 30.0)  # noqa: E731
         return verb, ("dead.reinject", "task", task_id, {"state": "failed"}, NEW)
+
+    async def delete(self):
+        task_id = await a_failed_task(self.dispatcher)
+        verb = lambda: delete_task(self.engine, 1, int(task_id), **WHO)  # noqa: E731
+        was, now = {"state": "failed", "letters": 1}, {"state": "deleted", "letters": 0}
+        return verb, ("dead.delete", "task", task_id, was, now)
 
     async def campaign_start(self):
         fingerprint, _ = await self._a_group()

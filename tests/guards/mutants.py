@@ -397,21 +397,33 @@ KEEPING: Sequence[Mutant] = [
     *_of("enter_block", ("where s.last_value < b.first_id", "", "ids_never_go_back")),
     *_of(
         "old_blocks",
-        (
-            "n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
-            "$1::double precision > 0",
-            "young_history_is_kept",
-        ),
+        ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept"),
         (
             "and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)",
             "",
             "history_in_use_is_kept",
         ),
+        ("e.ended_at >= promised.at", "false", "what_ended_lately_is_kept"),
+        ("or (e.state = 'f' and e.has_letter is not true)", "", "a_failure_nobody_dealt_with_is_kept"),
+        ("where d.task_id = e.task_id", "where false", "history_in_use_is_kept"),
+    ),
+    *_of(
+        "forget_ended",
         (
-            "and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id)",
-            "",
-            "history_in_use_is_kept",
+            "and e.ended_at < holdfast.instant() - make_interval(secs => $2::double precision * 86400)",
+            "and $2::double precision > 0",
+            "what_ended_lately_is_kept",
         ),
+        ("and d.state in ('resolved', 'ignored')", "", "what_ended_lately_is_kept"),
+    ),
+    _redundant(
+        "lock_old_runs", "r.state in ('f', 'x') and", "", "nobody runs others again; they are locked for nothing"
+    ),
+    _redundant(
+        "lock_old_runs",
+        "for update of r",
+        "",
+        "who runs a run again takes away the ends of its tasks, and these are waited for; it stands for runs without",
     ),
     *_of(
         "forget_events",
@@ -955,6 +967,17 @@ RECOVERING: Sequence[Mutant] = [
             "only_an_open_letter_in_sight_is_taken",
         ),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of(
+        "delete_dead",
+        ("and e.tenant_id = $2", "and $2::int is not null", "only_what_failed_for_good_is_deleted"),
+        ("and e.state = 'f'", "", "only_what_failed_for_good_is_deleted"),
+        ("and e.run_id is null", "", "only_what_failed_for_good_is_deleted"),
+        ("and r.tenant_id = $2", "and $2::int is not null", "only_a_run_that_is_over_is_deleted"),
+        ("and r.state in ('f', 'x')", "", "only_a_run_that_is_over_is_deleted"),
+        ("and p.state = 'o'", "and false", "only_a_run_that_is_over_is_deleted"),
+        ("for update of e", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
+        ("for update of r", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
     ),
     *_of("hand_back_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
     *_of(

@@ -240,6 +240,39 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
 
 
 @dead.command()
+@click.option(
+    "--group", "fingerprint", metavar="FP", help="Every dead task of this group.", shell_complete=fingerprints
+)
+@click.option("--task", "task_id", metavar="ID", help="This task; of a run, the whole run.", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", required=True, help="Why nobody will need it; kept in the audit log.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
+    """Delete what failed for good: the task with its input, attempts and letters. Nothing brings it back.
+
+    A node goes with its whole run, which must be over. Failures that nobody deals with keep the history of their day.
+    """
+    from holdfast.desk.dead import DeleteGroup, DeleteTask, delete_group, delete_task
+
+    shell = the_shell()
+    _one_of(fingerprint, task_id)
+    required_reason(reason)
+    if fingerprint is not None:
+        shell.confirm(f"Delete every dead task of group {fingerprint}, for good?", yes=yes)
+        done = shell.ask(delete_group, DeleteGroup(fingerprint=fingerprint, reason=reason))
+    else:
+        shell.confirm(f"Delete task {task_id}, for good?", yes=yes)
+        done = shell.ask(delete_task, DeleteTask(task_id=str(task_id), reason=reason))
+    if shell.is_json:
+        emit_json(done)
+        return
+    click.echo(f"{fingerprint or task_id}\tdeleted\t{done.tasks}")
+    if done.runs:
+        shell.talk(f"{done.runs} runs went with them.")
+    if done.left:
+        shell.talk(f"{done.left} tasks stay: their runs are not over.")
+
+
+@dead.command()
 @click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
 @click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
 def export(fingerprint: str | None, everything: bool) -> None:
