@@ -60,7 +60,7 @@ async def test_a_failed_node_of_a_canceled_run_is_refused_before_its_budget_is_l
     await dispatcher.runs.cancel(run_id)
     refused = await refusal(dispatcher, verb, lease.task_id)
     assert refused.detail == "cannot retry execution in status 'canceled'"
-    assert "run was canceled" in refused.advice
+    assert f"Run {run_id} was canceled" in refused.advice
     with pytest.raises(Conflict, match="in status 'canceled'"):
         await repeated_by(dispatcher.engine, 1, int(lease.task_id))
     assert [one.state for one in await dispatcher.letters(lease.task_id)] == ["open"]

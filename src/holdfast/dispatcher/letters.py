@@ -158,7 +158,7 @@ async def redrive_task(
         letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
     newest = letters[0] if letters else None
     if dead["is_canceled"]:
-        raise with_its_run(task_id, True, "Its run was canceled.")
+        raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
     if keeps_budget and _is_spent(dead):
         raise _budget_exhausted(task_id, None if newest is None else newest["dead_letter_id"])
     # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
@@ -171,7 +171,8 @@ async def redrive_task(
         try:
             done, _ = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
         except Conflict as error:
-            raise with_its_run(task_id, False, error.detail) from error
+            place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+            raise with_its_run(task_id, place is not None and place["is_canceled"], error.detail) from error
     letter_id = None if newest is None else newest["dead_letter_id"]
     return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
 
