@@ -144,7 +144,7 @@ def show(dead_letter_id: str) -> None:
 
 @dead.command()
 @click.option(
-    "--group", "fingerprint", metavar="FP", help="Every open letter of this group.", shell_complete=fingerprints
+    "--group", "fingerprint", metavar="FP", help="Every letter of it, open or ignored.", shell_complete=fingerprints
 )
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
@@ -163,7 +163,7 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, dry_run: 
         return
     required_reason(reason)
     if fingerprint is not None:
-        shell.confirm(f"Run every open task of group {fingerprint} again?", yes=yes)
+        shell.confirm(f"Run every dead task of group {fingerprint} again?", yes=yes)
         _redrive_group(shell, fingerprint, reason)
     elif task_id is not None:
         _redrive_task(shell, task_id, reason)
@@ -216,7 +216,7 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 @click.option("--group", "fingerprint", metavar="FP", help="Every letter of this group.", shell_complete=fingerprints)
 @click.option("--task", "task_id", metavar="ID", help="The letters of this task.", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", required=True, help="Why nothing shall be done; kept with the letter.")
-@click.option("--abandon", is_flag=True, help="Also cancel the runs that wait on it.")
+@click.option("--abandon", is_flag=True, help="Also cancel the runs it belongs to, as a whole.")
 @click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
 @click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:

@@ -99,7 +99,7 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IgnoreTask(Request, frozen=True, kw_only=True):
-    """Which task; `abandon` also cancels runs that wait on it, `resolved` says that it was dealt with by hand."""
+    """Which task; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
 
     task_id: str
     reason: str
@@ -108,7 +108,7 @@ class IgnoreTask(Request, frozen=True, kw_only=True):
 
 
 class IgnoreGroup(Request, frozen=True, kw_only=True):
-    """Which group; `abandon` also cancels runs that wait on it, `resolved` says that it was dealt with by hand."""
+    """Which group; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
 
     fingerprint: str
     reason: str
@@ -219,7 +219,7 @@ async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
     commands=("dead redrive",),
 )
 async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
-    """Asks for every open letter of a group to be retried; they are dispatched in the background."""
+    """Asks for every letter of a group, open or ignored, to be retried; they are dispatched in the background."""
     effects = (await group_effects(clerk.engine, clerk.tenant_id, asked.fingerprint)).effects
 
     def answer(done: Asked) -> GroupRedriven:

@@ -74,7 +74,7 @@ async def start_campaign(
     needs_newer_version: bool = False,
     once: Once | None = None,
 ) -> CampaignView:
-    """Begin a campaign over the open letters of a group.
+    """Begin a campaign over the letters of a group that are open, or were left.
 
     `needs_newer_version` waits for a worker newer than the newest that ran into the fault. Asked `once`, the campaign
     as it began answers a repetition.

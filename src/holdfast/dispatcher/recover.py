@@ -99,7 +99,7 @@ async def redrive_group(
     once: Once | None = None,
     answer: Callable[[Asked], Any] = lambda asked: asked,
 ) -> Asked:
-    """Ask for every open letter of a group to be retried; the sweep dispatches them.
+    """Ask for every letter of a group to be retried that is open or was left; the sweep dispatches them.
 
     Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
     `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
