@@ -138,6 +138,7 @@ DAMAGE = {
         insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
         values (77, 0, -1, holdfast.slice_now(60) - 12, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
     "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
+    "an_open_letter_stands_for_a_dead_task": "update holdfast.dead_letter set generation = 0 where task_id = $failed",
     "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",
     "a_success_leaves_no_letter_open": """
         insert into holdfast.dead_letter (tenant_id, task_id, lane_id, attempts, generation, source_id, fingerprint)

@@ -407,21 +407,33 @@ KEEPING: Sequence[Mutant] = [
     *_of("enter_block", ("where s.last_value < b.first_id", "", "ids_never_go_back")),
     *_of(
         "old_blocks",
-        (
-            "n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
-            "$1::double precision > 0",
-            "young_history_is_kept",
-        ),
+        ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept"),
         (
             "and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)",
             "",
             "history_in_use_is_kept",
         ),
+        ("e.ended_at >= promised.at", "false", "what_ended_lately_is_kept"),
+        ("or (e.state = 'f' and e.has_letter is not true)", "", "a_failure_nobody_dealt_with_is_kept"),
+        ("where d.task_id = e.task_id", "where false", "history_in_use_is_kept"),
+    ),
+    *_of(
+        "forget_ended",
         (
-            "and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id)",
-            "",
-            "history_in_use_is_kept",
+            "and e.ended_at < holdfast.instant() - make_interval(secs => $2::double precision * 86400)",
+            "and $2::double precision > 0",
+            "what_ended_lately_is_kept",
         ),
+        ("and d.state in ('resolved', 'ignored')", "", "what_ended_lately_is_kept"),
+    ),
+    _redundant(
+        "lock_old_runs", "r.state in ('f', 'x') and", "", "nobody runs others again; they are locked for nothing"
+    ),
+    _redundant(
+        "lock_old_runs",
+        "for update of r",
+        "",
+        "who runs a run again takes away the ends of its tasks, and these are waited for; it stands for runs without",
     ),
     *_of(
         "forget_events",
@@ -902,7 +914,11 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
     ),
     _redundant("lock_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
-    *_of("lock_run_letters", ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own")),
+    *_of(
+        "lock_run_letters",
+        ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+    ),
     _redundant("lock_run_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
     _redundant(
         "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
@@ -918,12 +934,23 @@ RECOVERING: Sequence[Mutant] = [
     *_of(
         "ignore_letters",
         ("and d.tenant_id = $5", "and $5::int is not null", "another_tenants_letters_are_left_alone"),
-        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("d.state in ('open', 'retry_requested', 'retrying')", "true", "a_letter_leaves_only_the_states_it_may"),
+        ("and d.state = 'ignored'", "", "a_letter_leaves_only_the_states_it_may"),
+        ("$4 = 'abandoned' and", "", "what_is_ignored_can_only_be_abandoned"),
+        ("and d.disposition <> 'abandoned'", "", "what_is_ignored_can_only_be_abandoned"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *_of(
         "close_letters",
         ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
-        ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
+    ),
+    *_of(
+        "hold_run_letters",
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
+        ("for update of d", "", "a_retry_of_a_run_waits_for_who_judges_its_letters"),
     ),
     *_of(
         "lock_task_letters",
@@ -950,6 +977,17 @@ RECOVERING: Sequence[Mutant] = [
             "only_an_open_letter_in_sight_is_taken",
         ),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of(
+        "delete_dead",
+        ("and e.tenant_id = $2", "and $2::int is not null", "only_what_failed_for_good_is_deleted"),
+        ("and e.state = 'f'", "", "only_what_failed_for_good_is_deleted"),
+        ("and e.run_id is null", "", "only_what_failed_for_good_is_deleted"),
+        ("and r.tenant_id = $2", "and $2::int is not null", "only_a_run_that_is_over_is_deleted"),
+        ("and r.state in ('f', 'x')", "", "only_a_run_that_is_over_is_deleted"),
+        ("and p.state = 'o'", "and false", "only_a_run_that_is_over_is_deleted"),
+        ("for update of e", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
+        ("for update of r", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
     ),
     *_of("hand_back_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
     *_of(
@@ -979,11 +1017,14 @@ _NEWEST = (
     " and n.dead_letter_id > d.dead_letter_id)"
 )
 
+_CAN_GO = "and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))"
+
 CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("d.state = 'open' and", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_counts_what_stands_for_a_task"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
@@ -1003,11 +1044,15 @@ CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "take_campaign_letters",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("d.state = 'open' and", "", "a_campaign_takes_only_what_is_its_to_take"),
+        (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_takes_only_what_is_its_to_take"),
         ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
-        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "next_campaign_letters",
+        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
     ),
     *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
     *_of(
@@ -1024,12 +1069,13 @@ CAMPAIGNING: Sequence[Mutant] = [
             "",
             "a_campaign_moves_only_from_where_it_is",
         ),
+        ("for update of c", "", "who_waited_for_a_campaign_judges_it_as_it_is"),
     ),
     *_of(
         "resume_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
-        ("and d.state = 'open'", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
     ),
 ]

@@ -16,10 +16,10 @@ from holdfast.core.outcome import Completed
 from holdfast.dispatcher import cutover, dead_look, effects, look, queues, recover, runs, schedules
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.breakers import show_breaker, steer
+from holdfast.dispatcher.campaign_plan import plan_campaign
 from holdfast.dispatcher.campaigns import (
     abort_campaign,
     approve_campaign,
-    plan_campaign,
     resume_campaign,
     show_campaign,
     start_campaign,

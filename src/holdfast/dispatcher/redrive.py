@@ -32,12 +32,19 @@ _RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 
 
 class Redriven(msgspec.Struct, frozen=True):
-    """What was reset, by node name, and what to announce after the commit."""
+    """What was reset, by node name and number, which of these run their items again instead of making new ones, and
+    what to announce after the commit."""
 
     generation: int
     roots: list[str]
     reset: list[str]
+    numbers: frozenset[int]
+    keeping: frozenset[int]
     news: News
+
+    def keeps(self, run_id: int, node_no: int, task_id: int) -> bool:
+        """Whether a task of a reset node goes again: the node's own, or an item that is not replaced."""
+        return task_id == run_id + 1 + node_no or node_no in self.keeping
 
 
 class PlannedRedrive(msgspec.Struct, frozen=True):
@@ -57,15 +64,21 @@ async def redrive_run(
     actor: str,
     reason: str,
     only: str | None = None,
+    priority: int | None = None,
 ) -> Redriven:
     """Reset what failed (or `only` one node) with its descendants and let it go again, in the caller's transaction.
 
-    `NotFound` without such a run or node; `Conflict` if the run was canceled or has nothing to run again.
+    What goes at once goes with another `priority` than its own, if one is named. `NotFound` without such a run or node;
+    `Conflict` if the run was canceled or has nothing to run again.
     """
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
+    if priority is not None:
+        run.row = msgspec.structs.replace(run.row, priority=priority)
     news = await advance(session, catalog, [run])
-    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], news)
+    reset = [one.node for one in plan.resets]
+    numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
+    return Redriven(run.row.generation, list(plan.roots), reset, numbers, frozenset(run.kept_items), news)
 
 
 async def plan_redrive(

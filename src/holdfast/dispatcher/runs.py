@@ -15,9 +15,10 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
-from holdfast.dispatcher.redrive import Redriven, plan_redrive, redrive_run
+from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
@@ -86,21 +87,48 @@ async def cancel_run(
 ) -> News:
     """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
     async with database.transaction() as session:
-        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
-        ended = NO_NEWS
-        if done is not None and done["state"] == "o":
-            ended = await _cancel_waits(session, catalog, run_id)
+        done = await cancel_run_in(session, catalog, tenant_id, run_id, actor=actor, reason=reason)
         if done is not None:
-            before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
-            change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+            await audit(session, tenant_id, [done.change], actor=actor, reason=reason)
     if done is None:
         raise await _refused(database, tenant_id, run_id, "canceled")
-    if done["state"] != "o":
-        return News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
-    told = await cancel_tasks(database, catalog, tenant_id, run_id, found["nodes"], actor, reason, grace_seconds)
-    return ended.and_(told)
+    return await done.ask_tasks(database, catalog, tenant_id, actor, reason, grace_seconds)
+
+
+class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was ended in a transaction: what to record in it, and whose tasks are to be asked to stop after it."""
+
+    run_id: int
+    nodes: int
+    has_tasks: bool
+    change: Change
+    news: News
+
+    async def ask_tasks(
+        self, database: Database, catalog: Catalog, tenant_id: int, actor: str, reason: str, grace_seconds: float
+    ) -> News:
+        """Cancel its tasks, after the commit. A pass finds what nobody came to ask."""
+        if not self.has_tasks:
+            return self.news
+        who = (actor, reason, grace_seconds)
+        return self.news.and_(await cancel_tasks(database, catalog, tenant_id, self.run_id, self.nodes, *who))
+
+
+async def cancel_run_in(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
+) -> CanceledRun | None:
+    """End a run in the caller's transaction, which also records it; None if there is none to end."""
+    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+    if done is None:
+        return None
+    before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
+    change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
+    if is_open := done["state"] == "o":
+        news = await _cancel_waits(session, catalog, run_id)
+    else:
+        news = News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
+    return CanceledRun(run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, news=news)
 
 
 async def _cancel_waits(session: Session, catalog: Catalog, run_id: int) -> News:
@@ -168,9 +196,15 @@ async def retry_run(
     reason: str,
     only: str | None = None,
 ) -> Redriven:
-    """Run again what failed in a run (or `only` one node), with everything downstream of it."""
+    """Run again what failed in a run (or `only` one node), with everything downstream of it.
+
+    Letters that stand for what goes again are marked as retrying.
+    """
     async with database.transaction() as session:
-        done = await redrive_run(session, catalog, tenant_id, run_id, actor=actor, reason=reason, only=only)
+        held = await hold_runs(session, tenant_id, [run_id])
+        _, done = await dispatch_run(
+            session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
+        )
         after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
         change = _change("run.retry", run_id, {"generation": done.generation - 1}, after)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)

@@ -690,6 +690,21 @@ from holdfast.ended e
 left join holdfast.dead_letter d on d.task_id = e.task_id and d.generation = e.generation and d.attempts = e.attempt
 where e.state = 'f' and e.has_letter and d.dead_letter_id is null;
 
+-- name: an_open_letter_stands_for_a_dead_task
+-- Whatever is open has a task that failed for good and rests so, in the generation that the letter is of, unless another
+-- letter of the task or its run was dispatched since (X1).
+select d.dead_letter_id
+from holdfast.dead_letter d
+left join holdfast.ended e on e.task_id = d.task_id and e.state = 'f' and e.generation = d.generation
+where d.state = 'open' and e.task_id is null
+  and not exists (
+    select from holdfast.dead_letter o
+    where o.task_id = d.task_id and o.dispatched_at >= d.opened_at
+    union all
+    select from holdfast.dead_letter o
+    where o.run_id = d.run_id and o.dispatched_at >= d.opened_at
+  );
+
 -- name: a_letter_stands_for_a_failure
 -- Whatever is unresolved has the failure that opened it (S9).
 select d.dead_letter_id
