@@ -16,6 +16,7 @@ from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.one_by_one import one_by_one
 from holdfast.dispatcher.outputs import values_of
 from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.special import end_special, fail_special
@@ -51,19 +52,19 @@ async def begin_child(
     )
     [child_id], news = await start_runs(session, catalog, child, [encoded], options)
     row = run.progress.mark(node_no, "s")
-    await session.fetch(_BEGIN_CHILD, run.row.run_id, node_no, run.row.tenant_id, row.generation, child_id)
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
+    await session.fetch(_BEGIN_CHILD, *where, child_id)
     run.lanes |= news.lanes
     run.waits = run.waits or news.has_waits
 
 
 async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> News:
     """Tell parents about runs that ended; at most `limit` of them."""
-    everything = NO_NEWS
-    for row in await database.fetch(_UNANSWERED, limit):
-        async with database.transaction() as session:
-            told = await _answer(session, catalog, row["run_id"], row["parent_run_id"])
-        everything = everything.and_(told)
-    return everything
+
+    async def answer(session: Session, row: Any) -> News:
+        return await _answer(session, catalog, row["run_id"], row["parent_run_id"])
+
+    return await one_by_one(database, _UNANSWERED, limit=limit, what="answer", work=answer)
 
 
 async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: int) -> News:

@@ -38,7 +38,7 @@ async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_n
     limit = snapshot.plan.nodes[node_no].concurrency
     first_id = await session.fetchval(_TAKE_SPAN, count)
     at_once = count if limit is None else min(limit, count)
-    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules)
+    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules, row.attempt)
     run.lanes.add(snapshot.lane_ids[node_no])
 
 

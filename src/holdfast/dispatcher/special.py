@@ -78,9 +78,11 @@ def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
 
 async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: str) -> None:
     row = run.progress.mark(node_no, "w")
-    seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
-    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
+    node = run.snapshot.plan.nodes[node_no]
+    # Who approved or rejected answered what was asked then; an event happened, whoever waits for it.
+    asks_again = row.generation > 1 and node.config.get("approval") is True
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
+    await session.fetch(_BEGIN_WAIT, *where, wait_key, node.timeout_seconds, asks_again)
     run.waits = True
 
 
@@ -113,8 +115,7 @@ async def fail_special(
 ) -> End:
     """Fail a node that has no task, with an attempt that tells why."""
     row = run.progress.mark(node_no, "f")
-    row.attempt += 1
     story = (code, message, "not_retryable", f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
-    await session.fetch(_TELL_FAILURE, *where, *story)
+    row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
     return await end_special(session, run, node_no, TaskState.FAILED, leaving)

@@ -506,6 +506,21 @@ select t.task_id
 from holdfast.live t
 where t.state = 'w' and t.due_at < holdfast.instant() - interval '1 minute';
 
+-- name: ended_children_are_answered
+-- Warning: a run ended more than a minute ago and the node that waits for it was not told (L2). The log of the loops says
+-- what is in the way.
+select c.run_id, c.parent_run_id
+from holdfast.run c
+where c.parent_run_id is not null and c.state <> 'o' and not c.is_answered
+  and c.ended_at < holdfast.instant() - interval '1 minute';
+
+-- name: waits_end_at_their_deadline
+-- Warning: the time of a waiting node was over more than a minute ago and it still waits (L2). The log of the loops says
+-- what is in the way.
+select n.run_id, n.node_no
+from holdfast.node n
+where n.state = 'w' and n.deadline < holdfast.instant() - interval '1 minute';
+
 -- name: limits_hold
 -- Warning: more tasks of a queue run than its limit allows (B3). Right after lowering the limit this is no fault.
 select q.queue_id, q.name

@@ -294,7 +294,7 @@ group by g.node_no;
 
 -- name: reopen_run
 -- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
--- their place. Under its lock.
+-- their place, and events they took are not taken again. Under its lock.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])
@@ -309,6 +309,12 @@ remembered as (
   select items_first, run_id, tenant_id, items, node_no, generation
   from forgotten
   where items > 0
+),
+taken as (
+  insert into holdfast.past_signal (run_id, signal_id, tenant_id)
+  select run_id, signal_id, tenant_id
+  from forgotten
+  where signal_id is not null
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)

@@ -2,13 +2,13 @@
 -- Release a node as items: each a task of its own, as many at once as the node allows. Under the lock of its run.
 with node as (
   insert into holdfast.node (
-    run_id, node_no, tenant_id, state, generation, items_first, items, items_next, items_pending, items_failed,
+    run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_pending, items_failed,
     items_canceled
   )
-  values ($1, $2, $3, 'm', $4, $5, $6, $7, $6, 0, 0)
+  values ($1, $2, $3, 'm', $4, $13, $5, $6, $7, $6, 0, 0)
   on conflict (run_id, node_no) do update
-  set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
-    items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+  set state = 'm', generation = excluded.generation, attempt = excluded.attempt, items_first = excluded.items_first,
+    items = excluded.items, items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, state, run_id, node_no
@@ -98,18 +98,20 @@ where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
 -- Release a node as a run of another flow. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, child_run_id)
-values ($1, $2, $3, 's', $4, $5)
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, child_run_id)
+values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
-set state = 's', generation = excluded.generation, child_run_id = excluded.child_run_id;
+set state = 's', generation = excluded.generation, attempt = excluded.attempt, child_run_id = excluded.child_run_id;
 
 -- name: begin_wait
--- Release a node as a wait for an event. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, wait_key, deadline)
-values ($1, $2, $3, 'w', $4, $5, holdfast.instant() + make_interval(secs => $6::double precision))
+-- Release a node as a wait for an event; one that asks again ($8) takes no answer that is there already. Under the lock of
+-- its run.
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline, after_signal)
+values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision),
+  case when $8 then (select max(s.signal_id) from holdfast.signal s where s.tenant_id = $3 and s.wait_key = $6) end)
 on conflict (run_id, node_no) do update
-set state = 'w', generation = excluded.generation, wait_key = excluded.wait_key, deadline = excluded.deadline,
-  signal_id = null;
+set state = 'w', generation = excluded.generation, attempt = excluded.attempt, wait_key = excluded.wait_key,
+  deadline = excluded.deadline, after_signal = excluded.after_signal, signal_id = null;
 
 -- name: end_special
 -- A node that ran no task of its own is over: a wait that was answered or ran out, a run that ended, items that could
@@ -123,12 +125,17 @@ where holdfast.node.state::text = any($9::text[])
 returning run_id;
 
 -- name: tell_failure
--- The story of a node that failed without a task: one attempt that began and ended here.
+-- The story of a node that failed without a task: one attempt that began and ended here, numbered after all before it.
+-- What the node remembers of them is a hint: older workers forgot it when they began it again. Under the lock of its run.
 insert into holdfast.failure (
   task_id, attempt, tenant_id, generation, state, lease_token, started_at, ended_at, code, type, message, decision,
   reason, rule, sentence
 )
-values ($1, $2, $3, $4, 'f', gen_random_uuid(), holdfast.instant(), holdfast.instant(), $5, '', $6, 'stop', $7, '', $8);
+select $1, 1 + greatest($2::int, max(f.attempt)), $3, $4, 'f', gen_random_uuid(), holdfast.instant(),
+  holdfast.instant(), $5, '', $6, 'stop', $7, '', $8
+from holdfast.failure f
+where f.task_id = $1
+returning attempt;
 
 -- name: unanswered_children
 -- Runs that ended and whose parent does not know yet.
@@ -136,7 +143,8 @@ select r.run_id, r.parent_run_id
 from holdfast.run r
 where r.parent_run_id is not null and r.state <> 'o' and not r.is_answered
 order by r.run_id
-limit $1;
+limit $1
+offset $2;
 
 -- name: answer_child
 -- The end of a run was told to its parent, once.
@@ -158,7 +166,8 @@ values ($1, $2, $3, $4, $5)
 returning signal_id;
 
 -- name: answered_waits
--- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used.
+-- Waiting nodes for which an event came since their run began (or since they asked again), each with the oldest one that
+-- its run has not used.
 select n.run_id, n.node_no, s.signal_id
 from holdfast.node n
 join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
@@ -166,13 +175,15 @@ cross join lateral (
   select s.signal_id
   from holdfast.signal s
   where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key and (s.run_id is null or s.run_id = n.run_id)
-    and s.at >= r.created_at
+    and s.at >= r.created_at and s.signal_id > coalesce(n.after_signal, 0)
     and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
+    and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
   order by s.signal_id
   limit 1
 ) s
 where n.state = 'w' and ($1::text is null or n.wait_key = $1)
-limit $2;
+limit $2
+offset $3;
 
 -- name: overdue_waits
 -- Waiting nodes whose time is over.
@@ -180,7 +191,8 @@ select n.run_id, n.node_no
 from holdfast.node n
 where n.state = 'w' and n.deadline <= holdfast.instant()
 order by n.deadline
-limit $1;
+limit $1
+offset $2;
 
 -- name: read_signal
 -- One event from outside.
