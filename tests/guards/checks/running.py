@@ -9,6 +9,7 @@ from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.leases import report_of
@@ -84,8 +85,8 @@ async def a_run_is_seen_and_steered_by_its_tenant_alone(stage: Stage) -> None:
     await another_tenant(stage)
     run = int(await stage.dispatcher.runs.start(a_flow("a>b")))
     engine, who = stage.engine, {"actor": "x", "reason": ""}
-    await refused(verbs.pause_run(engine.database, OTHER_TENANT_ID, run, **who), NotFound)
-    await refused(verbs.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, **who), NotFound)
+    await refused(pause.pause_run(engine.database, OTHER_TENANT_ID, run, **who), NotFound)
+    await refused(pause.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, **who), NotFound)
     cancel = verbs.cancel_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, grace_seconds=1, **who)
     await refused(cancel, NotFound)
     assert await stage.value("select paused_at is null and canceled_at is null from holdfast.run")

@@ -11,3 +11,10 @@ create table holdfast.past_signal (
   tenant_id int not null references holdfast.tenant,
   primary key (run_id, signal_id)
 );
+
+-- Of items that run again: where the next one is looked for, because those that completed are passed over. Their
+-- `items_next` stands at the end, so that a worker of before lets none of them go; a pass goes on where it stopped.
+alter table holdfast.node add column items_after int check (items_after between 0 and items);
+
+-- Paused with the run that started it, and resumed with it; not by somebody.
+alter table holdfast.run add column is_held boolean not null default false;

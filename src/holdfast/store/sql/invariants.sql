@@ -670,8 +670,15 @@ select n.run_id, n.node_no, n.items_pending, count(t.task_id) as live
 from holdfast.node n
 left join holdfast.live t on t.run_id = n.run_id and t.node_no = n.node_no
 where n.state = 'm'
-group by n.run_id, n.node_no, n.items_pending, n.items, n.items_next
-having n.items_pending <> count(t.task_id) + n.items - n.items_next;
+group by n.run_id, n.node_no, n.items_pending, n.items, n.items_first, n.items_next, n.items_after
+having n.items_pending <> count(t.task_id) + case
+  when n.items_after is null then n.items - n.items_next
+  else (
+    select count(*)
+    from generate_series(n.items_after, n.items - 1) as i
+    where not exists (select from holdfast.attempt a where a.task_id = n.items_first + i and a.state = 'c')
+  )
+end;
 
 -- name: a_node_that_runs_a_flow_has_its_run
 -- A node that waits for a run of another flow will be answered (S12).

@@ -8,7 +8,8 @@ with node as (
   values ($1, $2, $3, 'm', $4, $13, $5, $6, $7, $6, 0, 0)
   on conflict (run_id, node_no) do update
   set state = 'm', generation = excluded.generation, attempt = excluded.attempt, items_first = excluded.items_first,
-    items = excluded.items, items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+    items = excluded.items, items_next = excluded.items_next, items_after = null, items_pending = excluded.items_pending,
+    items_failed = 0, items_canceled = 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, state, run_id, node_no
@@ -17,61 +18,133 @@ select $5::bigint + i, $3, $8, $9, $10, $11, $12, $4, 'q', $1, $2
 from generate_series(0, $7::int - 1) as i;
 
 -- name: retry_items
--- Release a node again as the items that did not complete; the others keep their outputs. Under the lock of its run.
+-- Begin a node again as the items that did not complete, if there are any; the others keep their outputs. Lets none go
+-- yet (see `further_items`). Under the lock of its run.
 with again as materialized (
-  select $5::bigint + i as task_id, i,
-    coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = $5::bigint + i), 0) as attempt
-  from generate_series(0, $6::int - 1) as i
-  where not exists (select from holdfast.attempt a where a.task_id = $5::bigint + i and a.state = 'c')
+  select count(*) as items
+  from generate_series(0, $7::int - 1) as i
+  where not exists (select from holdfast.attempt a where a.task_id = $6::bigint + i and a.state = 'c')
 ),
 present as (
   delete from holdfast.past_items p
-  where p.items_first = $5
+  where p.items_first = $6 and exists (select from again where again.items > 0)
+)
+insert into holdfast.node (
+  run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_after, items_pending,
+  items_failed, items_canceled
+)
+select $1, $2, $3, 'm', $4, $5, $6, $7, $7, 0, again.items, 0, 0
+from again
+where again.items > 0
+on conflict (run_id, node_no) do update
+set state = 'm', generation = excluded.generation, attempt = excluded.attempt, items_first = excluded.items_first,
+  items = excluded.items, items_next = excluded.items_next, items_after = excluded.items_after,
+  items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+returning items_pending;
+
+-- name: count_items
+-- Items of nodes ended; as many more may go, none in a canceled run or, for now, in a paused one. The node is over with
+-- its last one. Under the locks of the runs; `state = 'm'` is the guard.
+update holdfast.node n
+set items_pending = n.items_pending - g.ended - dropped.items,
+  items_failed = n.items_failed + g.failed, items_canceled = n.items_canceled + g.canceled,
+  items_next = case
+    when g.is_canceled then n.items
+    when g.is_paused or n.items_after is not null then n.items_next
+    else least(n.items, n.items_next + g.ended)
+  end,
+  items_after = case when not g.is_canceled then n.items_after end,
+  state = case
+    when n.items_pending - g.ended - dropped.items > 0 then 'm'
+    when n.items_failed + g.failed > 0 then 'f'
+    when n.items_canceled + g.canceled > 0 or g.is_canceled then 'x'
+    else 'c'
+  end
+from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::boolean[], $7::boolean[])
+  as g (run_id, node_no, ended, failed, canceled, is_canceled, is_paused)
+join holdfast.node was on was.run_id = g.run_id and was.node_no = g.node_no
+cross join lateral (
+  select case
+    when not g.is_canceled then 0
+    when was.items_after is null then was.items - was.items_next
+    else (
+      select count(*)::int
+      from generate_series(was.items_after, was.items - 1) as i
+      where not exists (select from holdfast.attempt a where a.task_id = was.items_first + i and a.state = 'c')
+    )
+  end as items
+) dropped
+where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]) and n.state = 'm'
+returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_next, n.items_after,
+  was.items_next as was_next, n.generation, g.is_canceled, g.is_paused;
+
+-- name: further_items
+-- Let items of one node go, the next that did not complete, as far as there is room: $3 may be live at once. Attempts go
+-- on counting. Under the lock of the run; `state = 'm'` is the guard.
+with node as materialized (
+  select n.*
+  from holdfast.node n
+  where n.run_id = $1 and n.node_no = $2 and n.state = 'm'
 ),
-node as (
-  insert into holdfast.node (
-    run_id, node_no, tenant_id, state, generation, items_first, items, items_next, items_pending, items_failed,
-    items_canceled
+further as materialized (
+  select i, node.items_first + i as task_id,
+    coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = node.items_first + i), 0) as attempt
+  from node
+  cross join lateral generate_series(coalesce(node.items_after, node.items_next), node.items - 1) as i
+  where not exists (select from holdfast.attempt a where a.task_id = node.items_first + i and a.state = 'c')
+  order by i
+  limit (
+    select greatest(0, $3::int - count(t.task_id))
+    from node
+    join holdfast.live t on t.task_id between node.items_first and node.items_first + node.items - 1
   )
-  select $1, $2, $3, 'm', $4, $5, $6, $6, count(*), 0, 0
-  from again
-  on conflict (run_id, node_no) do update
-  set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
-    items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+),
+kept as (
+  update holdfast.node n
+  set items_next = case when n.items_after is null then g.next else n.items_next end,
+    items_after = case when n.items_after is not null then g.next end
+  from (select max(i) + 1 as next from further) g
+  where n.run_id = $1 and n.node_no = $2 and n.state = 'm' and g.next is not null
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
-  select $3, 'task.revived', array_agg(task_id), array_agg(attempt)
-  from again
+  select $4::int, 'task.revived', array_agg(task_id), array_agg(attempt)
+  from further
+  where attempt > 0
   having count(*) > 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
 )
-select again.task_id, $3, $7, $8, $9, $10, $11, again.attempt, $4, 'q', $1, $2
-from again
-order by again.task_id
+select further.task_id, $4, $5, $6, $7, $8, $9, further.attempt, node.generation, 'q', $1, $2
+from further
+cross join node
+order by further.task_id
 returning task_id;
 
--- name: count_items
--- Items of nodes ended; as many more may go, none in a canceled run. The node is over with its last one. Under the locks
--- of the runs; `state = 'm'` is the guard.
-update holdfast.node n
-set items_pending = n.items_pending - g.ended - case when g.is_canceled then n.items - n.items_next else 0 end,
-  items_failed = n.items_failed + g.failed, items_canceled = n.items_canceled + g.canceled,
-  items_next = case when g.is_canceled then n.items else least(n.items, n.items_next + g.ended) end,
-  state = case
-    when n.items_pending - g.ended - case when g.is_canceled then n.items - n.items_next else 0 end > 0 then 'm'
-    when n.items_failed + g.failed > 0 then 'f'
-    when n.items_canceled + g.canceled > 0 or g.is_canceled then 'x'
-    else 'c'
-  end
-from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::boolean[])
-  as g (run_id, node_no, ended, failed, canceled, is_canceled)
-join holdfast.node was on was.run_id = g.run_id and was.node_no = g.node_no
-where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]) and n.state = 'm'
-returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_next,
-  was.items_next as was_next, n.generation, g.is_canceled;
+-- name: unreleased_items
+-- Nodes of a run that have items which were not let go. Under its lock.
+select n.node_no
+from holdfast.node n
+where n.run_id = $1 and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
+order by n.node_no;
+
+-- name: stalled_items
+-- Open runs that were run again and whose items stand still: none is live, not all were let go. A worker that knows no
+-- `items_after` ended the last of them.
+select r.run_id
+from holdfast.run r
+where r.state = 'o' and r.generation > 1 and r.paused_at is null and r.canceled_at is null
+  and exists (
+    select from holdfast.node n
+    where n.run_id = r.run_id and n.state = 'm' and n.items_after < n.items
+      and not exists (
+        select from holdfast.live t where t.task_id between n.items_first and n.items_first + n.items - 1
+      )
+  )
+order by r.run_id
+limit $1
+offset $2;
 
 -- name: release_items
 -- Further items of nodes become tasks. Under the locks of the runs.
