@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.children import answer_once, retry_children_once
 from holdfast.dispatcher.cutover import finish_rollbacks_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.deliver import Deliveries
@@ -105,6 +105,7 @@ class Loops:
         started."""
         database, catalog = self._engine.database, self._engine.catalog
         news = await answer_once(database, catalog)
+        news = news.and_(await retry_children_once(database, catalog))
         news = news.and_(await deliver_once(database, catalog))
         news = news.and_(await expire_waits_once(database, catalog))
         grace = self._settings.worker.cancel_grace_seconds

@@ -138,10 +138,14 @@ async def retry_run(
     """Run again what failed in a run (or `only` one node), with everything downstream of it."""
     async with database.transaction() as session:
         done = await redrive_run(session, catalog, tenant_id, run_id, actor=actor, reason=reason, only=only)
-        after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
-        change = run_change("run.retry", run_id, {"generation": done.generation - 1}, after)
-        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
     return done
+
+
+def retried(run_id: int, done: Redriven) -> Change:
+    """The audited change that ran a run again."""
+    after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
+    return run_change("run.retry", run_id, {"generation": done.generation - 1}, after)
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):

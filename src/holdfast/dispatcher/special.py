@@ -38,7 +38,7 @@ _COMPLETED = TaskState.COMPLETED
 
 async def start_special(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
     """Begin a node that was let go; answers its end if it is over at once."""
-    from holdfast.dispatcher.children import begin_child
+    from holdfast.dispatcher.children import begin_child, go_on
 
     plan, run_id = run.snapshot.plan, run.row.run_id
     node = plan.nodes[node_no]
@@ -54,6 +54,9 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
                     return await end_special(session, run, node_no, _COMPLETED, FRESH, output=b"[]")
                 await begin_items(session, catalog, run, node_no, count)
             case NodeKind.FLOW:
+                goes_on, end = await go_on(session, catalog, run, node_no)
+                if goes_on:
+                    return end
                 child = catalog.flows.snapshot(run.snapshot.child_ids[node_no])
                 accepted = accept_run_input(child.plan.inputs, given)
                 encoded = wire.encode(accepted, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")

@@ -13,7 +13,7 @@ from holdfast.core.nodes import NodeKind
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
-from holdfast.dispatcher.children import answer_once, run_output
+from holdfast.dispatcher.children import answer_once, retry_children_once, run_output
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.items import move_items_once
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
@@ -139,6 +139,7 @@ class Runs:
         """One pass of what the repair loops do for runs."""
         database, catalog = self._engine.database, self._engine.catalog
         news = await answer_once(database, catalog)
+        news = news.and_(await retry_children_once(database, catalog))
         news = news.and_(await deliver_once(database, catalog))
         news = news.and_(await expire_waits_once(database, catalog))
         news = news.and_(await verbs.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))

@@ -18,3 +18,25 @@ alter table holdfast.node add column items_after int check (items_after between 
 
 -- Paused with the run that started it, and resumed with it; not by somebody.
 alter table holdfast.run add column is_held boolean not null default false;
+
+-- Runs that nodes of other runs started: `is_replaced` where the node has another one now, `kept_for` the generation of
+-- the node that goes on with this one, `is_wanted` until what failed in it runs again for that node.
+alter table holdfast.run
+  add column is_replaced boolean not null default false,
+  add column kept_for smallint,
+  add column is_wanted boolean not null default false;
+create index run_wanted on holdfast.run (run_id) where is_wanted;
+create index run_replaced on holdfast.run (run_id) where is_replaced;
+
+update holdfast.run c
+set is_replaced = true
+from holdfast.node n
+where n.run_id = c.parent_run_id and n.node_no = c.parent_node and n.child_run_id <> c.run_id and c.state <> 'o';
+
+-- Whether others were started in the place of a task: of its run, or of the items of its node.
+create function holdfast.is_replaced(task bigint, run bigint) returns boolean language sql stable
+return exists (select from holdfast.run r where r.run_id = run and r.is_replaced)
+  or exists (
+    select from holdfast.past_items p
+    where p.run_id = run and task between p.items_first and p.items_first + p.items - 1
+  );

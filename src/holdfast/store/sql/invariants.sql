@@ -685,7 +685,7 @@ end;
 select n.run_id, n.node_no
 from holdfast.node n
 left join holdfast.run c on c.run_id = n.child_run_id and c.parent_run_id = n.run_id and c.parent_node = n.node_no
-where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered));
+where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered and not c.is_wanted));
 
 -- name: runs_stay_with_their_tenant
 -- Runs, their nodes and the runs they start belong to one tenant (T1).

@@ -173,7 +173,7 @@ where run_id = any($1::bigint[]);
 -- One run, open or over, under its lock.
 select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
   r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled, r.state::text as state,
-  r.is_held, r.parent_run_id
+  r.is_held, r.parent_run_id, r.is_replaced, r.is_wanted
 from holdfast.run r
 where r.run_id = $1 and r.tenant_id = $2
 for no key update of r;
@@ -265,11 +265,15 @@ where n.run_id = $1 and n.state = 'w'
 returning n.node_no;
 
 -- name: children_to_cancel
--- Open runs that answer nodes of canceled runs and were not told yet.
+-- Open runs that answer nodes of canceled runs and were not told yet, or nobody any more.
 select c.run_id, c.tenant_id, r.canceled_by, r.cancel_reason
 from holdfast.run r
 join holdfast.run c on c.parent_run_id = r.run_id and c.state = 'o' and c.canceled_at is null
 where r.state = 'o' and r.canceled_at is not null
+union all
+select c.run_id, c.tenant_id, null, 'the run that started it started another'
+from holdfast.run c
+where c.is_replaced and c.state = 'o' and c.canceled_at is null
 limit $1;
 
 -- name: canceling_runs
@@ -347,7 +351,8 @@ told as (
 )
 update holdfast.run r
 set generation = r.generation + 1, state = 'o', ended_at = null, pending = r.pending + $3, failed = r.failed - $4,
-  paused_at = null, paused_by = null, paused_reason = null, is_held = false, is_answered = false
+  paused_at = null, paused_by = null, paused_reason = null, is_held = false, is_answered = false,
+  is_wanted = false
 where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null
 returning r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
   r.priority, false as is_paused, false as is_canceled;

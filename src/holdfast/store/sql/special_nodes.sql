@@ -212,7 +212,7 @@ returning attempt;
 
 -- name: unanswered_children
 -- Runs that ended and whose parent does not know yet.
-select r.run_id, r.parent_run_id
+select r.run_id, r.parent_run_id, r.tenant_id
 from holdfast.run r
 where r.parent_run_id is not null and r.state <> 'o' and not r.is_answered
 order by r.run_id
@@ -224,13 +224,100 @@ offset $2;
 update holdfast.run r
 set is_answered = true
 where r.run_id = $1 and r.state <> 'o' and not r.is_answered
-returning r.state::text as state, r.parent_run_id, r.parent_node, r.snapshot_id;
+returning r.state::text as state, r.parent_run_id, r.parent_node, r.snapshot_id, r.is_replaced;
 
 -- name: waiting_child
 -- The node that waits for a run, if it still does. Under the lock of its run.
 select n.generation, n.attempt
 from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 's' and n.child_run_id = $3;
+
+-- name: failed_for_child
+-- The node that failed with a run, if it still stands for it. Under the lock of its run.
+select n.node_no
+from holdfast.node n
+where n.run_id = $1 and n.node_no = $2 and n.state = 'f' and n.child_run_id = $3;
+
+-- name: keep_children
+-- Nodes that failed go on with the runs they have: what failed in these is to run again, and their old end tells nothing.
+-- Under the lock of the run that started them, which has the smallest id.
+with held as materialized (
+  select c.run_id
+  from holdfast.run c
+  where c.run_id = any($1::bigint[])
+  order by c.run_id
+  for no key update of c
+)
+update holdfast.run c
+set kept_for = $2, is_wanted = c.state = 'f', is_answered = c.is_answered or c.state = 'f'
+where c.run_id = any(array(select run_id from held))
+returning c.run_id;
+
+-- name: replace_children
+-- Nodes that are reset will start other runs than these, which nobody asks after any more, nor after what they started.
+-- Under the lock of the run that started them, which has the smallest id.
+with recursive below as (
+  select c.run_id
+  from holdfast.run c
+  where c.run_id = any($1::bigint[])
+  union
+  select c.run_id
+  from below
+  join holdfast.run c on c.parent_run_id = below.run_id
+),
+held as materialized (
+  select c.run_id
+  from holdfast.run c
+  where c.run_id = any(array(select run_id from below))
+  order by c.run_id
+  for no key update of c
+)
+update holdfast.run c
+set is_replaced = true, is_wanted = false
+where c.run_id = any(array(select run_id from held))
+returning c.run_id;
+
+-- name: tasks_below
+-- The tasks of some runs and of what these started, as spans: of nodes, and of items.
+with recursive below as (
+  select c.run_id, c.nodes
+  from holdfast.run c
+  where c.run_id = any($1::bigint[])
+  union
+  select c.run_id, c.nodes
+  from below
+  join holdfast.run c on c.parent_run_id = below.run_id
+)
+select below.run_id + 1 as first_id, below.run_id + below.nodes as last_id
+from below
+union all
+select n.items_first, n.items_first + n.items - 1
+from below
+join holdfast.node n on n.run_id = below.run_id and n.items > 0;
+
+-- name: kept_child
+-- The run with which a node of this generation goes on. Under the lock of the node's run.
+select c.run_id, c.state::text as state, c.snapshot_id, c.is_wanted
+from holdfast.run c
+where c.parent_run_id = $1 and c.parent_node = $2 and c.kept_for = $3 and c.state <> 'x' and not c.is_replaced
+order by c.run_id desc
+limit 1;
+
+-- name: wanted_children
+-- Runs in which what failed is to run again, because their node goes on with them.
+select c.run_id, c.tenant_id, c.parent_run_id
+from holdfast.run c
+where c.is_wanted
+order by c.run_id
+limit $1
+offset $2;
+
+-- name: unwant_child
+-- A run that cannot run again after all: its node is told how it ended.
+update holdfast.run c
+set is_wanted = false, is_answered = false
+where c.run_id = $1 and c.is_wanted
+returning c.run_id;
 
 -- name: send_signal
 -- Keep an event from outside.
