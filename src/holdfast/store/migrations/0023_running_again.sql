@@ -40,3 +40,57 @@ return exists (select from holdfast.run r where r.run_id = run and r.is_replaced
     select from holdfast.past_items p
     where p.run_id = run and task between p.items_first and p.items_first + p.items - 1
   );
+
+-- The runs in whose place a run was started, at the same nodes all the way up.
+create function holdfast.earlier_runs(run bigint) returns setof bigint language sql stable as $$
+  select c.run_id
+  from holdfast.run me
+  join holdfast.run c on c.parent_node = me.parent_node and c.is_replaced and c.run_id < me.run_id
+    and c.parent_run_id = any(array(select me.parent_run_id union all select holdfast.earlier_runs(me.parent_run_id)))
+  where me.run_id = run and me.parent_run_id is not null
+$$;
+
+-- The tasks in whose place a task of a run is there, as spans: the node of earlier runs, the items that its node left.
+-- `alike` is the one at the same place among them.
+create function holdfast.stood_before(task bigint) returns table (first_id bigint, last_id bigint, alike bigint)
+  language sql stable as $$
+  with here as (
+    select p.run_id, p.node_no, p.item_no
+    from holdfast.place(task) p
+  ),
+  runs as (
+    select here.run_id
+    from here
+    union all
+    select holdfast.earlier_runs(here.run_id)
+    from here
+  )
+  select r.run_id + 1 + here.node_no, r.run_id + 1 + here.node_no, r.run_id + 1 + here.node_no
+  from here
+  join runs r on r.run_id <> here.run_id
+  where here.item_no is null
+  union all
+  select s.items_first, s.items_first + s.items - 1,
+    case when here.item_no < s.items then s.items_first + here.item_no end
+  from here
+  cross join runs r
+  join holdfast.item_span s on s.run_id = r.run_id and s.node_no = here.node_no
+  where here.item_no is not null and (s.is_past or r.run_id <> here.run_id)
+    and not task between s.items_first and s.items_first + s.items - 1
+$$;
+
+-- As before, and with the rows of a task those of the tasks in whose place it is there.
+create or replace function holdfast.take_back(which int, target text, task bigint) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  named record;
+  removed bigint;
+begin
+  select * into strict named from holdfast.generation_names(which);
+  execute format(
+    'delete from %s o
+     using (select $2 as first_id, $2 as last_id union all select b.first_id, b.last_id from holdfast.stood_before($2) b) t
+     where o._partition = $1 and o._task_id between t.first_id and t.last_id', named.rows_table) using target, task;
+  get diagnostics removed = row_count;
+  return removed;
+end $$;

@@ -111,7 +111,8 @@ where s.task_id = $1 and s.lease_token = $2 and s.part = $3 and s.generation_id 
 returning s.mode, s.partition;
 
 -- name: take_back
--- Take out what earlier generations of a task appended to a partition without a key.
+-- Take out what earlier generations of a task, and the tasks in whose place it is there, appended to a partition without
+-- a key.
 select holdfast.take_back($1, $2, $3) as removed;
 
 -- name: move_staged
