@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tests.crash import acts, runs, schedules
-from tests.crash.repair import BY_SURVIVOR, Ended, register
+from tests.crash import acts, again, runs, schedules
+from tests.crash.repair import BY_SURVIVOR, register
+from tests.crash.scenario import Case, Scenario
 
 from holdfast.core.circuit import Breaker
 from holdfast.core.fingerprint import fingerprint
@@ -34,34 +33,6 @@ from holdfast.testing.clock import Clock
 from holdfast.testing.factories import a_failure
 
 ACTION = "shop.charge"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One round of a sweep, after the repair: what was arranged, said, and became of it."""
-
-    engine: Engine
-    given: dict[str, Any]
-    said: Sequence[Any]
-    ended: list[Ended]
-
-    def by_id(self) -> dict[int, Ended]:
-        return {one.task_id: one for one in self.ended}
-
-
-Arrange = Callable[[Engine, Clock, dict[str, Any]], Awaitable[None]]
-Judge = Callable[[Case], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """`is_repeatable`: the caller may repeat the act after an unknown outcome, and does."""
-
-    name: str
-    arrange: Arrange
-    judge: Judge
-    is_repeatable: bool = True
-    statements_min: int = 1
 
 
 async def enqueue_tasks(engine: Engine, given: dict[str, Any], count: int, **options: Any) -> list[int]:
@@ -596,6 +567,7 @@ SCENARIOS = [
         statements_min=8,
     ),
     Scenario(name="schedule_declare", arrange=nothing, judge=schedules.judge_declared, statements_min=2),
+    *again.SCENARIOS,
 ]
 ACT_OF = {
     "claim_trial": "claim_limited",
@@ -611,4 +583,5 @@ ACT_OF = {
     "schedule_runs": "schedule_pass",
     "schedule_waiting": "schedule_pass",
     "schedule_replace": "schedule_pass",
+    **again.ACT_OF,
 }

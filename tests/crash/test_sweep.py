@@ -11,7 +11,8 @@ from itertools import count
 import pytest
 from tests.crash import acts
 from tests.crash.repair import drain, endings, last_task_id
-from tests.crash.scenarios import ACT_OF, SCENARIOS, Case
+from tests.crash.scenario import Case
+from tests.crash.scenarios import ACT_OF, SCENARIOS
 from tests.crash.turns import TURNS
 
 from holdfast.store.database import AWAY
