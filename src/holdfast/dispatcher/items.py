@@ -20,6 +20,7 @@ from holdfast.store.statements import sql
 
 _TAKE_SPAN = sql("take_span")
 _BEGIN_ITEMS = sql("begin_items")
+_KEPT_ITEMS = sql("kept_items")
 _RETRY_ITEMS = sql("retry_items")
 _COUNT_ITEMS = sql("count_items")
 _RELEASE_ITEMS = sql("release_items")
@@ -37,8 +38,9 @@ async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_n
     snapshot = run.snapshot
     row = run.progress.mark(node_no, "m")
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    kept = run.kept_items.get(node_no)
-    if kept is not None and kept[1] == count and await session.fetch(_RETRY_ITEMS, *where, row.attempt, *kept):
+    # Looked up, not handed over: a node that a full run held back begins in a later transaction than its reset.
+    kept = await session.fetchrow(_KEPT_ITEMS, run.row.run_id, node_no, row.generation) if row.generation > 1 else None
+    if kept is not None and kept["items"] == count and await session.fetch(_RETRY_ITEMS, *where, row.attempt, *kept):
         await _let_go(session, catalog, run, node_no)
         return
     rules = await _rules(session, catalog, run, node_no)

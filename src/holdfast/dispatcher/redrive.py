@@ -30,6 +30,7 @@ _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")
 _LAST_ATTEMPTS = sql("last_attempts")
 _REOPEN_RUN = sql("reopen_run")
+_KEEP_ITEMS = sql("keep_items")
 _KEEP_CHILDREN = sql("keep_children")
 _REPLACE_CHILDREN = sql("replace_children")
 _CLOSE_REPLACED = sql("close_replaced")
@@ -170,9 +171,9 @@ async def _reopen(
     )
     run = LockedRun(RunRow(*row), snapshot)
     by_number = {one["node_no"]: one for one in rows}
-    for root in (number[name] for name in plan.roots):
-        if by_number[root]["letter"] == "f" and by_number[root]["items"]:
-            run.kept_items[root] = (by_number[root]["items_first"], by_number[root]["items"])
+    roots = (by_number[number[name]] for name in plan.roots)
+    if items := [one["items_first"] for one in roots if one["letter"] == "f" and one["items"]]:
+        await session.fetch(_KEEP_ITEMS, items, run.row.generation)
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
     # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.

@@ -16,6 +16,9 @@ create table holdfast.past_signal (
 -- `items_next` stands at the end, so that a worker of before lets none of them go; a pass goes on where it stopped.
 alter table holdfast.node add column items_after int check (items_after between 0 and items);
 
+-- The generation of a node that failed and goes on with these items: those that did not complete run again.
+alter table holdfast.past_items add column kept_for smallint;
+
 -- Paused with the run that started it, and resumed with it; not by somebody.
 alter table holdfast.run add column is_held boolean not null default false;
 

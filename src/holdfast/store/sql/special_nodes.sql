@@ -17,6 +17,18 @@ insert into holdfast.live (
 select $5::bigint + i, $3, $8, $9, $10, $11, $12, $4, 'q', $1, $2
 from generate_series(0, $7::int - 1) as i;
 
+-- name: keep_items
+-- Nodes that failed go on with the items they have. Under the lock of their run.
+update holdfast.past_items p
+set kept_for = $2
+where p.items_first = any($1::bigint[]);
+
+-- name: kept_items
+-- The items with which a node of this generation goes on. Under the lock of its run.
+select p.items_first, p.items
+from holdfast.past_items p
+where p.run_id = $1 and p.node_no = $2 and p.kept_for = $3;
+
 -- name: retry_items
 -- Begin a node again as the items that did not complete, if there are any; the others keep their outputs. Lets none go
 -- yet (see `further_items`). Under the lock of its run.
