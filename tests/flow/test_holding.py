@@ -143,3 +143,21 @@ async def test_a_node_behind_a_sub_flow_waits_for_the_resume(dispatcher):
     assert await dispatcher.runs.nodes(run) == {"in": "completed", "after": "blocked"}
     await dispatcher.runs.resume(run)
     assert len(await step(dispatcher)) == 1
+
+
+async def test_a_list_that_a_full_run_held_back_still_runs_only_what_failed(dispatcher):
+    nodes = (*a_map().nodes, a_node("beside"))
+    flow = FlowDefinition(name="shop.full", nodes=nodes, edges=a_map().edges).validated()
+    run = await dispatcher.runs.start(flow, max_active=1)
+    while (await dispatcher.runs.nodes(run))["double"] == "blocked":
+        await step(dispatcher, outputs={0: {"all": [1, 2, 3]}})
+    first, *others = await dispatcher.claim(10)
+    await dispatcher.settle(first, Failed(a_failure()))
+    for lease in others:
+        await dispatcher.settle(lease, Completed(b"1"))
+    await finish(dispatcher)
+    await dispatcher.runs.retry(run, only="beside")
+    await dispatcher.runs.retry(run)
+    assert (await dispatcher.runs.nodes(run))["double"] == "blocked"
+    assert [len(await step(dispatcher)) for _ in range(3)] == [1, 1, 1]
+    assert await dispatcher.runs.state(run) == "completed"
