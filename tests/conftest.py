@@ -27,8 +27,8 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).resolve().parent
 # Said once for all processes of the run (see tests/crash/turns.py): it may last past midnight.
 os.environ.setdefault("CRASH_SWEEP_DAY", str(datetime.now(UTC).toordinal()))
 
-LOOKED_UP = frozenset({"tenant", "queue", "lane", "policy", "flow", "snapshot", "block"})
-"""Tables that others point to: with nothing in any other table an invariant speaks of, it speaks of nothing."""
+LOOKED_UP = frozenset({"tenant", "queue", "lane", "policy", "flow", "snapshot", "block", "standing"})
+"""What is looked up from other tables: with nothing in any other that an invariant speaks of, it speaks of nothing."""
 QUICKLY_PLANNED = {
     "enable_nestloop": "off",
     "enable_mergejoin": "off",
@@ -38,6 +38,8 @@ QUICKLY_PLANNED = {
 }
 """A handful of rows is joined in any order: to look for the best one takes longer than all the joins."""
 _RELATION = re.compile(r"\bholdfast\.(\w+)\b(?!\()")
+_LEADING = re.compile(r"\bfrom (?:only )?holdfast\.(\w+)\b(?!\()")
+_NESTED = re.compile(r"\([^()]*\)")
 _NEVER_WRITTEN = """
 select regexp_replace(c.relname, '_[0-9]+$', '') as name
 from pg_class c
@@ -64,9 +66,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def promises() -> list[tuple[Statement, frozenset[str]]]:
-    """The invariants, each with what it speaks of besides what is looked up."""
-    asked = [one for one in statements_in("invariants.sql") if not is_warning(one)]
-    return [(one, frozenset(_RELATION.findall(one.text)) - LOOKED_UP) for one in asked]
+    """The invariants, each with tables of which one must have rows for it to find anything."""
+    return [(one, needed_by(one.text)) for one in statements_in("invariants.sql") if not is_warning(one)]
+
+
+def needed_by(statement: str) -> frozenset[str]:
+    """The table that each select of a statement begins with: rows come from there, whatever is joined to it. Where that
+    is no table, or rows may come from elsewhere, all that it speaks of besides what is looked up."""
+    outer = re.sub(r"--.*", "", statement)
+    while (inner := _NESTED.sub("", outer)) != outer:
+        outer = inner
+    if "having" in outer and "group by" not in outer:
+        return frozenset()  # a count of nothing is a row too
+    leading = [_LEADING.search(" ".join(select.split())) for select in re.split(r"\bunion\b", outer)]
+    if re.search(r"\b(with|full|right|lateral)\b", outer):
+        leading = [None]
+    if any(found is None or found[1] in LOOKED_UP for found in leading):
+        return frozenset(_RELATION.findall(statement)) - LOOKED_UP
+    return frozenset(found[1] for found in leading if found is not None)
 
 
 async def broken_in(url: str) -> list[str]:

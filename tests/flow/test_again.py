@@ -78,10 +78,10 @@ def a_parent_with_a_list():
 async def test_an_approval_rejected_twice_fails_twice(dispatcher, approved):
     run = await dispatcher.runs.start(a_wait(config={"approval": True}))
     for attempt in (1, 2):
-        await dispatcher.runs.signal(f"approval:{run}:paid", {"approved": False}, run_id=run)
+        await dispatcher.runs.answer(run, "paid", is_given=False)
         assert (await dispatcher.runs.attempts(run))["paid"] == attempt
         await dispatcher.runs.retry(run)
-    await dispatcher.runs.signal(f"approval:{run}:paid", {"approved": approved}, run_id=run)
+    await dispatcher.runs.answer(run, "paid", is_given=approved)
     await finish(dispatcher)
     assert await dispatcher.runs.state(run) == ("completed" if approved else "failed")
 
@@ -92,13 +92,12 @@ async def test_an_approval_that_was_given_does_not_answer_when_it_is_asked_for_a
     edges = (an_edge("first>paid", ">first"), an_edge("paid>ship", ">payment"))
     run = await dispatcher.runs.start(FlowDefinition(name="shop.gated", nodes=nodes, edges=edges).validated())
     await step(dispatcher)
-    for _ in range(2):
-        await dispatcher.runs.signal(f"approval:{run}:paid", {"approved": True}, run_id=run)
+    await dispatcher.runs.answer(run, "paid")
     await finish(dispatcher)
     await dispatcher.runs.retry(run, only=only)
     await finish(dispatcher)
     assert (await dispatcher.runs.nodes(run))["paid"] == "running"
-    await dispatcher.runs.signal(f"approval:{run}:paid", {"approved": True}, run_id=run)
+    await dispatcher.runs.answer(run, "paid")
     await finish(dispatcher)
     assert await dispatcher.runs.state(run) == "completed"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_flow, a_node, an_order_edge
+from tests.core.flows import a_flow, a_node, an_edge, an_order_edge
 from tests.flow.test_runs import a_map, a_parent, a_sum, finish, step
 
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
+from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_failure
@@ -160,4 +160,22 @@ async def test_a_list_that_a_full_run_held_back_still_runs_only_what_failed(disp
     await dispatcher.runs.retry(run)
     assert (await dispatcher.runs.nodes(run))["double"] == "blocked"
     assert [len(await step(dispatcher)) for _ in range(3)] == [1, 1, 1]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_node_that_a_full_run_held_back_goes_also_when_another_of_its_upstreams_makes_room(dispatcher):
+    run = await dispatcher.runs.start(a_flow("a>b a>c b>c", c=TriggerRule.ONE_SUCCESS), max_active=1)
+    await step(dispatcher)
+    assert await dispatcher.runs.nodes(run) == {"a": "completed", "b": "queued", "c": "blocked"}
+    await finish(dispatcher, fail=[1])
+    assert await dispatcher.runs.nodes(run) == {"a": "completed", "b": "failed", "c": "completed"}
+
+
+async def test_a_node_held_back_behind_one_that_ends_as_it_begins_goes(dispatcher):
+    """The list is empty: there is room again in the very transaction that found the run full."""
+    nodes = (a_node("list"), a_node("each", kind=NodeKind.MAP, map_over="x"), a_node("other"))
+    edges = (an_edge("list>each", "all>x"), an_order_edge("list>other"))
+    flow = FlowDefinition(name="shop.empty", nodes=nodes, edges=edges).validated()
+    run = await dispatcher.runs.start(flow, max_active=1)
+    await finish(dispatcher, outputs={0: {"all": []}})
     assert await dispatcher.runs.state(run) == "completed"

@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import broken_in
 from tests.core.flows import INNER, flows
+from tests.core.verdicts import RunCounts, verdict
 
 from holdfast import wire
 from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed, Lost
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.states import TaskState
 from holdfast.dispatcher.engine import Engine
 from holdfast.settings import Settings
 from holdfast.testing.apart import run_apart
@@ -143,10 +145,10 @@ async def check(url, flow, outcomes, losses, limit, batch, random):
         ran = await play.to_its_end(outcomes)
         expected = settled(flow, outcomes)
         assert await dispatcher.runs.nodes(play.run) == expected
-        assert ran == Counter(
-            {n.name: TASKS[n.kind] for n in flow.nodes if expected[n.name] in ("completed", "failed")}
-        )
-        assert await dispatcher.runs.state(play.run) == ("failed" if "failed" in expected.values() else "completed")
+        over = [node for node in flow.nodes if expected[node.name] in ("completed", "failed")]
+        assert ran == Counter({node.name: TASKS[node.kind] for node in over})
+        counts = RunCounts.of(Counter(TaskState(state) for state in expected.values()))
+        assert await dispatcher.runs.state(play.run) == verdict(counts)
         if "failed" in expected.values():
             await fails_again(play, outcomes, expected)
             await is_mended(play, outcomes, expected)

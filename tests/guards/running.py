@@ -45,6 +45,16 @@ RUNNING: Sequence[Mutant] = [
             "a_canceled_run_is_never_opened_again",
         ),
     ),
+    *killed(
+        "forget_answers",
+        (
+            "and n.node_no = any($2::int[])",
+            "and $2::int[] is not null",
+            "a_node_that_asks_again_forgets_its_own_answers_alone",
+        ),
+        ("and n.wait_key like 'approval:%'", "", "an_event_is_there_for_a_node_that_runs_again"),
+        ("and s.wait_key = n.wait_key", "", "a_node_that_asks_again_forgets_its_own_answers_alone"),
+    ),
     *killed("answer_child", ("and r.state <> 'o'", "", "an_answer_is_told_once")),
     *killed("answer_child", ("and not r.is_answered", "", "an_answer_is_told_once")),
     *killed("count_items", ("and n.state = 'm'", "", "items_are_counted_only_while_their_node_maps")),
@@ -73,7 +83,6 @@ RUNNING: Sequence[Mutant] = [
     redundant(
         "further_items", "and n.state = 'm' and g.next", "and g.next", "the node was read under the lock of its run"
     ),
-    redundant("begin_wait", "s.tenant_id = $3 and", "", "the name of an approval has the id of its run in it"),
     redundant(
         "keep_children",
         "for no key update of c",

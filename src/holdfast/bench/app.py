@@ -9,10 +9,11 @@ from pathlib import Path
 
 from holdfast.app import App
 from holdfast.bench.marks import Marks
+from holdfast.core.signals import Fatal
 
 REF = "holdfast.bench.app:app"
 MARKS_VARIABLE, CAPACITY_VARIABLE = "BENCH_MARKS", "BENCH_CAPACITY"
-QUEUE, OTHER_QUEUE = "bench", "bench_other"
+QUEUE, OTHER_QUEUE, MENDED_QUEUE = "bench", "bench_other", "bench_mended"
 HANG_SECONDS = 3600.0
 
 app = App("bench")
@@ -61,6 +62,14 @@ async def fail(i: int) -> None:
 async def fail_guarded(i: int) -> None:
     """The same behind a breaker."""
     raise ConnectionRefusedError("connection refused")
+
+
+@app.action(queue=MENDED_QUEUE)
+async def mend(i: int) -> None:
+    """Fail for good until somebody mends it, by the last mark there is."""
+    marks = _marks()
+    if not marks.count(marks.capacity - 1):
+        raise Fatal("not mended yet")
 
 
 @app.action(queue=OTHER_QUEUE)

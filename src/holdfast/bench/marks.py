@@ -84,6 +84,10 @@ class Marks:
     def clear(self) -> None:
         self._map[:] = bytes(len(self._map))
 
+    def forget(self, tasks: int) -> None:
+        """Count the first `tasks` from nothing again; the rest stays."""
+        self._map[:tasks] = bytes(tasks)
+
     def close(self) -> None:
         self._map.close()
 

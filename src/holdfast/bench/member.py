@@ -29,12 +29,13 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float
     heartbeat_seconds: float
     has_loops: bool
+    tenant: str = "default"
 
     def settings(self) -> Settings:
         worker = WorkerSettings(
             slots=self.slots, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
         )
-        return Settings(url=self.url, env="local", worker=worker)
+        return Settings(url=self.url, env="local", tenant=self.tenant, worker=worker)
 
 
 def main() -> int:
@@ -50,7 +51,7 @@ def main() -> int:
         orders.settings(),
         processes=orders.processes,
         slots=orders.slots,
-        queues=[bench_app.QUEUE],
+        queues=[bench_app.QUEUE, bench_app.MENDED_QUEUE],
         loops=orders.has_loops,
     )
 

@@ -190,6 +190,14 @@ TARGETS = (
         detail="of a core in PostgreSQL for {idle.workers} workers, {idle.connections} connections",
     ),
     Target(
+        name="redrive, other work",
+        path="redrive.ratio",
+        limit=0.80,
+        is_least=True,
+        unit="%",
+        detail="{redrive.beside_per_s} tasks/s beside {redrive.letters} letters run again, {redrive.alone_per_s} alone",
+    ),
+    Target(
         name="http, drain",
         path="http.ratio",
         limit=0.40,
@@ -210,6 +218,19 @@ TARGETS = (
         limit=0.05,
         unit="%",
         detail="of a core in the server for {http.idle.connections} connections",
+    ),
+    Target(
+        name="pages, slowest p99",
+        path="pages.p99_max_ms",
+        limit=50,
+        unit="ms",
+        detail="{pages.questions} questions to {pages.lists} lists, {pages.tasks} tasks over, {pages.queued} queued",
+    ),
+    Target(
+        name="tenants, another's first task",
+        path="tenants.ratio",
+        limit=1.5,
+        detail="p50 {tenants.beside_ms.p50} ms beside {tenants.queued} of another, {tenants.alone_ms.p50} ms alone",
     ),
 )
 

@@ -8,7 +8,8 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, PAGE, Limit, next_of, page_of
+from holdfast.desk.paging import PAGE, Limit, page_of
+from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import authority, effects
 from holdfast.dispatcher.authority import AuthorityRule
 from holdfast.dispatcher.effects import EffectView
@@ -43,13 +44,6 @@ class Ruled(msgspec.Struct, frozen=True, kw_only=True):
     is_changed: bool
 
 
-class ListRules(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
-
-
 class RulePage(msgspec.Struct, frozen=True, kw_only=True):
     rules: list[AuthorityRule]
     next: str | None
@@ -73,7 +67,7 @@ class Compensated(msgspec.Struct, frozen=True, kw_only=True):
 @operation("effect.list", "GET /api/v1/effects", Access.VIEWER, commands=("effect list", "task retry", "task show"))
 async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
     """Lists effects, of the newest tasks first."""
-    rows = await effects.list_effects(
+    rows, following = await effects.effect_page(
         clerk.database,
         clerk.tenant_id,
         task_ids=None if asked.task_id is None else [limits.task_number(asked.task_id)],
@@ -81,11 +75,11 @@ async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
         after=asked.after,
         limit=asked.limit,
     )
-    return EffectPage(effects=rows, next=next_of(rows, asked.limit, lambda row: row.idempotency_key))
+    return EffectPage(effects=rows, next=following)
 
 
 @operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
-async def list_rules(clerk: Clerk, asked: ListRules) -> RulePage:
+async def list_rules(clerk: Clerk, asked: ListNames) -> RulePage:
     """Lists who may do which effect. What is not listed is open to every action."""
     rows = await authority.rules(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", asked.after, asked.limit)

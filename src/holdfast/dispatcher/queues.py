@@ -1,7 +1,7 @@
 """Queues: pause, resume and limit them, saying who and why; and how full they are.
 
-Counts are bounded. What is live is counted to a limit per lane; of history only the newest part is looked at, and a
-count that may be short says so.
+Counts are bounded. What is live is counted to a limit that lanes share; of history only the newest part is looked at,
+and a count that may be short says so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
@@ -32,9 +34,10 @@ _ENDED = sql("ended_counts")
 _COMPLETED = sql("completed_counts")
 _BLOCKED = sql("blocked_counts")
 
-LIVE_COUNT_MAX = 1_000_000
-HISTORY_COUNT_MAX = 250_000
-BLOCKED_COUNT_MAX = 20_000
+LIVE_COUNT_MAX = 10_000
+"""How many queued tasks are counted, of all lanes together, and how many held ones."""
+HISTORY_COUNT_MAX = 5_000
+BLOCKED_COUNT_MAX = 1_000
 RUNNING_MAX = 1_000_000
 PER_SECOND_MAX = 1_000_000.0
 
@@ -76,17 +79,26 @@ async def list_queues(
     """Every queue (or one) with its counts."""
     counts: dict[int, dict[str, int]] = {}
     partial: set[str] = set()
+    longer: set[int] = set()
     for row in await database.fetch(_QUEUED, tenant_id, LIVE_COUNT_MAX):
         counts.setdefault(row["queue_id"], {})["queued"] = row["queued"]
-        partial |= {"queued"} if row["is_more"] else set()
-    for row in await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX):
+        longer |= {row["queue_id"]} if row["is_more"] else set()
+    held = await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX)
+    for row in held:
         counts.setdefault(row["queue_id"], {}).update(_without_id(row))
+    if sum(row["running"] + row["retrying"] + row["delayed"] for row in held) >= LIVE_COUNT_MAX:
+        partial |= {"queued", "running", "retrying", "delayed"}
     if with_history:
         partial |= await _count_history(database, tenant_id, counts)
     quotas = {view.name: view.text for view in await list_quotas(database, tenant_id) if view.scope == "queue"}
     history = dict.fromkeys(("completed", "failed", "canceled", "blocked"), 0 if with_history else None)
     return [
-        _view(row, history | counts.get(row["queue_id"], {}), partial, quotas.get(row["name"]))
+        _view(
+            row,
+            history | counts.get(row["queue_id"], {}),
+            partial | ({"queued"} if row["queue_id"] in longer else set()),
+            quotas.get(row["name"]),
+        )
         for row in await database.fetch(_ROWS, tenant_id, name)
     ]
 
@@ -164,19 +176,22 @@ async def limit(
     tenant_id: int,
     name: str,
     *,
-    max_running: int | None,
-    starts_per_second: float | None,
+    max_running: int | UnsetType | None = UNSET,
+    starts_per_second: float | UnsetType | None = UNSET,
     actor: str,
     reason: str,
 ) -> None:
-    """Set both limits of a queue; None lifts one."""
-    if max_running is not None and not 1 <= max_running <= RUNNING_MAX:
+    """Set limits of a queue; None lifts one.
+
+    One that is not given is left as it is when this change has its turn, whatever others change at the same time.
+    """
+    if isinstance(max_running, int) and not 1 <= max_running <= RUNNING_MAX:
         raise Invalid(
             f"A queue cannot be limited to {max_running} running tasks.",
             code="invalid_limit",
             advice=f"Choose 1 to {RUNNING_MAX}, or pause the queue.",
         )
-    if starts_per_second is not None and not 0 < starts_per_second <= PER_SECOND_MAX:
+    if isinstance(starts_per_second, int | float) and not 0 < starts_per_second <= PER_SECOND_MAX:
         raise Invalid(
             f"A queue cannot be limited to {starts_per_second:g} starts per second.",
             code="invalid_limit",
@@ -185,7 +200,9 @@ async def limit(
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
-        await session.fetch(_LIMIT, tenant_id, name, max_running, starts_per_second, actor, reason)
+        running = before["max_running"] if max_running is UNSET else max_running
+        per_second = before["starts_per_second"] if starts_per_second is UNSET else starts_per_second
+        await session.fetch(_LIMIT, tenant_id, name, running, per_second, actor, reason)
         await _record(session, "queue.limit", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
 

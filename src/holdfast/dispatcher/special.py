@@ -81,11 +81,9 @@ def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
 
 async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: str) -> None:
     row = run.progress.mark(node_no, "w")
-    node = run.snapshot.plan.nodes[node_no]
-    # Who approved or rejected answered what was asked then; an event happened, whoever waits for it.
-    asks_again = row.generation > 1 and node.config.get("approval") is True
+    seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
-    await session.fetch(_BEGIN_WAIT, *where, wait_key, node.timeout_seconds, asks_again)
+    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
     run.waits = True
 
 

@@ -1,16 +1,37 @@
-"""Run a coroutine from code that has no event loop of its own, or must not touch the one that runs."""
+"""Run a coroutine from code that has no event loop of its own, or must not touch the one that runs.
+
+All of them run on one loop in a thread of this process, so that what they leave open (a connection to the server)
+serves the next one too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_starting = threading.Lock()
+
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a loop and a thread of its own."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+
+
+def runs_apart() -> bool:
+    """Whether the code that asks was started by `run_apart`."""
+    return asyncio.get_running_loop() is _loops.get(os.getpid())
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    with _starting:
+        # By process: a thread does not survive a fork.
+        if (loop := _loops.get(os.getpid())) is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="holdfast-apart", daemon=True).start()
+        return loop

@@ -24,6 +24,7 @@ from holdfast.store.embedded import home as homes
 from holdfast.store.embedded import locks
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.store.migrate import known, migrate
+from holdfast.testing.apart import runs_apart
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 HOME_VARIABLE = "HOLDFAST_TEST_HOME"
@@ -54,6 +55,7 @@ class Databases:
         scripts = "".join(migration.script for migration in known())
         self._template = f"holdfast_template_{hashlib.sha256(scripts.encode()).hexdigest()[:12]}"
         self._is_prepared = False
+        self._kept: asyncpg.Connection | None = None
 
     async def create(self) -> str:
         """Clone the template; answers the URL of the clone."""
@@ -96,11 +98,18 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        connection = await asyncpg.connect(self.server_url)
+        """A connection to the server. The one used by `run_apart` is kept for the next, and used by one at a time."""
+        kept, is_keeping = None, runs_apart()
+        if is_keeping:
+            kept, self._kept = self._kept, None
+        connection = kept if kept is not None and not kept.is_closed() else await asyncpg.connect(self.server_url)
         try:
             yield connection
         finally:
-            await connection.close()
+            if is_keeping and self._kept is None:
+                self._kept = connection
+            else:
+                await connection.close()
 
 
 def _name_of(url: str) -> str:

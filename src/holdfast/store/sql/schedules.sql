@@ -299,9 +299,8 @@ select s.schedule_id, s.name, s.origin, s.kind::text as kind, s.target, s.cron, 
     select jsonb_object_agg(cause, slots)::text
     from (
       select f.cause, sum(f.slots) as slots
-      from holdfast.slot f
-      where f.schedule_id = s.schedule_id and f.state in ('k', 'm')
-        and f.decided_at > holdfast.instant() - interval '1 day'
+      from (select * from holdfast.slot f where f.schedule_id = s.schedule_id order by f.slot_at desc limit 100) f
+      where f.state in ('k', 'm') and f.decided_at > holdfast.instant() - interval '1 day'
       group by f.cause
     ) as by_cause
   ) as passed_over

@@ -182,21 +182,19 @@ join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
--- Release a node as a run of another flow. Under the lock of its run.
+-- Release a node as a run of another flow. Attempts that it had before count on. Under the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, child_run_id)
 values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
 set state = 's', generation = excluded.generation, attempt = excluded.attempt, child_run_id = excluded.child_run_id;
 
 -- name: begin_wait
--- Release a node as a wait for an event; one that asks again ($8) takes no answer that is there already. Under the lock of
--- its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline, after_signal)
-values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision),
-  case when $8 then (select max(s.signal_id) from holdfast.signal s where s.tenant_id = $3 and s.wait_key = $6) end)
+-- Release a node as a wait for an event. Attempts that it had before count on. Under the lock of its run.
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline)
+values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision))
 on conflict (run_id, node_no) do update
 set state = 'w', generation = excluded.generation, attempt = excluded.attempt, wait_key = excluded.wait_key,
-  deadline = excluded.deadline, after_signal = excluded.after_signal, signal_id = null;
+  deadline = excluded.deadline, signal_id = null;
 
 -- name: end_special
 -- A node that ran no task of its own is over: a wait that was answered or ran out, a run that ended, items that could
@@ -337,9 +335,32 @@ insert into holdfast.signal (tenant_id, wait_key, run_id, actor, payload)
 values ($1, $2, $3, $4, $5)
 returning signal_id;
 
+-- name: approval_standing
+-- How the approval of one node stands, with the newest answer to it; a node that was not let go yet has no row. Under the
+-- lock of its run.
+select n.state::text as state, n.generation, n.attempt, coalesce(n.deadline <= holdfast.instant(), false) as is_overdue,
+  s.signal_id is not null as is_answered, s.actor, s.payload
+from (values ($1::bigint, $2::int)) as g (run_id, node_no)
+left join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
+left join lateral (
+  select s.signal_id, s.actor, s.payload
+  from holdfast.signal s
+  where s.tenant_id = $3 and s.wait_key = $4
+  order by s.signal_id desc
+  limit 1
+) s on true;
+
+-- name: forget_answers
+-- Nodes that begin again ask again: what was answered to their approvals counted for what they were asked then. Under
+-- the lock of their run, before its nodes lose their ends.
+delete from holdfast.signal s
+using holdfast.node n
+where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval:%'
+  and s.tenant_id = n.tenant_id and s.wait_key = n.wait_key;
+
 -- name: answered_waits
--- Waiting nodes for which an event came since their run began (or since they asked again), each with the oldest one that
--- its run has not used.
+-- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used, now or
+-- before its nodes were reset.
 select n.run_id, n.node_no, s.signal_id
 from holdfast.node n
 join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
@@ -347,7 +368,7 @@ cross join lateral (
   select s.signal_id
   from holdfast.signal s
   where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key and (s.run_id is null or s.run_id = n.run_id)
-    and s.at >= r.created_at and s.signal_id > coalesce(n.after_signal, 0)
+    and s.at >= r.created_at
     and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
     and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
   order by s.signal_id
