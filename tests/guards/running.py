@@ -98,7 +98,11 @@ RUNNING: Sequence[Mutant] = [
     *killed("unwant_child", ("and c.is_wanted", "", "a_child_is_told_to_its_node_again_only_if_it_was_wanted")),
     *killed(
         "close_replaced",
-        ("and d.state <> 'resolved'", "", "a_letter_that_was_resolved_stays_so_when_its_run_is_replaced"),
+        (
+            "and d.state in ('open', 'retry_requested', 'retrying', 'ignored')",
+            "",
+            "a_letter_that_was_resolved_stays_so_when_its_run_is_replaced",
+        ),
         ("r.is_replaced and", "", "letters_are_closed_only_of_runs_that_were_replaced"),
         ("for update of d skip locked", "", "who_replaces_a_run_waits_for_none_of_its_letters"),
     ),

@@ -178,7 +178,8 @@ from done;
 with held as materialized (
   select d.dead_letter_id
   from holdfast.run r
-  join holdfast.dead_letter d on d.run_id = r.run_id and d.state <> 'resolved'
+  join holdfast.dead_letter d on d.run_id = r.run_id
+    and d.state in ('open', 'retry_requested', 'retrying', 'ignored')
   where r.is_replaced and ($1::bigint[] is null or r.run_id = any($1::bigint[]))
   order by d.dead_letter_id
   limit $2
