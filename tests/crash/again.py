@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.crash import acts
+from tests.crash.case import Case
 from tests.crash.runs import claim_nodes, end_nodes, judge_resumed, start
-from tests.crash.scenario import Case, Scenario
+from tests.crash.scenario import Scenario
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Binding, Edge, Node, NodeKind

@@ -11,7 +11,6 @@ from itertools import count
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conftest import broken_in
 from tests.core.flows import INNER, flows
 from tests.core.verdicts import RunCounts, verdict
 
@@ -20,9 +19,6 @@ from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed, Lost
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.states import TaskState
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
-from holdfast.testing.apart import run_apart
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
@@ -128,31 +124,29 @@ class Play:
         return bool(names)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(histories())
-def test_a_run_ends_as_the_model_says_and_every_released_node_ran_once(holdfast_url, history):
-    run_apart(check(holdfast_url, *history))
+def test_a_run_ends_as_the_model_says_and_every_released_node_ran_once(on_engine, history):
+    on_engine(lambda engine: check(engine, *history))
 
 
-async def check(url, flow, outcomes, losses, limit, batch, random):
-    async with Engine(url, Settings.load({"HOLDFAST_URL": url})) as engine:
-        if await engine.database.fetchval("select count(*) from holdfast.live"):
-            await engine.database.fetch(LEFT_BEHIND)
-        dispatcher = Dispatcher(engine)
-        dispatcher.runs.policy = RetryPolicy(max_retries=0, max_losses=3)
-        play = Play(dispatcher, replace(flow, version=next(VERSIONS)), losses, batch, random)
-        await play.start(limit)
-        ran = await play.to_its_end(outcomes)
-        expected = settled(flow, outcomes)
-        assert await dispatcher.runs.nodes(play.run) == expected
-        over = [node for node in flow.nodes if expected[node.name] in ("completed", "failed")]
-        assert ran == Counter({node.name: TASKS[node.kind] for node in over})
-        counts = RunCounts.of(Counter(TaskState(state) for state in expected.values()))
-        assert await dispatcher.runs.state(play.run) == verdict(counts)
-        if "failed" in expected.values():
-            await fails_again(play, outcomes, expected)
-            await is_mended(play, outcomes, expected)
-        assert not await broken_in(url)
+async def check(engine, flow, outcomes, losses, limit, batch, random):
+    if await engine.database.fetchval("select count(*) from holdfast.live"):
+        await engine.database.fetch(LEFT_BEHIND)
+    dispatcher = Dispatcher(engine)
+    dispatcher.runs.policy = RetryPolicy(max_retries=0, max_losses=3)
+    play = Play(dispatcher, replace(flow, version=next(VERSIONS)), losses, batch, random)
+    await play.start(limit)
+    ran = await play.to_its_end(outcomes)
+    expected = settled(flow, outcomes)
+    assert await dispatcher.runs.nodes(play.run) == expected
+    over = [node for node in flow.nodes if expected[node.name] in ("completed", "failed")]
+    assert ran == Counter({node.name: TASKS[node.kind] for node in over})
+    counts = RunCounts.of(Counter(TaskState(state) for state in expected.values()))
+    assert await dispatcher.runs.state(play.run) == verdict(counts)
+    if "failed" in expected.values():
+        await fails_again(play, outcomes, expected)
+        await is_mended(play, outcomes, expected)
 
 
 async def fails_again(play, outcomes, before):
