@@ -125,6 +125,12 @@ DAMAGE = {
     "expired_leases_are_reaped": """
         update holdfast.live set lease_expires_at = now() - interval '1 hour' where task_id = $running""",
     "dead_workers_hold_nothing": "update holdfast.worker set state = 'gone', ended_at = now() - interval '1 hour'",
+    "ended_children_are_answered": """
+        update holdfast.run set state = 'x', pending = 0, active = 0, canceled_at = now(),
+          ended_at = now() - interval '1 hour'
+        where parent_run_id is not null""",
+    "waits_end_at_their_deadline": """
+        update holdfast.node set state = 'w', wait_key = 'k', deadline = now() - interval '1 hour' where state = 's'""",
     "due_tasks_are_promoted": "update holdfast.live set due_at = now() - interval '1 hour' where task_id = $retrying",
     "limits_hold": """
         update holdfast.queue set max_running = 1;

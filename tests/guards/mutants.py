@@ -7,34 +7,11 @@ that nothing can notice because another one covers it says so in `redundant_beca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """`guard` is a part of the statement that occurs in it once."""
-
-    statement: str
-    guard: str
-    replacement: str
-    killed_by: str = ""
-    redundant_because: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.statement}: {' '.join(self.guard.split())[:70]}"
-
-
-def _of(statement: str, *guards: tuple[str, str, str]) -> list[Mutant]:
-    return [
-        Mutant(statement=statement, guard=guard, replacement=replacement, killed_by=killed_by)
-        for guard, replacement, killed_by in guards
-    ]
-
-
-def _redundant(statement: str, guard: str, replacement: str, because: str) -> Mutant:
-    return Mutant(statement=statement, guard=guard, replacement=replacement, redundant_because=because)
-
+from tests.guards.mutant import Mutant
+from tests.guards.mutant import killed as _of
+from tests.guards.mutant import redundant as _redundant
+from tests.guards.running import RUNNING
 
 CLAIMING: Sequence[Mutant] = [
     *_of(
@@ -286,74 +263,6 @@ ASKING: Sequence[Mutant] = [
     *_of(
         "ensure_policy",
         ("on conflict (tenant_id, digest) do nothing", "", "names_are_interned_once_by_whoever_comes_second"),
-    ),
-]
-
-RUNNING: Sequence[Mutant] = [
-    *_of(
-        "lock_runs",
-        ("and r.state = 'o'", "", "a_run_that_is_over_is_not_opened_by_a_late_end"),
-        ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
-        ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
-    ),
-    *_of(
-        "advance_runs",
-        ("and r.state = 'o'\n  returning", "\n  returning", "a_run_that_is_over_is_not_opened_by_a_late_end"),
-    ),
-    *_of(
-        "lock_run",
-        ("and r.tenant_id = $2", "and $2::int is not null", "a_run_is_seen_and_steered_by_its_tenant_alone"),
-        ("for no key update of r", "", "a_retry_and_an_end_at_once_lose_nothing"),
-    ),
-    *_of(
-        "pause_run",
-        ("and r.tenant_id = $2", "and $2::int is not null", "a_run_is_seen_and_steered_by_its_tenant_alone"),
-        ("and r.state = 'o'", "", "only_an_open_run_is_paused_once_and_resumed_once"),
-        ("and r.paused_at is null", "", "only_an_open_run_is_paused_once_and_resumed_once"),
-    ),
-    *_of("resume_run", ("and r.paused_at is not null", "", "only_an_open_run_is_paused_once_and_resumed_once")),
-    _redundant(
-        "resume_run",
-        "and r.state = 'o'",
-        "",
-        "a run that ends is not paused any more, and its lock is held from the look to the update",
-    ),
-    *_of("cancel_run", ("and r.state = 'o'", "", "a_run_that_is_over_is_not_canceled")),
-    *_of("cancel_waits", ("and n.state = 'w'", "", "a_canceled_run_ends_only_the_nodes_that_wait")),
-    *_of(
-        "reopen_run",
-        (
-            "where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null",
-            "where r.run_id = $1 and $7::int is not null",
-            "a_canceled_run_is_never_opened_again",
-        ),
-    ),
-    *_of(
-        "forget_answers",
-        (
-            "and n.node_no = any($2::int[])",
-            "and $2::int[] is not null",
-            "a_node_that_asks_again_forgets_its_own_answers_alone",
-        ),
-        ("and n.wait_key like 'approval:%'", "", "an_event_is_there_for_a_node_that_runs_again"),
-        ("and s.wait_key = n.wait_key", "", "a_node_that_asks_again_forgets_its_own_answers_alone"),
-    ),
-    *_of("answer_child", ("and r.state <> 'o'", "", "an_answer_is_told_once")),
-    *_of("answer_child", ("and not r.is_answered", "", "an_answer_is_told_once")),
-    *_of("count_items", ("and n.state = 'm'", "", "items_are_counted_only_while_their_node_maps")),
-    *_of("retry_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),
-    *_of(
-        "ensure_flow",
-        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_kept_once_by_whoever_comes_second"),
-    ),
-    *_of(
-        "ensure_snapshot",
-        ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
-    ),
-    *_of("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
-    *_of(
-        "forget_signals",
-        ("where r.state = 'o' and", "where false and", "an_event_that_an_open_run_may_wait_for_is_kept"),
     ),
 ]
 

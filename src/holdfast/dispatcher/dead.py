@@ -38,6 +38,7 @@ _LOCK_RUN = sql("lock_run")
 _RESOLVE_SUPERSEDED = sql("resolve_superseded")
 _EXHAUST_LETTERS = sql("exhaust_letters")
 _ROUSE_FORGOTTEN = sql("rouse_forgotten")
+_CLOSE_REPLACED = sql("close_replaced")
 
 SWEEP_BATCH = 500
 ADOPT_BATCH = 500
@@ -71,14 +72,16 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
 
 
 async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
-    """Give failed tasks the letters they lack, and look again at letters whose task came to rest unnoticed.
+    """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, and close those
+    of runs that were replaced.
 
-    Both happen only while workers older than dead letters still run.
+    The first two happen only while workers older than dead letters still run.
     """
     async with database.transaction() as session:
         adopted = await adopt(session, limit=limit)
         roused = await session.fetch(_ROUSE_FORGOTTEN, limit)
-    return adopted + len(roused)
+        closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
+    return adopted + len(roused) + len(closed)
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:

@@ -1,4 +1,4 @@
-"""Pause, resume, cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
+"""Cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
 
 All take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
 of its own, and a pass finds what a crash left unasked.
@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.items import drop_items
 from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
-from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
@@ -26,9 +26,6 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
-_PAUSE_RUN = sql("pause_run")
-_RESUME_RUN = sql("resume_run")
-_HELD_NODES = sql("held_nodes")
 _CANCEL_RUN = sql("cancel_run")
 _CANCEL_WAITS = sql("cancel_waits")
 _CANCELING_RUNS = sql("canceling_runs")
@@ -37,42 +34,8 @@ _TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
 
 CANCEL_BATCH = 1_000
 RUNS_BATCH = 100
-EVERY = 2**31 - 1
 NAMES_MAX = 100
 ACTOR = "holdfast:run-cancel"
-
-
-async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
-    """Release nothing more of a run until it is resumed; what is queued or runs goes on."""
-    async with database.transaction() as session:
-        is_done = await session.fetchrow(_PAUSE_RUN, run_id, tenant_id, actor, reason) is not None
-        if is_done:
-            change = _change("run.pause", run_id, {"paused": False}, {"paused": True})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    if not is_done:
-        raise await _refused(database, tenant_id, run_id, "paused")
-
-
-async def resume_run(
-    database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
-) -> News:
-    """Let a paused run go on."""
-    async with database.transaction() as session:
-        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        if found is not None and await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None:
-            [run] = await lock_runs(session, catalog, [run_id])
-            for row in await session.fetch(_HELD_NODES, run_id, EVERY):
-                _take_up(run, NodeRow(*row))
-            news = await advance(session, catalog, [run])
-            change = _change("run.resume", run_id, {"paused": True}, {"paused": False})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
-            return news
-    raise await _refused(database, tenant_id, run_id, "resumed")
-
-
-def _take_up(run: LockedRun, row: NodeRow) -> None:
-    run.progress.rows[row.node_no] = row
-    run.progress.ready.append(row.node_no)
 
 
 async def cancel_run(
@@ -91,7 +54,7 @@ async def cancel_run(
         if done is not None:
             await audit(session, tenant_id, [done.change], actor=actor, reason=reason)
     if done is None:
-        raise await _refused(database, tenant_id, run_id, "canceled")
+        raise await refused(database, tenant_id, run_id, "canceled")
     return await done.ask_tasks(database, catalog, tenant_id, actor, reason, grace_seconds)
 
 
@@ -123,20 +86,22 @@ async def cancel_run_in(
     if done is None:
         return None
     before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
-    change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
+    change = run_change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
     if is_open := done["state"] == "o":
-        news = await _cancel_waits(session, catalog, run_id)
+        news = await _cancel_nodes(session, catalog, run_id)
     else:
         news = News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
     return CanceledRun(run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, news=news)
 
 
-async def _cancel_waits(session: Session, catalog: Catalog, run_id: int) -> News:
-    """Nobody answers the waiting nodes of a canceled run any more."""
-    [run] = await lock_runs(session, catalog, [run_id])
-    run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
-    run.left = len(run.ends)
-    return await advance(session, catalog, [run])
+async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> News:
+    """Nobody answers the waiting nodes of a canceled run any more, and items that wait their turn never have it."""
+    runs = await lock_runs(session, catalog, [run_id])
+    for run in runs:
+        run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
+        run.left = len(run.ends)
+        await drop_items(session, catalog, run)
+    return await advance(session, catalog, runs)
 
 
 async def cancel_tasks(
@@ -167,8 +132,10 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
     everything = NO_NEWS
     for row in await database.fetch(_CANCELING_RUNS, RUNS_BATCH):
         who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
+        async with database.transaction() as session:
+            ended = await _cancel_nodes(session, catalog, row["run_id"])
         done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
-        everything = everything.and_(done)
+        everything = everything.and_(ended).and_(done)
     for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
         try:
             done = await cancel_run(
@@ -205,10 +172,14 @@ async def retry_run(
         _, done = await dispatch_run(
             session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
         )
-        after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
-        change = _change("run.retry", run_id, {"generation": done.generation - 1}, after)
-        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
     return done
+
+
+def retried(run_id: int, done: Redriven) -> Change:
+    """The audited change that ran a run again."""
+    after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
+    return run_change("run.retry", run_id, {"generation": done.generation - 1}, after)
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,11 +200,13 @@ async def plan_retry(
     return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown)
 
 
-def _change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
+def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
+    """The audited change of a run."""
     return Change(verb=verb, subject_kind="run", subject_id=str(run_id), before=before, after=after)
 
 
-async def _refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
+async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
+    """Say why a run cannot be paused, resumed or canceled."""
     row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if row is None:
         return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")

@@ -173,6 +173,35 @@ told as (
 select dead_letter_id
 from done;
 
+-- name: close_replaced
+-- Letters of runs in whose place others were started ($1, or any): nothing waits for what they stand for. Letters that
+-- somebody holds are left for the next pass, so that nobody who holds a run waits here. Bounded.
+with held as materialized (
+  select d.dead_letter_id
+  from holdfast.run r
+  join holdfast.dead_letter d on d.run_id = r.run_id
+    and d.state in ('open', 'retry_requested', 'retrying', 'ignored')
+  where r.is_replaced and ($1::bigint[] is null or r.run_id = any($1::bigint[]))
+  order by d.dead_letter_id
+  limit $2
+  for update of d skip locked
+),
+done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'superseded', actor = $3, wants_sweep = false,
+    disposition_reason = 'its run was replaced by another', changed_at = holdfast.instant()
+  where d.dead_letter_id = any(array(select dead_letter_id from held))
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;
+
 -- name: exhaust_letters
 -- Letters that were dispatched as often as may be are parked for an operator. Under their locks.
 with done as (

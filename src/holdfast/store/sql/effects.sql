@@ -66,6 +66,22 @@ left join (
   where e.tenant_id = $4 and e.key = $5
 ) known on true;
 
+-- name: effect_before
+-- The key under which a task of a run, or the one in whose place it is there, asked for an effect before without a key of
+-- its own: the n-th of that name. Of another task only with the same arguments, and if nobody undid it: members of a list
+-- may have changed places.
+select e.key
+from (
+  select $2::bigint as task_id
+  union all
+  select b.alike from holdfast.stood_before($2) b where b.alike is not null
+) one
+join holdfast.effect e on e.task_id = one.task_id
+where e.tenant_id = $1 and e.name = $3 and e.user_key is null and e.ordinal = $4
+  and (e.task_id = $2 or (e.digest = $5 and e.compensated_by is null))
+order by e.task_id = $2 desc, e.opened_at desc
+limit 1;
+
 -- name: answer_effect
 -- Keep what came of an effect (d its receipt, r a refusal, u neither), by the lease that opened it and while it is
 -- current. Repeated, it changes nothing and shows that the same lease had said so before.
