@@ -7,6 +7,7 @@ with the run it has; a run that completes by a re-drive of its own mends the nod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast import wire
@@ -16,11 +17,11 @@ from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT
 from holdfast.core.progress import End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import audit
+from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.one_by_one import one_by_one
 from holdfast.dispatcher.outputs import values_of
-from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.runs import retried
 from holdfast.dispatcher.special import FRESH, end_special, fail_special
@@ -94,6 +95,7 @@ async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSW
 
 
 async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: int, tenant_id: int) -> News:
+    held = await hold_runs(session, tenant_id, [parent_id])
     parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
     answer = await session.fetchrow(_ANSWER_CHILD, child_id)
     if answer is None or parent is None or answer["is_replaced"]:
@@ -101,7 +103,7 @@ async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: 
     node_no = answer["parent_node"]
     waiting = await session.fetchrow(_WAITING_CHILD, parent_id, node_no, child_id)
     if waiting is None:
-        return await _mend(session, catalog, parent, node_no, child_id, answer)
+        return await _mend(session, catalog, parent, node_no, child_id, answer, held)
     [run] = await lock_runs(session, catalog, [parent_id])
     run.progress.rows[node_no] = NodeRow(node_no, "s", attempt=waiting["attempt"], generation=waiting["generation"])
     run.left += 1
@@ -109,45 +111,48 @@ async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: 
     return await advance(session, catalog, [run])
 
 
-async def _mend(session: Session, catalog: Catalog, parent: Any, node_no: int, child_id: int, answer: Any) -> News:
+async def _mend(
+    session: Session, catalog: Catalog, parent: Any, node_no: int, child_id: int, answer: Any, held: Sequence[Any]
+) -> News:
     """A run completed after all, by a re-drive of its own: the node that failed with it is over well, and what is
-    downstream of it runs again."""
+    downstream of it runs again. Under the locks of the parent's letters and of the parent."""
     parent_id, tenant_id = parent["run_id"], parent["tenant_id"]
     if answer["state"] != "c" or await session.fetchrow(_FAILED_FOR_CHILD, parent_id, node_no, child_id) is None:
         return NO_NEWS
     await catalog.flows.learn([parent["snapshot_id"]], session)
     name = catalog.flows.snapshot(parent["snapshot_id"]).plan.names[node_no]
-    reason = f"run {child_id} completed"
+    by = By(MENDER, f"run {child_id} completed")
     try:
-        done = await redrive_run(session, catalog, tenant_id, parent_id, actor=MENDER, reason=reason, only=name)
+        _, done = await dispatch_run(session, catalog, tenant_id, parent_id, [], held, by, only=name)
     except Conflict:
         # Canceled, or run again from further up: nobody waits for this run.
         return NO_NEWS
-    await audit(session, tenant_id, [retried(parent_id, done)], actor=MENDER, reason=reason)
+    await audit(session, tenant_id, [retried(parent_id, done)], actor=by.actor, reason=by.reason)
     return done.news
 
 
 async def retry_children_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> News:
     """Run again what failed in runs with which a node goes on; at most `limit` runs.
 
-    Under the lock of the parent and then its own. One that cannot run again is told to its node as it is.
+    Under the locks of its letters, of the parent, and its own. One that cannot run again is told to its node as it is.
     """
 
     async def again(session: Session, row: Any) -> News:
         child_id, parent_id, tenant_id = row["run_id"], row["parent_run_id"], row["tenant_id"]
+        held = await hold_runs(session, tenant_id, [child_id])
         parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
         found = await session.fetchrow(_LOCK_RUN, child_id, tenant_id)
         if found is None or not found["is_wanted"]:
             return NO_NEWS
-        reason = f"run {parent_id} is run again"
+        by = By(MENDER, f"run {parent_id} is run again")
         try:
             if parent is None or parent["is_canceled"]:
                 raise Conflict("Nobody waits for it any more.", code="run_not_open")
-            done = await redrive_run(session, catalog, tenant_id, child_id, actor=MENDER, reason=reason)
+            _, done = await dispatch_run(session, catalog, tenant_id, child_id, [], held, by)
         except Conflict:
             await session.fetch(_UNWANT_CHILD, child_id)
             return News(set(), [], [child_id])
-        await audit(session, tenant_id, [retried(child_id, done)], actor=MENDER, reason=reason)
+        await audit(session, tenant_id, [retried(child_id, done)], actor=by.actor, reason=by.reason)
         return done.news
 
     return await one_by_one(database, _WANTED_CHILDREN, limit=limit, what="retry", work=again)
