@@ -730,7 +730,12 @@ ACTING: Sequence[Mutant] = [
         ("or e.state = 'r' and", "or", "a_receipt_is_given_again_and_nothing_is_sent"),
         ("o.task_id = e.task_id and o.lease_token = e.lease_token", "o.task_id <> e.task_id", _UNDER_WAY),
         ("and o.state = 'r'", "", "a_reserved_attempt_is_not_under_way"),
-        ("and o.lease_token <> excluded.lease_token", "", _UNDER_WAY),
+        ("and (o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)", "", _UNDER_WAY),
+        (
+            "(o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)",
+            "o.lease_token <> excluded.lease_token",
+            "tasks_of_one_claim_do_not_share_an_effect",
+        ),
     ),
     *_of(
         "answer_effect",
@@ -746,11 +751,13 @@ ACTING: Sequence[Mutant] = [
             "\n",
             "an_answer_is_final_and_may_be_repeated",
         ),
+        ("and e.task_id = lease.task_id", "", "tasks_of_one_claim_do_not_share_an_effect"),
         (
-            "e.tenant_id = $4 and e.key = $5 and e.lease_token = $3",
+            "e.tenant_id = $4 and e.key = $5 and e.task_id = $1 and e.lease_token = $3",
             "e.tenant_id = $4 and e.key = $5",
             "an_answer_belongs_to_the_lease_that_opened",
         ),
+        ("and e.task_id = $1", "and $1::bigint > 0", "tasks_of_one_claim_do_not_share_an_effect"),
     ),
     *_of(
         "keep_step",
