@@ -93,6 +93,16 @@ async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatch
     assert answer.json["reason"] == "paused"
 
 
+@pytest.mark.parametrize("served", [{"actions": ["shop.other"]}, {"queues": ["mail"]}])
+async def test_a_named_task_the_worker_does_not_serve_is_refused(call, dispatcher, served):
+    task = await dispatcher.enqueue(a_task())
+    registered = await call.post("/internal/workers", {"name": "w", "actions": ["shop.charge"], "slots": 1, **served})
+    worker_id = registered.json["worker_id"]
+    answer = await call.post("/internal/task-claim", {"worker_id": worker_id, "task_id": task.task_id})
+    assert (answer.status, answer.json["reason"]) == (409, "not_served")
+    assert (await dispatcher.task(task.task_id)).state is TaskState.QUEUED
+
+
 @pytest.mark.parametrize("unknown", ["999", "w1", -1])
 async def test_an_unregistered_worker_is_refused(call, unknown):
     answer = await call.post("/internal/task-claim", {"worker_id": unknown, "limit": 1})

@@ -36,6 +36,8 @@ def _redundant(statement: str, guard: str, replacement: str, because: str) -> Mu
     return Mutant(statement=statement, guard=guard, replacement=replacement, redundant_because=because)
 
 
+_SERVED = "a_worker_claims_by_name_only_what_it_serves"
+
 CLAIMING: Sequence[Mutant] = [
     *_of(
         "claim",
@@ -56,7 +58,9 @@ CLAIMING: Sequence[Mutant] = [
         ("and t.state = 'q'", "", "a_running_task_cannot_be_claimed_by_name"),
         ("and w.state = 'active'", "", "a_worker_that_drains_claims_nothing"),
         ("and w.tenant_id = t.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
-        ("q.paused_at is not null", "false", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+        ("and q.paused_at is null", "", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+        ("and l.action = any($5::text[])", "and $5::text[] is not null", _SERVED),
+        ("or q.name = any($6)", "or true", _SERVED),
     ),
     *_of(
         "held_by",
