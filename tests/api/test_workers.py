@@ -174,6 +174,15 @@ async def test_a_completion_is_accepted_once_and_repeated_answers_as_before(call
     assert (answer.status, "attempt 1 is completed" in answer.json["winner"]) == (409, True)
 
 
+async def test_the_same_lease_completing_with_another_output_is_refused(call, worker, dispatcher, engine):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    assert (await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=1))).status == 200
+    answer = await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=2))
+    assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
+    assert await engine.database.fetchval("select output from holdfast.attempt") == b"1"
+
+
 async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, dispatcher):
     await dispatcher.enqueue(a_task(max_retries=1, base_backoff_secs=0))
     error = {"code": "E1", "message": "connection reset by peer", "type": "ConnectionError", "traceback": "…"}

@@ -244,6 +244,16 @@ SETTLING: Sequence[Mutant] = [
             "g.attempt = f.attempt",
             "a_repeated_report_answers_as_before_and_only_its_own",
         ),
+        (
+            "a.output is not distinct from g.output",
+            "true",
+            "a_repeated_report_that_says_something_else_is_refused",
+        ),
+        (
+            "(f.code, f.message) is not distinct from (g.code, g.message)",
+            "true",
+            "a_repeated_report_that_says_something_else_is_refused",
+        ),
     ),
 ]
 
