@@ -254,6 +254,16 @@ def test_canceling_what_is_over_is_a_conflict(holdfast, seed):
         assert (ran.code, f"is already {state}" in ran.err) == (5, True)
 
 
+def test_of_several_each_is_canceled_or_told_why_not(holdfast, seed):
+    ids = seed(one_of_each)
+    asked = [ids["queued"], ids["completed"], "999", ids["running"]]
+    ran = holdfast("task", "cancel", *asked, "--yes")
+    assert ran.out == f"{ids['queued']}\tcanceled\n{ids['running']}\tcanceling\n"
+    assert (ran.code, "is already completed" in ran.err, "task_not_found" in ran.err) == (5, True, True)
+    again = holdfast("task", "cancel", *asked, "--yes", "-o", "json")
+    assert [one["task_id"] for one in again.json] == asked and "error" in again.json[1]
+
+
 def test_canceling_several_needs_yes_without_a_terminal(holdfast, seed):
     async def prepare(dispatcher):
         return [task.task_id for task in await dispatcher.enqueue_many(a_task(), [{}] * 3)]
