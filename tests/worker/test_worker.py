@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import asyncpg
-import pytest
 
 import holdfast as hf
 from holdfast.dispatcher.claim import WorkerIdentity, held_by
@@ -48,20 +47,29 @@ async def test_a_worker_claims_only_actions_it_has(running_worker, client_of):
         assert (str(row["task_id"]), row["state"], row["attempt"]) == (stranger.task_id, b"q", 0)
 
 
-async def test_a_draining_worker_takes_nothing_and_goes_on_when_told(running_worker, client_of, eventually):
+async def test_a_drained_worker_finishes_what_it_holds_takes_nothing_more_and_leaves(engine, client_of, eventually):
+    gate = asyncio.Event()
+
     async def work() -> str:
+        await gate.wait()
         return "done"
 
     app = app_with(work)
-    async with client_of(app) as client, running_worker(app=app) as worker:
-        database = client.engine.database
-        await database.fetch(sql("drain_worker"), worker.worker_id)
+    async with client_of(app) as client:
+        worker = Worker(engine, app.actions)
+        running = asyncio.create_task(worker.run())
+        held = await client.enqueue("local.work")
+        await eventually(lambda: worker._hold.count)
+        await engine.database.fetch(sql("drain_worker"), worker.worker_id)
         await eventually(lambda: worker._is_draining)
-        task = await client.enqueue("local.work")
-        with pytest.raises(hf.WaitTimeout):
-            await task.result(0.5)
-        await database.fetch("update holdfast.worker set state = 'active'")
-        assert await task.result(20) == "done"
+        left = await client.enqueue("local.work")
+        # As after a long silence, when it was shown as lost and is back.
+        await engine.database.fetch("update holdfast.worker set state = 'active'")
+        gate.set()
+        await asyncio.wait_for(running, 20)
+        assert worker.is_drained and await held.result(20) == "done"
+        rows = await engine.database.fetch("select task_id, state from holdfast.live")
+        assert [(str(row["task_id"]), row["state"]) for row in rows] == [(left.task_id, b"q")]
 
 
 async def test_a_worker_the_database_does_not_know_any_more_leaves(engine):
