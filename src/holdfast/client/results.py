@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.errors import NotFound
-from holdfast.store.database import AWAY, Database
+from holdfast.store.database import AWAY, TROUBLE, Database
 from holdfast.store.statements import sql
 from holdfast.wake.bell import DONE_CHANNEL
 from holdfast.wake.listener import Listener
@@ -93,6 +93,11 @@ class Results:
                 await self._check(list(self._waiting))
             except AWAY:
                 continue
+            except TROUBLE as error:
+                # Asking again will not help (a right that was taken away, a schema that is gone): the waiting are told.
+                for future in [one for waiting in self._waiting.values() for one in waiting if not one.done()]:
+                    future.set_exception(error)
+                return
 
     async def _check(self, task_ids: list[int]) -> None:
         for row in await self._database.fetch(_RESULTS, task_ids):
