@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
-.PHONY: setup demo test sweep lint types docs soak ray bench clean
+.PHONY: setup demo test checked suite sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -18,11 +18,16 @@ $(VENV)/.ready: pyproject.toml
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow
 	@$(if $(DEMO),HOLDFAST_ENV=local )$(BIN)/python examples/$(or $(DEMO),demo).py
 
-test: setup lint types  ## the whole suite, under 8 minutes on 2 cores
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+test: setup  ## the whole suite, under 8 minutes on 2 cores; style and types are checked beside it
+	@$(MAKE) --no-print-directory --jobs=2 checked suite
+
+checked: lint types
+
+suite: setup
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -17,25 +17,31 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import holdfast
+
+# Read and parsed once, by one process of the run.
+pytestmark = pytest.mark.xdist_group("sources")
 
 ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_source", "wire", "cron"}
+LEAVES = {"errors", "settings", "settings_option", "settings_sections", "settings_source", "wire", "cron"}
 BELOW = {
     "errors": set(),
     "settings_option": {"errors"},
+    "settings_sections": {"settings_option"},
     "settings_source": {"errors", "settings_option"},
-    "settings": {"errors", "settings_option", "settings_source"},
+    "settings": {"errors", "settings_option", "settings_sections", "settings_source"},
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
     "net": {"errors", "settings"},
     "webhooks": {"errors"},
     "wake": {"core", "errors", "settings", "store"},
-    "place": {"errors", "settings", "store"},
+    "place": {"errors", "net", "settings", "store"},
     "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
     "flow": {"core", "errors", "wire", "yaml_text"},
@@ -56,7 +62,8 @@ BELOW = {
     },
     "packs": {"action", "action_options", "app", "core", "errors", "worker.context", "worker.descendants", "yaml_text"},
     "load": {"app", "errors", "packs"},
-    "worker": LEAVES | {"action", "app", "core", "dispatcher", "flow", "load", "place", "schedule", "store", "wake"},
+    "worker": LEAVES
+    | {"action", "app", "core", "dispatcher", "flow", "load", "net", "place", "schedule", "store", "wake"},
     "cron": {"core", "errors"},
     "schedule": {"action", "core", "cron", "errors", "wire"},
     "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
@@ -75,6 +82,7 @@ BELOW = {
         "flow",
         "launch",
         "load",
+        "net",
         "packs",
         "place",
         "store",
@@ -82,7 +90,7 @@ BELOW = {
         "worker",
     },
     "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "worker"},
-    "desk": LEAVES | {"action", "client", "core", "dispatcher", "store", "wake"},
+    "desk": LEAVES | {"action", "client", "core", "dispatcher", "net", "store", "wake"},
     "api": LEAVES | {"client", "core", "desk", "dispatcher", "net", "store", "wake"},
     "launch": LEAVES | {"core", "dispatcher", "store", "wake", "worker.descendants"},
     "__main__": {"cli"},
@@ -116,10 +124,15 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(path)))
+
+
 def imported(path: Path) -> set[str]:
     """What a file imports from Holdfast, without the leading `holdfast.`."""
     names: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "holdfast":
@@ -132,10 +145,8 @@ def imported(path: Path) -> set[str]:
 
 def strings(path: Path) -> list[str]:
     """Every string of a file that is not a docstring."""
-    tree = tree_of(path)
-    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    skipped = {id(node.value) for node in documented}
-    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    skipped = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+    constants = [node for node in nodes_of(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return [node.value for node in constants if id(node) not in skipped]
 
 
@@ -200,7 +211,7 @@ def test_a_file_is_short_and_named_for_a_concept():
 
 def test_a_function_fits_on_a_page():
     def wrong(path: Path) -> list[str]:
-        functions = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        functions = [n for n in nodes_of(path) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
         return [one.name for one in functions if one.end_lineno - one.lineno >= FUNCTION_LINES_MAX]
 
     assert not offenders(MODULES, wrong)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidSettings
+from holdfast.net.server import is_server
 from holdfast.settings import Settings
 from holdfast.store.embedded.server import default_home, start
 
@@ -22,26 +23,16 @@ class Place:
     close: Callable[[], None]
 
 
-def is_server(url: str | None) -> bool:
-    """Whether a URL leads to a Holdfast server, not to a database."""
-    return url is not None and url.lower().startswith(("http://", "https://"))
-
-
 def find_place(settings: Settings, url: str | None = None) -> Place:
     """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
-    if is_server(url or settings.url):
+    chosen = url or settings.url
+    if is_server(chosen):
         raise InvalidSettings(
             "This needs the database itself, and the URL is that of a server.",
             code="database_url_needed",
-            advice="Give --url postgresql://…, or set HOLDFAST_URL to one.",
+            advice="Give --url postgresql://…, or set HOLDFAST_URL to one; `holdfast work` and `attach` take either.",
         )
-    if chosen := url or settings.url:
-        if chosen.lower().startswith(("http://", "https://")):
-            raise InvalidSettings(
-                "This needs the database itself, and HOLDFAST_URL is that of a server.",
-                code="database_url_needed",
-                advice="Set HOLDFAST_URL to postgresql://…; `holdfast work` takes either.",
-            )
+    if chosen:
         return Place(url=chosen, is_embedded=False, close=lambda: None)
     if settings.home is None and settings.env != "local":
         raise InvalidSettings(

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+from tests.each import each
 
 from holdfast.dispatcher.contract import Claim, Wait
 from holdfast.dispatcher.lobby import RUNNERS
@@ -77,12 +78,23 @@ async def test_a_waiting_claim_is_answered_when_a_task_comes(waiting, dispatcher
     assert (found["task_id"], found["attempt"]) == (task.task_id, 1)
 
 
+async def test_a_worker_is_told_how_long_it_may_wait_and_may(call, calls, dispatcher):
+    """Below the 60 s after which many proxies give up on an answer."""
+    told = (await call.post("/internal/workers", {"actions": ["shop.charge"]})).json
+    assert told["wait_seconds_max"] == (await call.get("/internal/terms")).json["wait_seconds_max"] < 60
+    claim = Claim(told["worker_id"], wait_seconds=told["wait_seconds_max"])
+    claiming = asyncio.create_task(calls().post("/internal/task-claim", claim, dict))
+    task = await dispatcher.enqueue(a_task())
+    [found] = (await asyncio.wait_for(claiming, LONG))["tasks"]
+    assert found["task_id"] == task.task_id
+
+
 async def test_a_claim_that_waits_in_vain_is_answered_with_nothing(call, worker):
     answer = await call.post("/internal/task-claim", {"worker_id": worker, "limit": 1, "wait_seconds": 0.2})
     assert (answer.status, answer.json["tasks"]) == (200, [])
 
 
-@pytest.mark.parametrize("seconds", [31, -1, 1e9])
+@each("seconds", [51, -1, 1e9])
 async def test_nobody_waits_for_ever(call, worker, seconds):
     for path in ("task-claim", "exchange", "wait"):
         answer = await call.post(f"/internal/{path}", {"worker_id": worker, "limit": 1, "wait_seconds": seconds})

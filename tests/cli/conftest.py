@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -108,6 +109,28 @@ def seed(holdfast_url):
     return run
 
 
+BLOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def holdfast_behind(holdfast, seed):
+    """Run a command while somebody else changed something and has not committed yet, which he does once it waits."""
+
+    def run(statement: str, *arguments: str) -> Ran:
+        async def both(dispatcher: Any) -> Ran:
+            database = dispatcher.engine.database
+            async with database.transaction() as session:
+                await session.fetch(statement)
+                command = asyncio.create_task(asyncio.to_thread(holdfast, *arguments))
+                while not await database.fetchval(BLOCKED):
+                    assert not command.done(), command.result()
+            return await command
+
+        return seed(both)
+
+    return run
+
+
 @pytest.fixture
 def shop(tmp_path) -> Path:
     """A file with an app in it."""
@@ -153,11 +176,11 @@ class Program:
         self._started.append(started)
         return started
 
-    def on_a_terminal(self, *arguments: str, **given: str) -> str:
+    def on_a_terminal(self, *arguments: str, module: str | None = "holdfast", **given: str) -> str:
         """Run a command whose stdout and stderr are a terminal; answers what it shows."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments],
+            [sys.executable, *(() if module is None else ("-m", module)), *arguments],
             env=self.environment(TERM="xterm-256color", COLUMNS="160", **given),
             stdout=theirs,
             stderr=theirs,

@@ -12,9 +12,10 @@ import pytest
 from tests.cli.conftest import Ran, invoke
 from tests.cli.doors import a_server
 from tests.core.flows import a_node, an_order_edge
+from tests.each import each
 
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import FlowInput
+from holdfast.core.nodes import FlowInput, Node, NodeKind
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.desk.all import OPERATIONS
@@ -30,6 +31,13 @@ NIGHTLY = FlowDefinition(
     nodes=(a_node("first"), a_node("second")),
     edges=(an_order_edge("first>second"),),
     inputs=(FlowInput(name="day"),),
+).validated()
+ASKING = FlowDefinition(
+    name="shop.asking",
+    nodes=(
+        Node(name="go", action="approval", kind=NodeKind.WAIT, config={"approval": True, "prompt": "Ship it?"}),
+        Node(name="paid", action="paid", kind=NodeKind.WAIT),
+    ),
 ).validated()
 FORMS = ("json", "plain", "table")
 LOOKS = [
@@ -52,6 +60,12 @@ LOOKS = [
     "run show 7",
     "run why {run}",
     "run why {run} --node first",
+    "run waiting",
+    "run waiting --limit 1",
+    "run waiting --limit 0",
+    "run waiting --after x",
+    "run why {asks}",
+    "run why {asks} --node go",
     "run graph {run}",
     "run graph {run} --svg",
     "run watch {over}",
@@ -98,6 +112,11 @@ CHANGES = [
     ["run start shop.nightly day=1 --tag red", "run start shop.nightly"],
     ["run start --clone {run} day=2"],
     ["run pause {run} --reason lunch", "run resume {run}", "run cancel {run} --reason over", "run cancel {run}"],
+    ["run approve {asks} go --reason fine", "run approve {asks} go", "run reject {asks} go --reason late"],
+    ["run reject {asks} go --reason dear", "run reject {asks} go", "run approve {asks} paid", "run approve {asks} no"],
+    ["run approve 999 go", "run approve x go", "run reject {run} first --reason x"],
+    ['run signal paid --data {{"n":1}} --run {asks} --reason phone', "run signal paid --run 999", "run signal paid"],
+    ["run signal other --key {mark}", "run signal paid --data {{", "run signal approval:{asks}:go"],
     ["run retry {over} --reason again", "run retry {run} --reason x"],
     ["queue pause {queue} --reason wait", "queue pause {queue}", "queue resume {queue}", "queue resume {queue}"],
     ["queue limit {queue} --running 5 --per-second 2.5", "queue limit {queue} --running none", "queue limit {queue}"],
@@ -145,6 +164,7 @@ async def a_scene(dispatcher) -> dict[str, str]:
     return {
         "over": over,
         "run": await runs.start(NIGHTLY, {"day": "1"}),
+        "asks": await runs.start(ASKING),
         "retryable": retryable.task_id,
         "failed": lease.task_id,
         "completed": completed.task_id,
@@ -191,10 +211,13 @@ def by(url: str):
     return partial(invoke, HOLDFAST_URL=url, HOLDFAST_ENV="local")
 
 
-def seed_on(url: str, prepare):
+def scenes_on(url: str, count: int) -> list[dict[str, str]]:
+    """So many scenes on one database, none of which a command for another touches."""
+
     async def work():
         async with Engine(url, Settings()) as engine:
-            return await prepare(Dispatcher(engine))
+            dispatcher = Dispatcher(engine)
+            return [await a_scene(dispatcher) for _ in range(count)]
 
     return run_apart(work())
 
@@ -217,11 +240,14 @@ def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_u
     other_url = run_apart(holdfast_databases.create())
     try:
         with a_server(other_url) as server_url:
-            for commands in CHANGES if form == "json" else CHANGES[::4]:
-                said = []
-                for url, door in ((holdfast_url, by(holdfast_url)), (other_url, by(server_url))):
-                    scene = seed_on(url, a_scene)
-                    said.append([shown(door(*typed(command, scene), "-o", form)) for command in commands])
+            changes = CHANGES if form == "json" else CHANGES[::4]
+            doors = (by(holdfast_url), by(server_url))
+            scenes = [scenes_on(url, len(changes)) for url in (holdfast_url, other_url)]
+            for commands, *both in zip(changes, *scenes, strict=True):
+                said = [
+                    [shown(door(*typed(command, scene), "-o", form)) for command in commands]
+                    for door, scene in zip(doors, both, strict=True)
+                ]
                 assert said[0] == said[1], commands
     finally:
         run_apart(holdfast_databases.drop(other_url))
@@ -258,11 +284,23 @@ def test_every_command_has_its_operation_or_a_reason_to_have_none():
     assert served & set(LOCAL) == set()
 
 
-@pytest.mark.parametrize("command", ["migrate", "bench", "task submit x --app {shop}:app"])
+NEED_THE_DATABASE = [
+    "migrate",
+    "bench",
+    "server",
+    "dev {shop}:app",
+    "tenant list",
+    "tenant create acme",
+    "tenant limit acme --max-running 1",
+    "task submit x --app {shop}:app",
+]
+
+
+@each("command", NEED_THE_DATABASE)
 def test_what_needs_the_database_itself_says_so(command, server_url, shop):
     words = command.format(shop=shop).split()
     ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")
-    assert (ran.code, "database_url_needed" in ran.err) == (2, True), ran.err
+    assert (ran.code, "database_url_needed" in ran.err, "postgresql://" in ran.err) == (2, True, True), ran.err
 
 
 def test_a_server_that_is_not_there_is_said_so():
@@ -270,8 +308,9 @@ def test_a_server_that_is_not_there_is_said_so():
     assert (ran.code, "server_unavailable" in ran.err) == (1, True)
 
 
-def test_a_token_is_not_sent_in_the_clear():
-    ran = invoke("task", "list", HOLDFAST_URL="http://holdfast.example", HOLDFAST_TOKEN="hf_secret")
+@pytest.mark.parametrize("command", ["task list", "work {shop}:app"])
+def test_a_token_is_not_sent_in_the_clear(command, shop):
+    ran = invoke(*command.format(shop=shop).split(), HOLDFAST_URL="http://holdfast.example", HOLDFAST_TOKEN="hf_secret")
     assert (ran.code, "insecure_server" in ran.err, "hf_secret" in ran.err) == (2, True, False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
@@ -52,15 +52,19 @@ def test_limits_are_set_one_by_one_and_lifted(holdfast, seed):
     assert (view["max_running"], view["starts_per_second"]) == (None, None)
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")]
-)
+def test_two_who_limit_a_queue_at_once_lose_nothing_of_each_other(holdfast_behind, seed):
+    seed(some_work)
+    other = "update holdfast.queue set max_running = 3 where name = 'mail'"
+    assert holdfast_behind(other, "queue", "limit", "mail", "--per-second", "0.5").out == "mail\t3 running, 0.5/s\n"
+
+
+@each("options", [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")])
 def test_a_bad_limit_is_a_usage_error(holdfast, seed, options):
     seed(some_work)
     assert holdfast("queue", "limit", "mail", *options).code == 2
 
 
-@pytest.mark.parametrize("verb", [("pause",), ("resume",), ("limit", "--running", "1")])
+@each("verb", [("pause",), ("resume",), ("limit", "--running", "1")])
 def test_an_unknown_queue_is_not_found(holdfast, seed, verb):
     seed(some_work)
     ran = holdfast("queue", verb[0], "mial", *verb[1:])
@@ -91,8 +95,8 @@ def test_a_worker_that_left_is_a_conflict_to_drain_and_only_listed_on_request(ho
     assert holdfast("worker", "drain", row["worker_id"]).code == 5
 
 
-@pytest.mark.parametrize("verb", ["show", "drain"])
-@pytest.mark.parametrize("worker_id", ["77", "nobody", "99999999999"])
+@each("verb", ["show", "drain"])
+@each("worker_id", ["77", "nobody", "99999999999"])
 def test_an_unknown_worker_is_not_found(holdfast, verb, worker_id):
     ran = holdfast("worker", verb, worker_id)
     assert (ran.code, "There is no worker" in ran.err) == (3, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.testing.factories import a_task
 
@@ -17,7 +17,13 @@ def test_a_tenant_is_made_listed_and_limited(holdfast):
     assert [(row["name"], row["max_queued"], row["queued"]) for row in rows] == [("default", None, 0), ("acme", 100, 0)]
 
 
-@pytest.mark.parametrize(
+def test_two_who_limit_a_tenant_at_once_lose_nothing_of_each_other(holdfast_behind):
+    """One waits for the other's lock; what it does not name is what the other made of it."""
+    other = "update holdfast.tenant set max_running = 5 where name = 'default'"
+    assert holdfast_behind(other, "tenant", "limit", "default", "--max-queued", "100").out == "default\t1\t5\t100\n"
+
+
+@each(
     ("arguments", "code"),
     [
         (("create", "default"), 5),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.core.explain import Explanation, explain
-from holdfast.core.facts import CrewFacts, FailureFacts, Position, QueueFacts, TaskFacts, WorkerFacts
+from holdfast.core.facts import CrewFacts, FailureFacts, Position, QueueFacts, TaskFacts, TenantFacts, WorkerFacts
 
 AT = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 
@@ -118,6 +118,11 @@ QUEUED = [
         a_task(queue=QueueFacts(name="mail", max_running=3, running=3), ahead=1),
         "limit_reached",
         "Waiting for room: queue mail is at its limit, 3/3 running, 1 task of shop.send ahead.",
+    ),
+    (
+        a_task(tenant=TenantFacts(name="acme", max_running=5, running=5), ahead=1),
+        "tenant_limit_reached",
+        "Waiting for room: tenant acme is at its limit, 5/5 running in all its queues, 1 task of shop.send ahead.",
     ),
     (
         a_task(queue=QueueFacts(name="mail", starts_per_second=0.5, starts_room=0)),
@@ -307,6 +312,10 @@ def test_the_first_condition_not_met_is_the_headline_and_all_are_listed():
         (a_task(crew=NO_CREW), "holdfast work APP --queues mail"),
         (a_task(queue=QueueFacts(name="mail", paused_at=ago(1), paused_by="a")), "holdfast queue resume mail"),
         (a_task(queue=QueueFacts(name="mail", max_running=3, running=3)), "holdfast queue limit mail --running 6"),
+        (
+            a_task(tenant=TenantFacts(name="acme", max_running=5, running=5)),
+            "holdfast tenant limit acme --max-running 10",
+        ),
         (a_task(Position.DELAYED, due_at=ago(90)), "holdfast server"),
         (a_running_task(), "holdfast task cancel 7"),
         (a_running_task(cancel_at=ago(-9)), "holdfast task watch 7"),

@@ -26,6 +26,7 @@ ALLOWED = {
     "math",
     "operator",
     "re",
+    "shlex",
     "string",
     "traceback",
     "types",

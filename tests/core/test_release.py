@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.flows import flows
+from tests.core.verdicts import RunCounts, verdict
 
 from holdfast.core.nodes import TriggerRule
 from holdfast.core.redrive import redrive
 from holdfast.core.release import COUNTERS, RELEASE_STATES, Release, UpstreamCounts, release
 from holdfast.core.states import TERMINAL, TaskState, can_move
-from holdfast.core.verdict import RunCounts, RunState, verdict
+from holdfast.core.verdict import RunState
 
 DONE, FAILED, SKIPPED, CANCELED, UPSTREAM_FAILED = (
     TaskState.COMPLETED,

@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.verdicts import RunCounts, standing, verdict
 
 from holdfast.core.states import TaskState
 from holdfast.core.verdict import (
     RUN_REDRIVE_TRANSITIONS,
     RUN_TERMINAL,
     RUN_TRANSITIONS,
-    RunCounts,
     RunState,
     can_move_run,
-    standing,
-    verdict,
 )
 
 

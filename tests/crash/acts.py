@@ -348,6 +348,12 @@ async def send_signal(stage: Stage) -> None:
         stage.say("sent")
 
 
+async def answer_approval(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.answer(str(stage.given["run_id"]), "go", actor="ada", reason="fine")
+        stage.say("answered")
+
+
 async def schedule_pass(stage: Stage) -> None:
     async with opened(stage) as engine:
         stage.say(await Dispatcher(engine).schedule_once())

@@ -125,6 +125,15 @@ async def arrange_wait(engine: Engine, clock: Clock, given: dict[str, Any]) -> N
     await start(engine, given, FlowDefinition(name="shop.crash_wait", version=given["round"], nodes=nodes, edges=edges))
 
 
+async def arrange_approval(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    nodes = (
+        Node(name="go", action="approval", kind=NodeKind.WAIT, config={"approval": True}),
+        Node(name="after", action=acts.NODE_ACTION),
+    )
+    edges = (Edge(upstream="go", downstream="after", bindings=(Binding(input_key="x"),)),)
+    await start(engine, given, FlowDefinition(name="shop.crash_ask", version=given["round"], nodes=nodes, edges=edges))
+
+
 async def judge_started(case: Any) -> None:
     """Acknowledged: both runs, complete. Not acknowledged: both or none."""
     rows = await case.engine.database.fetch(
@@ -192,6 +201,19 @@ async def judge_resumed(case: Any) -> None:
         assert row["state"] == "c"
     if row["is_paused"]:
         await Dispatcher(case.engine).runs.cancel(str(run_id))
+
+
+async def judge_approval(case: Any) -> None:
+    """The answer, what it released and its row in the audit log: all of them, or the node still asks."""
+    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    recorded = await case.engine.database.fetchval(
+        "select count(*) from holdfast.audit where verb = 'run.approve' and subject_id = $1", run_id
+    )
+    nodes = await runs.nodes(run_id)
+    assert (recorded, nodes["go"]) in ((1, "completed"), (0, "running"))
+    assert recorded or not case.said
+    if await runs.state(run_id) == "open":
+        await runs.cancel(run_id)
 
 
 async def judge_signal(case: Any) -> None:

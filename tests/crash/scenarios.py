@@ -584,6 +584,13 @@ SCENARIOS = [
     Scenario(
         name="send_signal", arrange=runs.arrange_wait, judge=runs.judge_signal, is_repeatable=False, statements_min=5
     ),
+    Scenario(
+        name="answer_approval",
+        arrange=runs.arrange_approval,
+        judge=runs.judge_approval,
+        is_repeatable=False,
+        statements_min=9,
+    ),
     Scenario(name="schedule_tasks", arrange=schedules.arrange_due, judge=schedules.judge_once, statements_min=12),
     Scenario(name="schedule_runs", arrange=schedules.arrange_due_flow, judge=schedules.judge_once, statements_min=11),
     Scenario(name="schedule_waiting", arrange=schedules.arrange_waiting, judge=schedules.judge_once, statements_min=9),

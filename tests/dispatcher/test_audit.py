@@ -23,6 +23,8 @@ from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
 from holdfast.dispatcher.quotas import set_quota
+from holdfast.dispatcher.schedules import ScheduleDraft
+from holdfast.dispatcher.signals import send_by_hand
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -33,6 +35,7 @@ from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_retry
 AN_APPROVAL = FlowDefinition(
     name="shop.wait", nodes=(a_node("paid", action="payment", kind=NodeKind.WAIT, config={"approval": True}),)
 ).validated()
+A_WAIT = FlowDefinition(name="shop.event", nodes=(a_node("paid", action="payment", kind=NodeKind.WAIT),)).validated()
 WHO = {"actor": "anna", "reason": "smtp is down"}
 
 
@@ -107,6 +110,11 @@ class Subject:
         run = self.client.run(await self.dispatcher.runs.start(AN_APPROVAL))
         return lambda: run.reject("paid", comment=WHO["reason"], actor="anna"), ("run.reject", "run", run.run_id)
 
+    async def run_signal(self):
+        run_id = int(await self.dispatcher.runs.start(A_WAIT))
+        place = (self.engine.database, self.engine.catalog, 1, "payment", b"1")
+        return lambda: send_by_hand(*place, run_id=run_id, **WHO), ("run.signal", "event", "payment")
+
     async def effect_deny(self):
         verb = lambda: authority.rule(self.engine.database, 1, "card.charge", is_allowed=False, **WHO)  # noqa: E731
         return verb, ("effect.deny", "effect", "card.charge")
@@ -148,6 +156,11 @@ class Subject:
         await self.dispatcher.steer(ACTION, CircuitState.OPEN)
         verb = lambda: self.dispatcher.steer(ACTION, CircuitState.CLOSED, **WHO)  # noqa: E731
         return verb, ("breaker.close", "action", ACTION)
+
+    async def schedule_create(self):
+        draft = ScheduleDraft(name="nightly", origin=WHO["actor"], target=ACTION, every_seconds=60.0)
+        verb = lambda: schedules.create_schedule(self.engine.database, 1, draft, reason=WHO["reason"])  # noqa: E731
+        return verb, ("schedule.create", "schedule", "nightly")
 
     async def schedule_pause(self):
         await self.dispatcher.schedules.keep("nightly")

@@ -10,6 +10,7 @@ import holdfast as hf
 from holdfast.core.outcome import Canceled, Completed, Failed
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.explain_runs import why
+from holdfast.dispatcher.tenants import limit_tenant
 from holdfast.errors import NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
@@ -109,6 +110,25 @@ async def test_a_queue_at_its_limit(dispatcher, engine, ask):
     assert "1/1 running, first in line" in (await ask(first)).headline
     assert "1/1 running, 1 task of shop.charge ahead" in (await ask(second)).headline
     assert (await ask(first)).code == "limit_reached"
+
+
+async def test_a_tenant_at_its_limit(dispatcher, engine, ask, register):
+    """What runs in another queue counts; below the limit, and without one, something else is the reason."""
+    await register()
+    lease = await a_running_task(dispatcher, queue="slow")
+    waiting = await queued(dispatcher, queue="mail")
+    assert (await ask(waiting)).code == "ready" and not any("tenant" in one.text for one in (await ask(waiting)).checks)
+    limit = {"max_queued": None, "actor": "anna", "reason": ""}
+    await limit_tenant(engine.database, "default", max_running=1, **limit)
+    found = await ask(waiting)
+    assert (found.code, found.moves) == ("tenant_limit_reached", ("holdfast tenant limit default --max-running 2",))
+    assert "tenant default is at its limit, 1/1 running" in found.headline
+    assert not await dispatcher.claim(5)
+    await dispatcher.settle(lease, Completed(b"1"))
+    assert (await ask(waiting)).code == "ready"
+    assert any(
+        one.ok and one.text == "tenant default is below its limit (0/1 running)" for one in (await ask(waiting)).checks
+    )
 
 
 async def test_a_queue_that_used_up_its_starts(dispatcher, engine, ask):

@@ -515,9 +515,7 @@ async def test_a_wait_ends_at_its_deadline(dispatcher, clock, on_timeout, paid):
 @pytest.mark.parametrize(("approved", "state"), [(True, "open"), (False, "failed")])
 async def test_an_approval_is_given_or_refused_by_somebody(dispatcher, approved, state):
     run = await dispatcher.runs.start(a_wait(config={"approval": True}))
-    await dispatcher.runs.signal(
-        f"approval:{run}:paid", {"approved": approved, "comment": "no"}, run_id=run, actor="ada"
-    )
+    await dispatcher.runs.answer(run, "paid", is_given=approved, reason="no", actor="ada")
     assert await dispatcher.runs.state(run) == state
     if not approved:
         [row] = await dispatcher.engine.database.fetch("select code, message from holdfast.failure")

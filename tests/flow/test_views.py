@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.flows import a_diamond, a_flow, flows
+from tests.core.verdicts import RunCounts, standing
 from tests.flow.test_runs import a_choice, a_map, a_parent, a_sum, a_wait, finish, step
 
 from holdfast.client.results import Results
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import TaskState
-from holdfast.core.verdict import RunCounts, standing
+from holdfast.core.verdict import RunState, can_move_run
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.look import list_tasks, show_task
 from holdfast.dispatcher.queues import list_queues
@@ -43,8 +44,8 @@ async def tasks_of(dispatcher, run_id) -> dict[int, str]:
     return {row["node_no"]: row["state"] for row in rows}
 
 
-async def agree(dispatcher, run_id, flow) -> None:
-    """The views `tasks`, `nodes` and `runs`, the lists and the engine's own rule say the same."""
+async def agree(dispatcher, run_id, flow) -> RunState:
+    """The views `tasks`, `nodes` and `runs`, the lists and the rule of the tests say the same; answers what."""
     database, catalog = dispatcher.engine.database, dispatcher.engine.catalog
     nodes = await dispatcher.runs.nodes(run_id)
     shown = {name: LABELS.get(state, state) for name, state in nodes.items()}
@@ -66,6 +67,7 @@ async def agree(dispatcher, run_id, flow) -> None:
     assert run["state"] == expected
     assert [one.state for one in await list_runs(database, catalog, 1) if one.run_id == run_id] == [expected]
     assert run_id in [one.run_id for one in await list_runs(database, catalog, 1, states=[expected])]
+    return expected
 
 
 @st.composite
@@ -99,9 +101,12 @@ def test_all_views_agree_at_every_moment_of_any_story(holdfast_url, story):
             dispatcher.runs.policy = replace(dispatcher.runs.policy, max_retries=int(retries))
             flow = replace(flow, version=next(VERSIONS))
             run = await dispatcher.runs.start(flow, max_active=limit)
+            was = RunState.QUEUED
             for what in acts:
                 await act(dispatcher, run, what, held)
-                await agree(dispatcher, run, flow)
+                stands = await agree(dispatcher, run, flow)
+                assert stands is was or can_move_run(was, stands), (was, what, stands)
+                was = stands
             if await dispatcher.runs.state(run) == "open":
                 await act(dispatcher, run, "cancel", held)
             for lease in held:
@@ -109,6 +114,20 @@ def test_all_views_agree_at_every_moment_of_any_story(holdfast_url, story):
             await agree(dispatcher, run, flow)
 
     run_apart(play())
+
+
+@pytest.mark.parametrize(("fail", "steps"), [([0], 1), ([1], 2), ([2], 3), ([], 9)])
+async def test_a_run_that_is_run_again_moves_as_the_table_says(dispatcher, fail, steps):
+    """Before anything completed it is queued again, after that it runs on."""
+    flow = a_diamond()
+    run = await dispatcher.runs.start(flow)
+    for _ in range(steps):
+        await step(dispatcher, fail=fail)
+    was = await agree(dispatcher, run, flow)
+    await dispatcher.runs.retry(run, only=None if fail else "end")
+    stands = await agree(dispatcher, run, flow)
+    assert was is not stands and can_move_run(was, stands), (was, stands)
+    await finish(dispatcher)
 
 
 async def place(dispatcher, task_id):

@@ -83,6 +83,10 @@ async def test_waits_approvals_and_children_say_what_they_wait_for(dispatcher, a
     await dispatcher.runs.snapshot(a_sum(1))
     run = await dispatcher.runs.start(a_wait(timeout_seconds=3600.0))
     assert (await ask(run, "paid")).headline.startswith("Waits for the event payment, for ")
+    assert (await ask(run, "paid")).moves == (f"holdfast run signal payment --run {run}",)
+    whole = await ask(run)
+    assert whole.headline.startswith("Waits at paid for the event payment, for ") and whole.code == "waiting_for_event"
+    assert whole.moves == (f"holdfast run signal payment --run {run}", f"holdfast run watch {run}")
     parent = await dispatcher.runs.start(a_parent())
     inner = await ask(parent, "inner")
     assert inner.headline.startswith("Runs shop.sum as run ") and inner.headline.endswith("queued: 0 of 3 nodes over.")
@@ -93,8 +97,11 @@ async def test_waits_approvals_and_children_say_what_they_wait_for(dispatcher, a
 
 async def test_an_approval_waits_and_a_rejection_fails(dispatcher, ask):
     run = await dispatcher.runs.start(a_wait(config={"approval": True}))
-    assert (await ask(run, "paid")).code == "waiting_for_approval"
-    await dispatcher.runs.signal(f"approval:{run}:paid", {"approved": False, "comment": "no"}, run_id=run, actor="ada")
+    assert (await ask(run, "paid")).code == (await ask(run)).code == "waiting_for_approval"
+    approve, reject = f"holdfast run approve {run} paid", f"holdfast run reject {run} paid --reason TEXT"
+    assert (await ask(run, "paid")).moves == (approve, reject)
+    assert (await ask(run)).moves == (approve, reject, f"holdfast run watch {run}")
+    await dispatcher.runs.answer(run, "paid", is_given=False, reason="no", actor="ada")
     assert (await ask(run, "paid")).headline == "Failed for good: approval_rejected: ada rejected paid: no."
 
 

@@ -342,6 +342,16 @@ RUNNING: Sequence[Mutant] = [
             "a_canceled_run_is_never_opened_again",
         ),
     ),
+    *_of(
+        "forget_answers",
+        (
+            "and n.node_no = any($2::int[])",
+            "and $2::int[] is not null",
+            "a_node_that_asks_again_forgets_its_own_answers_alone",
+        ),
+        ("and n.wait_key like 'approval:%'", "", "an_event_is_there_for_a_node_that_runs_again"),
+        ("and s.wait_key = n.wait_key", "", "a_node_that_asks_again_forgets_its_own_answers_alone"),
+    ),
     *_of("answer_child", ("and r.state <> 'o'", "", "an_answer_is_told_once")),
     *_of("answer_child", ("and not r.is_answered", "", "an_answer_is_told_once")),
     *_of("count_items", ("and n.state = 'm'", "", "items_are_counted_only_while_their_node_maps")),

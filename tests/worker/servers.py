@@ -82,10 +82,10 @@ class LossyWay:
             there = await asyncio.open_connection(self._target.hostname, self._target.port)
             try:
                 while True:
-                    head, body = await _message(reader)
+                    head, body = await message(reader)
                     path = head.split(b" ", 2)[1].decode()
                     there[1].write(head + body)
-                    answer = b"".join(await _message(there[0]))
+                    answer = b"".join(await message(there[0]))
                     if self._loses(path):
                         self.lost.append(path)
                         return
@@ -99,7 +99,7 @@ class LossyWay:
             writer.transport.abort()
 
 
-async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):

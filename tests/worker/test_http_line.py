@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.worker.servers import HttpServer, LossyWay
+from tests.worker.servers import HttpServer, LossyWay, message
 
 import holdfast as hf
 from holdfast.errors import InvalidSettings, Unauthorized
 from holdfast.settings import Settings
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_line import HttpLine, fetch_terms
+from holdfast.worker.http_repairs import HttpRepairs
+from holdfast.worker.line import Listening, Signing
 from holdfast.worker.loop import Worker
 
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.5, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
@@ -129,6 +132,23 @@ async def test_without_anything_to_be_known_by_a_worker_is_told_what_to_do():
         HttpLine("http://server.example:8787", Settings(env="local"))
 
 
+@pytest.mark.parametrize("url", ["http://server.example:8787", "HTTP://10.0.0.5", "http://[2001:db8::1]", "http://0"])
+async def test_a_worker_sends_no_token_in_the_clear(url):
+    for way in (lambda one: HttpLine(url, one), lambda one: HttpRepairs(url, one)):
+        with pytest.raises(InvalidSettings, match="https") as caught:
+            way(Settings(token="hf_secret"))
+        assert caught.value.code == "insecure_server" and "hf_secret" not in str(caught.value)
+    with pytest.raises(InvalidSettings, match="https"):
+        await fetch_terms(url, Settings(token="hf_secret"))
+
+
+@pytest.mark.parametrize(
+    "url", ["https://server.example", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"]
+)
+def test_a_token_goes_over_https_or_to_this_machine(url):
+    assert "hf_secret" in Server.of(url, Settings(token="hf_secret")).headers
+
+
 @pytest.mark.parametrize("url", ["http://", "http://:1", "http://a:b", "http://me:secret@host", "http://host/?x=1"])
 def test_a_url_that_is_none_is_refused(url):
     with pytest.raises(InvalidSettings) as caught:
@@ -175,6 +195,34 @@ async def test_a_report_that_the_server_cannot_take_holds_up_no_other(
                     await wrong.result(30)
     finally:
         await asyncio.to_thread(strict.stop)
+
+
+@pytest.mark.parametrize(("told", "longest"), [({"wait_seconds_max": 50.0}, 50.0), ({}, 30.0)], ids=["told", "older"])
+async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_others(settings, told, longest):
+    """A server that does not say is an older one, and would refuse more than it ever took."""
+    asked = []
+
+    async def serve(reader, writer):
+        while True:
+            head, body = await message(reader)
+            answer = {"worker_id": "7", "lease_seconds": 10.0, "heartbeat_seconds": 3.0, **told}
+            if b" /internal/wait " in head:
+                asked.append(json.loads(body)["wait_seconds"])
+                answer = {"work": len(asked) == 20}
+            encoded = json.dumps(answer).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(encoded) + encoded)
+
+    rung = asyncio.Event()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        line = HttpLine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", settings)
+        about = {"name": "w", "version": "", "actions": {}, "pulled": [], "flows": {}, "queues": None, "slots": 1}
+        listening = Listening(ring=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1)
+        await line.sign_on(Signing(**about, schedules=(), origin=""), listening)
+        line.stand_by()
+        await asyncio.wait_for(rung.wait(), 20)
+        line.drop()
+        await line.sign_off(is_idle=False)
+    assert longest * 0.8 <= min(asked) < max(asked) <= longest
 
 
 async def test_a_silent_connection_that_the_server_closed_is_replaced(http_server, settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, get_type_hints
 
 import msgspec
@@ -25,25 +26,25 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
     async def answer(asked: Asked) -> Response:
         request = await decode(operation, asked)
         key = asked.request.headers.get(KEY_HEADER)
-        client = _client(operation, asked)
-        request, once = with_key(operation, request, key, client.engine.tenant_id)
-        found = await perform(operation, Clerk(client, asked.caller.actor, once), request)
+        with _client(operation, asked) as client:
+            request, once = with_key(operation, request, key, client.engine.tenant_id)
+            found = await perform(operation, Clerk(client, asked.caller.actor, once), request)
         return reply(found, operation.status)
 
     return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)
 
 
-def _client(operation: Operation[Any, Any], asked: Asked) -> Client:
+def _client(operation: Operation[Any, Any], asked: Asked) -> AbstractContextManager[Client]:
     """What carries it out: for the caller's tenant, or, for the installation's own tenant only, for all of it."""
     if not operation.is_whole:
-        return asked.client
+        return asked.client()
     if asked.caller.tenant_id != DEFAULT_TENANT_ID:
         raise Forbidden(
             "This is about the whole installation.",
             code="installation_only",
             advice="Ask somebody of the default tenant.",
         )
-    return asked.house.client
+    return nullcontext(asked.house.client)
 
 
 async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast.api.clients import Clients
 from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
@@ -40,6 +42,8 @@ class House:
 
     engine: Engine
     client: Client
+    """For what is about the whole installation; `clients` are for one tenant each."""
+    clients: Clients
     door: Door
     pace: Pace
     crews: Crews
@@ -47,19 +51,11 @@ class House:
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
-    clients: dict[int, Client] = field(default_factory=dict)
-    """What carries out operations for each tenant that has asked."""
-
-    def client_of(self, tenant_id: int) -> Client:
-        """What carries out operations for one tenant, and sees nothing of another."""
-        if (client := self.clients.get(tenant_id)) is None:
-            client = self.clients[tenant_id] = Client.over(self.engine.of(tenant_id))
-        return client
 
     async def close(self) -> None:
         """Let go of what clients hold."""
-        for client in (self.client, *self.clients.values()):
-            await client.__aexit__(None, None, None)
+        await self.clients.close()
+        await self.client.__aexit__(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +71,9 @@ class Asked:
         """The engine of the caller's tenant; the whole one where nobody had to say who they are: show nothing of it."""
         return self.house.engine if self.caller is NOBODY else self.house.engine.of(self.caller.tenant_id)
 
-    @property
-    def client(self) -> Client:
-        """What carries out operations for the caller's tenant."""
-        return self.house.client_of(self.caller.tenant_id)
+    def client(self) -> AbstractContextManager[Client]:
+        """What carries out operations for the caller's tenant, while the block runs."""
+        return self.house.clients.of(self.caller.tenant_id)
 
     @property
     def workers(self) -> RemoteWorkers:

@@ -23,7 +23,8 @@ async def retry(asked: Asked) -> Response:
     request = await decode(retry_task, asked)
     assert isinstance(request, SteerTask)
     try:
-        found = await perform(retry_task, Clerk(asked.client, asked.caller.actor), request)
+        with asked.client() as client:
+            found = await perform(retry_task, Clerk(client, asked.caller.actor), request)
     except NotFound as error:
         raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
     except AWAY as error:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 from starlette.responses import Response
 
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
-from holdfast.api.workers import worker_number
+from holdfast.api.reports import worker_number
 from holdfast.core import limits
 from holdfast.core.launch import attempt_of
-from holdfast.dispatcher.contract import Id
-
-
-class Attach(msgspec.Struct, frozen=True):
-    """`attempt` counts only if it is a whole number above zero; anything else means the first."""
-
-    worker_id: Id
-    task_id: Id
-    launch_token: str
-    attempt: Any = 1
+from holdfast.dispatcher.contract import Attach, Attached
 
 
 async def attach(asked: Asked) -> Response:
@@ -34,7 +22,7 @@ async def attach(asked: Asked) -> Response:
         body.launch_token,
         allowed=asked.caller.queues,
     )
-    return reply({"tasks": await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)})
+    return reply(Attached(await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)))
 
 
 ENDPOINTS = (Endpoint(method="POST", path="/internal/attach", access=Access.WORKER, handler=attach),)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from holdfast import wire
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
-from holdfast.api.workers import ENVELOPE_BYTES, EVENTS_MAX, lease_of, note, plain
+from holdfast.api.reports import ENVELOPE_BYTES, EVENTS_MAX, lease_of, note, plain
 from holdfast.core import limits
 from holdfast.core.effects import EffectState
 from holdfast.dispatcher.contract import (

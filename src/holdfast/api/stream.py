@@ -7,6 +7,7 @@ repeating nothing. However many read, the database is asked once a look.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 
@@ -17,7 +18,10 @@ from holdfast.api.identity import Access
 from holdfast.dispatcher.observe import cursor_of
 from holdfast.errors import Invalid
 
-ALIVE_SECONDS = 25.0
+ALIVE_SECONDS = 30.0
+"""The longest without a word, and without a look whether the reader is still welcome."""
+ALIVE_PARTS = (0.8, 1.0)
+"""Each reader has its own part of it: those who came together, after a restart, are not all told in one moment."""
 
 
 async def events(asked: Asked) -> Response:
@@ -41,11 +45,12 @@ def _cursor(given: str) -> str:
 
 async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
     closing, asked_at = asked.house.closing, time.monotonic()
+    alive_seconds = ALIVE_SECONDS * random.uniform(*ALIVE_PARTS)
     async with asked.house.tail.following(asked.caller.tenant_id) as follower:
         cursor = follower.cursor if given is None else given
         yield b": connected\n\n"
         while not closing.is_set():
-            if time.monotonic() - asked_at > ALIVE_SECONDS:
+            if time.monotonic() - asked_at > alive_seconds:
                 if not await asked.is_still_welcome():
                     return
                 asked_at = time.monotonic()
@@ -58,7 +63,7 @@ async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
                 yield page.told
                 continue
             try:
-                async with asyncio.timeout(ALIVE_SECONDS):
+                async with asyncio.timeout(alive_seconds):
                     await changed.wait()
             except TimeoutError:
                 yield b": alive\n\n"

@@ -1,4 +1,4 @@
-"""The worker contract: register, claim, beat, complete, or all of it at once; and wait for work.
+"""The worker contract for those who registered: claim, beat, complete, or all of it at once; and wait for work.
 
 Whoever waits is let go when it hangs up, so that nothing is claimed for nobody.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
-from dataclasses import fields
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,136 +16,28 @@ from starlette.responses import Response
 from holdfast import wire
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
+from holdfast.api.registering import LABELS_BYTES_MAX, REGISTER_BYTES_MAX, SLOTS_MAX
+from holdfast.api.reports import ENVELOPE_BYTES, done_of, lease_of, worker_number
 from holdfast.core import limits
-from holdfast.core.access import require_queues
-from holdfast.core.circuit import Breaker
-from holdfast.core.failure import Failure, Said
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
-from holdfast.core.policy import RetryPolicy
-from holdfast.core.quota import Quota
 from holdfast.dispatcher.contract import (
-    NOTHING,
     WAIT_SECONDS_MAX,
     Batch,
     Beaten,
     Claim,
     Completion,
-    Declared,
     Exchanged,
     Handed,
     Hint,
-    Id,
     Lease,
-    Leaving,
     Pulsed,
     Refused,
-    Register,
-    Registered,
-    Reported,
-    Terms,
     Wait,
 )
-from holdfast.dispatcher.guard import Guards, declare_guards
-from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
-from holdfast.dispatcher.remote_reports import Done
-from holdfast.errors import Conflict, Invalid
-from holdfast.net.address import Rules
-from holdfast.net.guarded import check_url
+from holdfast.errors import Invalid
 
-ENVELOPE_BYTES = 512 * 1024
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
-REGISTER_BYTES_MAX = 8 * 1024 * 1024
-NOTE_BYTES_MAX = 16 * 1024
-EVENTS_MAX = 1_000
-NAMES_MAX = 10_000
-SLOTS_MAX = 100_000
-LABELS_BYTES_MAX = 8 * 1024
 
 T = TypeVar("T")
-
-
-async def terms(asked: Asked) -> Response:
-    """What a worker has to keep to."""
-    worker, bounds = asked.engine.settings.worker, asked.engine.settings.limits
-    return reply(
-        Terms(
-            lease_seconds=worker.lease_seconds,
-            heartbeat_seconds=worker.heartbeat_seconds,
-            output_bytes_max=bounds.output_bytes_max,
-        )
-    )
-
-
-async def register(asked: Asked) -> Response:
-    """A new incarnation of a worker, with what its code says about its actions."""
-    body = await asked.body(Register, bytes_max=REGISTER_BYTES_MAX)
-    if not 1 <= body.slots <= SLOTS_MAX or max(len(body.actions), len(body.queues or ())) > NAMES_MAX:
-        raise Invalid(
-            f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
-        )
-    if body.labels.get(PROBE_LABEL):
-        await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
-    labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
-    queues = asked.caller.served(body.queues)
-    await _declare(asked, body)
-    worker_id = await asked.workers.register(
-        name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
-        actions=body.actions,
-        queues=queues,
-        slots=body.slots,
-        version=body.version[: limits.NAME_CHARACTERS_MAX],
-        labels=wire.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
-    )
-    worker = asked.engine.settings.worker
-    return reply(
-        Registered(
-            worker_id=str(worker_id), lease_seconds=worker.lease_seconds, heartbeat_seconds=worker.heartbeat_seconds
-        )
-    )
-
-
-async def _declare(asked: Asked, body: Register) -> None:
-    """Keep what the worker's code says about its actions, all checked before the first is kept."""
-    if unnamed := {one.action for one in body.declares} - set(body.actions):
-        raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
-    await _require_own(asked, body)
-    declared = [(one, _policy(one, asked)) for one in body.declares]
-    guards = {one.action: Guards(breaker=Breaker.of(one.breaker), quota=Quota.of(one.quota)) for one in body.declares}
-    engine = asked.engine
-    for one, policy in declared:
-        action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
-        await engine.catalog.declare(engine.tenant_id, action, queue, policy, body.version)
-    if guards:
-        await declare_guards(engine, engine.tenant_id, guards)
-
-
-async def _require_own(asked: Asked, body: Register) -> None:
-    """A token for some queues declares no action of another queue, and takes none away from where it is."""
-    allowed = asked.caller.queues
-    if allowed is None:
-        return
-    require_queues(allowed, {one.queue for one in body.declares})
-    for one in body.declares:
-        known = await asked.engine.catalog.declared(asked.engine.tenant_id, one.action)
-        require_queues(allowed, () if known is None else (known[0],))
-
-
-def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
-    known = {field.name for field in fields(RetryPolicy)}
-    if unknown := declared.policy.keys() - known:
-        raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
-    try:
-        return RetryPolicy.from_json({**asked.engine.default_policy.to_json(), **declared.policy}).validated()
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise Invalid(
-            f"The policy of {declared.action[:80]} cannot be used: {error}.", code="invalid_policy"
-        ) from error
-
-
-async def leave(asked: Asked) -> Response:
-    """A worker is gone, and what it held is free."""
-    body = await asked.body(Leaving)
-    return reply({"known": await asked.workers.retire(worker_number(body.worker_id), allowed=asked.caller.queues)})
 
 
 async def claim(asked: Asked) -> Response:
@@ -214,7 +104,7 @@ async def complete(asked: Asked) -> Response:
     """Settle one attempt."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
-    done = _done(body, bytes_max)
+    done = done_of(body, bytes_max)
     asked.caller.require_attempt(done.task_id, done.attempt)
     await asked.workers.complete(done)
     return reply({"task_id": str(done.task_id), "attempt": done.attempt, "accepted": True})
@@ -233,7 +123,7 @@ async def exchange(asked: Asked) -> Response:
         held=None if body.held is None else [limits.task_number(task_id) for task_id in body.held],
         known=None if body.known is None else _known(body),
         allowed=asked.caller.queues,
-        dones=[_done(one, bytes_max) for one in body.completions],
+        dones=[done_of(one, bytes_max) for one in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
@@ -282,30 +172,6 @@ async def _while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(doing, leaving, return_exceptions=True)
 
 
-def worker_number(worker_id: Id) -> int:
-    """The incarnation that an id means."""
-    text = str(worker_id)
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise Conflict(
-            f"Worker {text[:80]!r} is not registered.",
-            code="worker_not_registered",
-            advice="Register (POST /internal/workers) and use the id it answers.",
-            reason="unknown_worker",
-        )
-    return int(text)
-
-
-def _attempt(attempt: int) -> int:
-    if not 0 < attempt < 2**31:
-        raise Invalid(f"There is no attempt {attempt}.", code="invalid_attempt")
-    return attempt
-
-
-def lease_of(body: Any) -> tuple[int, int, Any]:
-    """The lease that a body names."""
-    return limits.task_number(body.task_id), _attempt(body.attempt), body.lease_token
-
-
 def _limit(limit: int, *, lowest: int) -> int:
     if not lowest <= limit <= limits.BATCH_MAX:
         raise Invalid(f"The limit must be from {lowest} to {limits.BATCH_MAX}, not {limit}.", code="invalid_limit")
@@ -318,82 +184,7 @@ def _wait_seconds(seconds: float) -> float:
     return seconds
 
 
-def _done(body: Completion, bytes_max: int) -> Done:
-    if body.status == "completed" and body.outputs == NOTHING and not body.events:
-        # The usual case of a drain: thousands a second.
-        return Done(
-            task_id=limits.task_number(body.task_id),
-            attempt=_attempt(body.attempt),
-            lease_token=body.lease_token,
-            outcome=_NO_OUTPUT,
-        )
-    if len(body.events) > EVENTS_MAX:
-        raise Invalid(f"At most {EVENTS_MAX} events go with one completion.", code="invalid_batch")
-    return Done(
-        task_id=limits.task_number(body.task_id),
-        attempt=_attempt(body.attempt),
-        lease_token=body.lease_token,
-        outcome=_outcome(body, bytes_max),
-        notes=[(said.kind, note(said.detail)) for said in body.events],
-        input=None if body.input == NOTHING else plain(body.input, bytes_max=bytes_max, what="input"),
-    )
-
-
-_NO_OUTPUT = Completed(bytes(NOTHING))
-
-
-def note(detail: dict[str, Any]) -> str:
-    return wire.encode(detail, bytes_max=NOTE_BYTES_MAX, what="note").decode()
-
-
-def plain(raw: msgspec.Raw, *, bytes_max: int, what: str) -> bytes:
-    """JSON of somebody else as we store it: checked, without its blanks."""
-    given = bytes(raw)
-    if given == b"null":
-        return given
-    try:
-        return wire.encode(wire.decode(given), bytes_max=bytes_max, what=what)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"The {what} cannot be used: {error}.", code="invalid_body") from error
-
-
-def _outcome(body: Completion, bytes_max: int) -> Outcome:
-    match body.status:
-        case "completed" | "succeeded":
-            return Completed(plain(body.outputs, bytes_max=bytes_max, what="output"))
-        case "failed":
-            return Failed(_failure(body.error))
-        case "timed_out":
-            return TimedOut(_failure(body.error))
-        case "lost":
-            return Lost(_failure(body.error))
-        case "canceled":
-            return Canceled()
-        case "released":
-            return Released()
-
-
-def _failure(given: Reported | None) -> Failure:
-    error = given or Reported(message="The worker gave no reason.")
-    seconds = error.retry_after_seconds
-    if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= 10 * 365 * 86400):
-        raise Invalid("retry_after_seconds must be a time that can be waited for.", code="invalid_retry_after")
-    return Failure(
-        code=error.code,
-        message=error.message,
-        type=error.type,
-        traceback=error.traceback,
-        said=None if error.said is None else Said(error.said),
-        retry_after=None if seconds is None else timedelta(seconds=seconds),
-        bases=tuple(error.bases),
-        frames=tuple(error.frames),
-    )
-
-
 ENDPOINTS = (
-    Endpoint(method="GET", path="/internal/terms", access=Access.WORKER, handler=terms),
-    Endpoint(method="POST", path="/internal/workers", access=Access.WORKER, handler=register),
-    Endpoint(method="POST", path="/internal/leave", access=Access.WORKER, handler=leave),
     Endpoint(method="POST", path="/internal/task-claim", access=Access.WORKER, handler=claim),
     Endpoint(method="POST", path="/internal/wait", access=Access.WORKER, handler=wait),
     Endpoint(method="POST", path="/internal/heartbeat", access=Access.ATTEMPT, handler=heartbeat),

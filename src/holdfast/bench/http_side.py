@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import resource
 import sys
 from pathlib import Path
@@ -25,9 +26,9 @@ from holdfast.dispatcher.loops import Loops
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.worker.http_call import Calls, Server
+from holdfast.worker.http_line import LATE_SECONDS, WAIT_PARTS
 
 SESSIONS_MAX = 20
-WAIT_SECONDS = 30.0
 STAGGER_SECONDS = 0.002
 
 
@@ -59,8 +60,8 @@ async def _crowd(orders: CrowdOrders) -> None:
         if number < orders.pollers:
             calls = Calls(server)
             body = Register(f"poller-{number}", [QUEUE], [hit.name], slots=1)
-            worker_id = (await calls.post("/internal/workers", body, Registered)).worker_id
-            tasks.append(asyncio.create_task(_poll(calls, worker_id, marks)))
+            registered = await calls.post("/internal/workers", body, Registered)
+            tasks.append(asyncio.create_task(_poll(calls, registered, marks)))
         if number < orders.readers:
             tasks.append(asyncio.create_task(_read(server)))
         await asyncio.sleep(STAGGER_SECONDS)
@@ -71,12 +72,13 @@ async def _crowd(orders: CrowdOrders) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _poll(calls: Calls, worker_id: str, marks: Marks) -> None:
-    """A worker with one slot: wait for a task, mark it, complete it."""
+async def _poll(calls: Calls, registered: Registered, marks: Marks) -> None:
+    """A worker with one slot: wait for a task as our own do, mark it, complete it."""
     while True:
         try:
-            body = Claim(worker_id, limit=1, wait_seconds=WAIT_SECONDS)
-            found = await calls.post("/internal/task-claim", body, _Claimed, seconds_max=WAIT_SECONDS + 10)
+            seconds = registered.wait_seconds_max * random.uniform(*WAIT_PARTS)
+            body = Claim(registered.worker_id, limit=1, wait_seconds=seconds)
+            found = await calls.post("/internal/task-claim", body, _Claimed, seconds_max=seconds + LATE_SECONDS)
             for task in found.tasks:
                 marks.hit(msgspec.json.decode(task.input, type=_Input).i)
                 done = Completion(task.task_id, task.attempt, task.lease_token, "completed")  # type: ignore[arg-type]

@@ -26,10 +26,11 @@ def action() -> None:
 @action.command("list")
 def list_() -> None:
     """List the actions that workers declared."""
-    from holdfast.desk.workers import ListActions, list_actions
+    from holdfast.desk.shapes import ListNames
+    from holdfast.desk.workers import list_actions
 
     shell = the_shell()
-    rows = shell.ask_all(list_actions, ListActions(), lambda page: page.actions)
+    rows = shell.ask_all(list_actions, ListNames(), lambda page: page.actions)
     emit_rows(shell, rows, _columns(), empty="No worker declared an action yet: holdfast work APP")
 
 
@@ -60,10 +61,11 @@ def _columns() -> list[Column[ActionView]]:
 @click.argument("name", shell_complete=action_names)
 def show(name: str) -> None:
     """Show one action and its whole retry policy."""
-    from holdfast.desk.workers import OfAction, show_action
+    from holdfast.desk.shapes import Named
+    from holdfast.desk.workers import show_action
 
     shell = the_shell()
-    view = shell.ask(show_action, OfAction(name=name))
+    view = shell.ask(show_action, Named(name=name))
     if shell.is_json:
         emit_json(view)
         return
@@ -87,11 +89,12 @@ def show(name: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def breaker(name: str, to: str | None, reason: str) -> None:
     """Show the circuit breaker of an action, or open, close or reset it by hand."""
-    from holdfast.desk.workers import OfAction, SteerBreaker, show_action_breaker, steer_breaker
+    from holdfast.desk.shapes import Named
+    from holdfast.desk.workers import SteerBreaker, show_action_breaker, steer_breaker
 
     shell = the_shell()
     if to is None:
-        view = shell.ask(show_action_breaker, OfAction(name=name))
+        view = shell.ask(show_action_breaker, Named(name=name))
     else:
         view = shell.ask(steer_breaker, SteerBreaker(name=name, to=to, reason=reason))  # type: ignore[arg-type]
     if shell.is_json:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def attach(app_ref: str, packs: tuple[str, ...]) -> None:
     """Run the one attempt this process was launched for, with actions of APP, and end.
 
-    A launcher sets HOLDFAST_LAUNCH_TOKEN, HOLDFAST_TASK_ID and HOLDFAST_ATTEMPT; HOLDFAST_URL names the database, and
-    HOLDFAST_APP the app where no APP is given. Exit code 0 if the outcome was accepted, 5 if the attempt belongs to
-    somebody else by now.
+    A launcher sets HOLDFAST_LAUNCH_TOKEN, HOLDFAST_TASK_ID and HOLDFAST_ATTEMPT; HOLDFAST_URL names the database, or a
+    server, which HOLDFAST_TOKEN (of a worker) opens; and HOLDFAST_APP the app where no APP is given. Exit code 0 if the
+    outcome was accepted, 5 if the attempt belongs to somebody else by now.
     """
     shell = the_shell()
     settings = shell.settings()
@@ -40,6 +40,7 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     from holdfast.core import limits
     from holdfast.core.launch import attempt_of
     from holdfast.load import load_app
+    from holdfast.net.server import is_server
     from holdfast.place import find_place
     from holdfast.worker.attached import run_attached
 
@@ -49,21 +50,17 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     # Taken out of the environment: what the action starts has no business with it.
     token = _told("HOLDFAST_LAUNCH_TOKEN")
     del os.environ["HOLDFAST_LAUNCH_TOKEN"]
-    if settings.url is not None and settings.url.startswith(("http://", "https://")):
-        raise Invalid(
-            "A launched worker needs the database itself.",
-            code="invalid_url",
-            advice="Set HOLDFAST_URL to postgresql://…; over HTTP, POST /internal/attach.",
-        )
     app = load_app(app_ref, packs)
     app.configure(settings)
-    place = find_place(settings)
+    place = None if is_server(settings.url) else find_place(settings)
+    url = place.url if place is not None else str(settings.url)
     try:
         return asyncio.run(
-            run_attached(app, place.url, app_ref=app_ref, packs=packs, task_id=task_id, attempt=attempt, token=token)
+            run_attached(app, url, app_ref=app_ref, packs=packs, task_id=task_id, attempt=attempt, token=token)
         )
     finally:
-        place.close()
+        if place is not None:
+            place.close()
 
 
 def _told(variable: str) -> str:

@@ -40,9 +40,10 @@ def webhook_names(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 async def _webhooks(desk: Desk) -> list[str]:
-    from holdfast.desk.webhooks import ListWebhooks, list_webhooks
+    from holdfast.desk.shapes import ListNames
+    from holdfast.desk.webhooks import list_webhooks
 
-    return [view.name for view in (await desk.ask(list_webhooks, ListWebhooks())).webhooks]
+    return [view.name for view in (await desk.ask(list_webhooks, ListNames())).webhooks]
 
 
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -61,27 +62,31 @@ def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -
 
 
 async def _queues(desk: Desk) -> list[str]:
-    from holdfast.desk.queues import ListQuotas, name_queues
+    from holdfast.desk.queues import name_queues
+    from holdfast.desk.shapes import Nothing
 
-    return (await desk.ask(name_queues, ListQuotas())).names
+    return (await desk.ask(name_queues, Nothing())).names
 
 
 async def _actions(desk: Desk) -> list[str]:
-    from holdfast.desk.workers import ListActions, list_actions
+    from holdfast.desk.shapes import ListNames
+    from holdfast.desk.workers import list_actions
 
-    return [action.name for action in (await desk.ask(list_actions, ListActions())).actions]
+    return [action.name for action in (await desk.ask(list_actions, ListNames())).actions]
 
 
 async def _flows(desk: Desk) -> list[str]:
-    from holdfast.desk.flows import ListFlows, list_flows
+    from holdfast.desk.flows import list_flows
+    from holdfast.desk.shapes import ListNames
 
-    return list(dict.fromkeys(flow.name for flow in (await desk.ask(list_flows, ListFlows())).flows))
+    return list(dict.fromkeys(flow.name for flow in (await desk.ask(list_flows, ListNames())).flows))
 
 
 async def _schedules(desk: Desk) -> list[str]:
-    from holdfast.desk.schedules import ListSchedules, list_schedules
+    from holdfast.desk.schedules import list_schedules
+    from holdfast.desk.shapes import ListNames
 
-    return [one.name for one in (await desk.ask(list_schedules, ListSchedules())).schedules]
+    return [one.name for one in (await desk.ask(list_schedules, ListNames())).schedules]
 
 
 async def _tasks(desk: Desk) -> list[str]:

@@ -25,10 +25,11 @@ def dataset() -> None:
 @dataset.command("list")
 def list_() -> None:
     """List datasets with their versions."""
-    from holdfast.desk.datasets import ListDatasets, list_datasets
+    from holdfast.desk.datasets import list_datasets
+    from holdfast.desk.shapes import ListNames
 
     shell = the_shell()
-    rows = shell.ask_all(list_datasets, ListDatasets(), lambda page: page.generations)
+    rows = shell.ask_all(list_datasets, ListNames(), lambda page: page.generations)
     emit_rows(shell, rows, _columns(), empty="No datasets yet: one appears with the first worker that declares it.")
 
 

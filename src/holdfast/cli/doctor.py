@@ -42,7 +42,8 @@ def doctor() -> None:
 
 async def _examine(shell: Shell) -> list[Finding]:
     from holdfast.dispatcher.checkup import Finding, Level, check_up, finding
-    from holdfast.place import find_place, is_server
+    from holdfast.net.server import is_server
+    from holdfast.place import find_place
     from holdfast.store.database import Database, without_password
 
     is_new = sys.version_info >= (3, 11)

@@ -132,7 +132,8 @@ def _rule(name: str, action: str | None, reason: str, *, is_allowed: bool) -> No
 @effect.command()
 def rules() -> None:
     """List who may do which effect. What is not listed is open to every action."""
-    from holdfast.desk.effects import ListRules, list_rules
+    from holdfast.desk.effects import list_rules
+    from holdfast.desk.shapes import ListNames
 
     shell = the_shell()
     columns: list[Column[AuthorityRule]] = [
@@ -143,7 +144,7 @@ def rules() -> None:
         Column(title="WHEN", text=lambda row: age(row.decided_at), plain=lambda row: row.decided_at.isoformat()),
         Column(title="REASON", text=lambda row: row.reason, stretch=True),
     ]
-    found = shell.ask_all(list_rules, ListRules(), lambda page: page.rules)
+    found = shell.ask_all(list_rules, ListNames(), lambda page: page.rules)
     emit_rows(shell, found, columns, empty="No effect is governed: every action may do each.")
 
 

@@ -60,9 +60,10 @@ def list_(app_ref: str | None) -> None:
         own = [one.definition for one in load_app(app_ref).flows.values()]
         emit_rows(shell, [_summary(one) for one in own], _summary_columns(), empty=f"{app_ref} has no flows.")
         return
-    from holdfast.desk.flows import ListFlows, list_flows
+    from holdfast.desk.flows import list_flows
+    from holdfast.desk.shapes import ListNames
 
-    rows = shell.ask_all(list_flows, ListFlows(), lambda page: page.flows)
+    rows = shell.ask_all(list_flows, ListNames(), lambda page: page.flows)
     emit_rows(shell, rows, _columns(), empty="No flows yet: a worker declares those of its app when it starts.")
 
 

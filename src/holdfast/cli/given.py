@@ -11,7 +11,19 @@ from holdfast.errors import Invalid
 
 
 def object_of(given: str) -> dict[str, Any]:
-    """Read the input option: JSON, @file or - for stdin."""
+    """Read the input option: a JSON object, @file or - for stdin."""
+    body = value_of(given)
+    if not isinstance(body, dict):
+        raise Invalid(
+            f"The input is a JSON {type(body).__name__}, not an object.",
+            code="invalid_input",
+            advice="""Write for example --input '{"order_id": 7}'.""",
+        )
+    return body
+
+
+def value_of(given: str, *, option: str = "--input") -> Any:
+    """Read an option that may be any JSON: as it is, @file or - for stdin."""
     import msgspec
 
     text = given
@@ -23,20 +35,13 @@ def object_of(given: str) -> dict[str, Any]:
         except OSError as error:
             raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
     try:
-        body = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
     except msgspec.DecodeError as error:
         raise Invalid(
             f"The input is not JSON: {error}.",
             code="payload_not_json",
-            advice="""Write for example --input '{"order_id": 7}'.""",
+            advice=f"""Write for example {option} '{{"order_id": 7}}'.""",
         ) from error
-    if not isinstance(body, dict):
-        raise Invalid(
-            f"The input is a JSON {type(body).__name__}, not an object.",
-            code="invalid_input",
-            advice="""Write for example --input '{"order_id": 7}'.""",
-        )
-    return body
 
 
 def pairs_of(pairs: Iterable[str]) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def add(**options: Any) -> None:
 @member.command("list")
 def list_() -> None:
     """List who may sign in."""
-    from holdfast.desk.people import ListMembers, list_members
+    from holdfast.desk.people import list_members
+    from holdfast.desk.shapes import ListNames
 
     shell = the_shell()
     columns: list[Column[Member]] = [
@@ -62,7 +63,7 @@ def list_() -> None:
         Column(title="BY", text=lambda row: row.added_by),
         Column(title="NAME", text=lambda row: row.name, stretch=True),
     ]
-    rows = shell.ask_all(list_members, ListMembers(), lambda page: page.members)
+    rows = shell.ask_all(list_members, ListNames(), lambda page: page.members)
     emit_rows(shell, rows, columns, empty="No members: nobody can sign in with an ID token.")
 
 

@@ -87,10 +87,11 @@ def _pause(row: QueueView) -> str:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def pause(name: str, reason: str) -> None:
     """Stop a queue from handing out work; what runs goes on."""
-    from holdfast.desk.queues import SteerQueue, pause_queue
+    from holdfast.desk.queues import pause_queue
+    from holdfast.desk.shapes import Steer
 
     shell = the_shell()
-    done = shell.ask(pause_queue, SteerQueue(name=name, reason=reason))
+    done = shell.ask(pause_queue, Steer(name=name, reason=reason))
     _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
 
 
@@ -99,10 +100,11 @@ def pause(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def resume(name: str, reason: str) -> None:
     """Let a queue hand out work again."""
-    from holdfast.desk.queues import SteerQueue, resume_queue
+    from holdfast.desk.queues import resume_queue
+    from holdfast.desk.shapes import Steer
 
     shell = the_shell()
-    done = shell.ask(resume_queue, SteerQueue(name=name, reason=reason))
+    done = shell.ask(resume_queue, Steer(name=name, reason=reason))
     _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast run …`: start, list, show, explain and steer runs; watching and drawing are in files of their own."""
+"""`holdfast run …`: start, list, show, explain and steer runs; watching, drawing and answering are elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from holdfast.cli.complete import flow_names, run_ids
 from holdfast.cli.effect import tell_repeats
 from holdfast.cli.given import object_of, pairs_of
+from holdfast.cli.run_answer import approve, reject, signal, waiting
 from holdfast.cli.run_graph import graph
 from holdfast.cli.run_watch import end_of_run, watch
 from holdfast.cli.shell import OK, Shell, the_shell
@@ -31,6 +32,8 @@ def run() -> None:
 
 run.add_command(watch)
 run.add_command(graph)
+for answer in (waiting, approve, reject, signal):
+    run.add_command(answer)
 
 
 @run.command()
@@ -189,7 +192,9 @@ def _note(row: NodeView) -> str:
         return row.error
     if row.child_run_id is not None:
         return f"run {row.child_run_id}"
-    return f"waits for {row.wait_key}" if row.state == "running" and row.wait_key else ""
+    if row.state != "running" or not row.wait_key:
+        return ""
+    return "waits for an approval" if row.wait_key.startswith("approval:") else f"waits for {row.wait_key}"
 
 
 @run.command()

@@ -53,6 +53,7 @@ def schedule() -> None:
 @click.option("--pass-time", is_flag=True, help="Add the slot's time to the input, as scheduled_for.")
 @click.option("--queue", metavar="NAME", help="Another queue than the action's.")
 @click.option("--priority", type=int, metavar="0-9", help="Lower goes first.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
 def create(name: str, **options: Any) -> None:
     """Make a schedule for an action or a flow that workers know."""
     from holdfast.desk.schedules import CreateSchedule, create_schedule
@@ -69,10 +70,11 @@ def create(name: str, **options: Any) -> None:
 @schedule.command("list")
 def list_() -> None:
     """List schedules: when they fire next, in their own zone and here, and how they stand."""
-    from holdfast.desk.schedules import ListSchedules, list_schedules
+    from holdfast.desk.schedules import list_schedules
+    from holdfast.desk.shapes import ListNames
 
     shell = the_shell()
-    rows = shell.ask_all(list_schedules, ListSchedules(), lambda page: page.schedules)
+    rows = shell.ask_all(list_schedules, ListNames(), lambda page: page.schedules)
     emit_rows(shell, rows, _columns(shell), empty="No schedules yet: holdfast schedule create")
 
 
@@ -166,10 +168,11 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def pause(name: str, reason: str) -> None:
     """Fire nothing of a schedule until it is resumed; what it fired goes on."""
-    from holdfast.desk.schedules import SteerSchedule, pause_schedule
+    from holdfast.desk.schedules import pause_schedule
+    from holdfast.desk.shapes import Steer
 
     shell = the_shell()
-    done = shell.ask(pause_schedule, SteerSchedule(name=name, reason=reason))
+    done = shell.ask(pause_schedule, Steer(name=name, reason=reason))
     _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
 
 
@@ -178,10 +181,11 @@ def pause(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def resume(name: str, reason: str) -> None:
     """Let a schedule fire again. Slots that came during the pause are not caught up with."""
-    from holdfast.desk.schedules import SteerSchedule, resume_schedule
+    from holdfast.desk.schedules import resume_schedule
+    from holdfast.desk.shapes import Steer
 
     shell = the_shell()
-    done = shell.ask(resume_schedule, SteerSchedule(name=name, reason=reason))
+    done = shell.ask(resume_schedule, Steer(name=name, reason=reason))
     _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
 
 
@@ -190,10 +194,11 @@ def resume(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def fire(name: str, reason: str) -> None:
     """Fire a schedule now, also a paused one. Its overlap policy holds."""
-    from holdfast.desk.schedules import SteerSchedule, fire_schedule
+    from holdfast.desk.schedules import fire_schedule
+    from holdfast.desk.shapes import Steer
 
     shell = the_shell()
-    fired = shell.ask(fire_schedule, SteerSchedule(name=name, reason=reason))
+    fired = shell.ask(fire_schedule, Steer(name=name, reason=reason))
     if shell.is_json:
         emit_json(fired)
         return
@@ -208,11 +213,12 @@ def fire(name: str, reason: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, reason: str, yes: bool) -> None:
     """Forget a schedule and its slots; what it fired stays. An app that still declares it brings it back."""
-    from holdfast.desk.schedules import SteerSchedule, delete_schedule
+    from holdfast.desk.schedules import delete_schedule
+    from holdfast.desk.shapes import Steer
 
     shell = the_shell()
     shell.confirm(f"Delete the schedule {name}?", yes=yes)
-    done = shell.ask(delete_schedule, SteerSchedule(name=name, reason=reason))
+    done = shell.ask(delete_schedule, Steer(name=name, reason=reason))
     if shell.is_json:
         emit_json(done)
         return

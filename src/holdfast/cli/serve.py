@@ -72,7 +72,7 @@ def work(
 ) -> None:
     """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
 
-    With the URL of a server (`--url http://server:8787`, HOLDFAST_TOKEN) it needs no database of its own.
+    With the URL of a server (`--url https://server.example`, HOLDFAST_TOKEN) it needs no database of its own.
 
     Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
     second one hands them back at once.

@@ -71,7 +71,7 @@ class Shell:
 
     def desk(self) -> Desk:
         """Where to ask: a server if the URL is that of one, else the database itself."""
-        from holdfast.place import is_server
+        from holdfast.net.server import is_server
 
         settings = self.settings()
         if settings.url is not None and is_server(settings.url):

@@ -90,16 +90,16 @@ def limit(name: str, max_running: str | None, max_queued: str | None, reason: st
 
 
 async def _change(shell: Shell, name: str, max_running: str | None, max_queued: str | None, reason: str) -> TenantView:
-    from holdfast.dispatcher.tenants import find_tenant, limit_tenant
+    from msgspec import UNSET
+
+    from holdfast.dispatcher.tenants import limit_tenant
 
     async with shell.client() as client:
-        database = client.engine.database
-        now = await find_tenant(database, name)
         return await limit_tenant(
-            database,
+            client.engine.database,
             name,
-            max_running=now.max_running if max_running is None else _number(max_running, "--max-running"),
-            max_queued=now.max_queued if max_queued is None else _number(max_queued, "--max-queued"),
+            max_running=UNSET if max_running is None else _number(max_running, "--max-running"),
+            max_queued=UNSET if max_queued is None else _number(max_queued, "--max-queued"),
             actor=actor(),
             reason=reason,
         )

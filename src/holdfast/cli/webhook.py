@@ -52,10 +52,11 @@ def add(
 @webhook.command("list")
 def list_() -> None:
     """List webhooks with how they fare; a paused one says why."""
-    from holdfast.desk.webhooks import ListWebhooks, list_webhooks
+    from holdfast.desk.shapes import ListNames
+    from holdfast.desk.webhooks import list_webhooks
 
     shell = the_shell()
-    rows = shell.ask_all(list_webhooks, ListWebhooks(), lambda page: page.webhooks)
+    rows = shell.ask_all(list_webhooks, ListNames(), lambda page: page.webhooks)
     emit_rows(shell, rows, _columns(), empty="No webhooks. Add one: holdfast webhook add NAME URL")
 
 
@@ -63,10 +64,11 @@ def list_() -> None:
 @click.argument("name", shell_complete=webhook_names)
 def show(name: str) -> None:
     """Show one webhook."""
-    from holdfast.desk.webhooks import OfWebhook, show_webhook
+    from holdfast.desk.shapes import Named
+    from holdfast.desk.webhooks import show_webhook
 
     shell = the_shell()
-    view = shell.ask(show_webhook, OfWebhook(name=name))
+    view = shell.ask(show_webhook, Named(name=name))
     if shell.is_json:
         emit_json(view)
         return
@@ -94,11 +96,12 @@ def show(name: str) -> None:
 @_reason
 def remove(name: str, yes: bool, reason: str) -> None:
     """Deliver nothing more to a webhook and forget it."""
-    from holdfast.desk.webhooks import SteerWebhook, remove_webhook
+    from holdfast.desk.shapes import Steer
+    from holdfast.desk.webhooks import remove_webhook
 
     shell = the_shell()
     shell.confirm(f"Remove webhook {name} with its secret and its place in the events?", yes=yes)
-    shell.ask(remove_webhook, SteerWebhook(name=name, reason=reason))
+    shell.ask(remove_webhook, Steer(name=name, reason=reason))
     _tell(name, "removed")
 
 
@@ -107,10 +110,11 @@ def remove(name: str, yes: bool, reason: str) -> None:
 @_reason
 def test(name: str, reason: str) -> None:
     """Send a test event now and say what came back; also to a paused webhook."""
-    from holdfast.desk.webhooks import SteerWebhook, test_webhook
+    from holdfast.desk.shapes import Steer
+    from holdfast.desk.webhooks import test_webhook
 
     shell = the_shell()
-    tested = shell.ask(test_webhook, SteerWebhook(name=name, reason=reason))
+    tested = shell.ask(test_webhook, Steer(name=name, reason=reason))
     if shell.is_json:
         emit_json(tested)
     else:
@@ -138,9 +142,10 @@ def rotate(name: str, grace: str, reason: str) -> None:
 @_reason
 def pause(name: str, reason: str) -> None:
     """Stop delivering; what happens meanwhile is delivered after `resume`."""
-    from holdfast.desk.webhooks import SteerWebhook, pause_webhook
+    from holdfast.desk.shapes import Steer
+    from holdfast.desk.webhooks import pause_webhook
 
-    done = the_shell().ask(pause_webhook, SteerWebhook(name=name, reason=reason))
+    done = the_shell().ask(pause_webhook, Steer(name=name, reason=reason))
     _tell(name, "paused" if done.is_changed else "paused already")
 
 

@@ -7,17 +7,19 @@ announced by `wake()` after the commit, or found by the poll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import wire
-from holdfast.action import Action, Bound, TaskOptions
+from holdfast.action import Action, Bound
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
-from holdfast.client.results import Ending, Results
+from holdfast.client.intake import Intake, batches
+from holdfast.client.results import Ending, Results, output_of
 from holdfast.client.runs import Run, start_one
+from holdfast.client.task import Task
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.duration import seconds_of
@@ -27,7 +29,7 @@ from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.compensate import Compensation, compensate
 from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Interned, Order, accept, accept_batches, accept_one, enqueue, intern
+from holdfast.dispatcher.enqueue import accept, accept_batches, accept_one, enqueue, intern
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reconcile import unclaimed_lanes
@@ -35,7 +37,7 @@ from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
 from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.dispatcher.start import RunOptions, start, start_within
-from holdfast.errors import Invalid, NotFound, TaskFailed, WaitTimeout
+from holdfast.errors import Invalid, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
@@ -45,44 +47,10 @@ from holdfast.store.flows import Snapshot
 if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
 
+__all__ = ["Client", "Task", "task_number"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Task:
-    """A handle on one task."""
-
-    __slots__ = ("_client", "_number")
-
-    def __init__(self, client: Client, number: int) -> None:
-        self._client = client
-        self._number = number
-
-    @property
-    def task_id(self) -> str:
-        return str(self._number)
-
-    def __repr__(self) -> str:
-        return f"Task({self.task_id!r})"
-
-    async def result(self, timeout: str | float | None = None) -> Any:
-        """Wait for the output. Raises `TaskFailed` if it failed or was canceled, `WaitTimeout` if it takes longer."""
-        return await self._client.result(self.task_id, timeout=timeout)
-
-    async def wait(self, timeout: str | float | None = None) -> str:
-        """Wait for the end and say which: `completed`, `failed` or `canceled`."""
-        return (await self._client.ending(self.task_id, timeout=timeout)).state
-
-    async def cancel(self, reason: str = "") -> str:
-        return await self._client.cancel(self.task_id, reason=reason)
-
-    async def why(self) -> Explanation:
-        """Explain why the task is where it is and what would move it; `print()` shows the headline."""
-        return await self._client.why(self.task_id)
-
-    async def effects(self) -> list[EffectView]:
-        """What the task's attempts did outside, and what became of it."""
-        return await self._client.effects(self.task_id)
 
 
 class Client:
@@ -104,8 +72,7 @@ class Client:
         self._opened: Engine | None = None
         self._waits: Results | None = None
         self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
-        self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
-        self._interned: dict[Action[..., Any], Interned] = {}
+        self._intake = Intake(self, actions, input_bytes_max=settings.limits.input_bytes_max)
 
     @classmethod
     def over(cls, engine: Engine) -> Client:
@@ -153,21 +120,21 @@ class Client:
         self, action: Action[P, R] | Bound[P, R] | str, given: Mapping[str, Any], /, *, connection: Any = None
     ) -> Task:
         """Hand in one task with its input as a mapping, whatever its names are."""
-        bound, engine = self._bound(action), self.engine
-        [encoded] = self._encode(bound, [given])
+        bound, engine = self._intake.bound(action), self.engine
+        [encoded] = self._intake.encode(bound, [given])
         if (key := bound.options.key) is None:
-            interned = await self._intern(bound)
+            interned = await self._intake.intern(bound)
             if not engine.catalog.allowance.is_open(engine.tenant_id):
                 await engine.catalog.allowance.require(engine.tenant_id, 1)
             number = await accept_one(_session(connection) or engine.database, interned, encoded)
         else:
-            order, keys = self._order(bound), [limits.valid_key(key)]
+            order, keys = self._intake.order(bound), [limits.valid_key(key)]
             interned = await intern(engine.catalog, order)
             accepted = await enqueue(
                 engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
             )
             [number] = accepted.task_ids
-        self._announce(interned, connection)
+        self._intake.announce(interned, connection)
         return Task(self, number)
 
     async def enqueue_many(
@@ -179,29 +146,29 @@ class Client:
         connection: Any = None,
     ) -> list[Task]:
         """Hand in many tasks of one action: all of them, or none if one is refused."""
-        bound = self._bound(action)
+        bound = self._intake.bound(action)
         if bound.options.key is not None:
             raise Invalid(
                 "One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one."
             )
-        interned, engine = await self._intern(bound), self.engine
-        batches = _batches(inputs)
-        first, second = next(batches, []), next(batches, [])
+        interned, engine = await self._intake.intern(bound), self.engine
+        parts = batches(inputs)
+        first, second = next(parts, []), next(parts, [])
         if not second:
-            encoded = self._encode(bound, first)
+            encoded = self._intake.encode(bound, first)
             await engine.catalog.allowance.require(engine.tenant_id, len(encoded))
             numbers = await accept(_session(connection) or engine.database, interned, encoded) if encoded else []
         else:
             await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second))
             # How many there are is known only at the end. One too many undoes them all.
-            more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in batches)
-            rest = (self._encode(bound, batch) for batch in chain([first, second], more))
+            more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in parts)
+            rest = (self._intake.encode(bound, batch) for batch in chain([first, second], more))
             if connection is None:
                 async with engine.database.transaction() as session:
                     numbers = await accept_batches(session, interned, rest)
             else:
                 numbers = await accept_batches(_session(connection), interned, rest)
-        self._announce(interned, connection)
+        self._intake.announce(interned, connection)
         return [Task(self, number) for number in numbers]
 
     async def start(
@@ -336,22 +303,7 @@ class Client:
 
     async def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:
         ending = await self.ending(task_id, timeout=timeout)
-        if ending.state == "completed":
-            return wire.decode(ending.output or b"null")
-        if ending.state in ("canceled", "skipped", "upstream_failed"):
-            word = "did not run: an upstream failed" if ending.state == "upstream_failed" else f"was {ending.state}"
-            raise TaskFailed(
-                f"Task {task_id} {word}.",
-                code=f"task_{ending.state}",
-                advice=f"See `holdfast task why {task_id}`.",
-                state=ending.state,
-            )
-        raise TaskFailed(
-            f"Task {task_id} failed: {ending.type or ending.code}: {ending.message}",
-            advice=f"{ending.sentence} See `holdfast task why {task_id}`.",
-            state=ending.state,
-            cause=ending.code,
-        )
+        return output_of(task_id, ending)
 
     async def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
         """Cancel a task: `canceled` at once, or `canceling` while it is asked to stop."""
@@ -412,7 +364,7 @@ class Client:
             engine.database, engine.catalog, engine.tenant_id, task_number(task_id), attempt=attempt
         )
         bytes_max = self._settings.limits.output_bytes_max
-        return Replay(self.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
+        return Replay(self._intake.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
 
     async def effects(self, task_id: str) -> list[EffectView]:
         """What a task's attempts did outside, and what became of it."""
@@ -429,67 +381,13 @@ class Client:
 
     def action(self, name: str) -> Action[..., Any]:
         """The app's action of that name, or `NotFound`."""
-        known = self._actions.get(name)
-        if known is None:
-            raise NotFound(
-                f"This app has no action {name!r}.",
-                code="action_not_found",
-                advice=f"It has {', '.join(sorted(self._actions)) or 'none'}.",
-            )
-        return known
-
-    def _bound(self, action: Action[..., Any] | Bound[..., Any] | str) -> Bound[Any, Any]:
-        if isinstance(action, str):
-            action = self.action(action)
-        if isinstance(action, Bound):
-            return action
-        if (plain := self._plain.get(action)) is None:
-            plain = self._plain[action] = Bound(action=action, options=_PLAIN)
-        return plain
-
-    def _encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
-        bound.action.signature.check(bound.action.name, batch)
-        return wire.encode_many(batch, bytes_max=self._settings.limits.input_bytes_max, what="input")
-
-    async def _intern(self, bound: Bound[Any, Any]) -> Interned:
-        if bound.options is not _PLAIN:
-            return await intern(self.engine.catalog, self._order(bound))
-        if (known := self._interned.get(bound.action)) is None:
-            known = self._interned[bound.action] = await intern(self.engine.catalog, self._order(bound))
-        return known
-
-    def _announce(self, interned: Interned, connection: Any) -> None:
-        """Wake workers, unless the work is for later or not committed yet."""
-        if connection is None and not interned.order.delay_seconds:
-            self.engine.bell.ring(lanes=(interned.lane_id,))
-
-    def _order(self, bound: Bound[Any, Any]) -> Order:
-        action, options = bound.action, bound.options
-        return Order(
-            tenant_id=self.engine.tenant_id,
-            queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
-            action=action.name,
-            policy=bound.policy(self.engine.default_policy),
-            priority=action.priority if options.priority is None else limits.valid_priority(options.priority),
-            delay_seconds=limits.valid_delay(options.delay_seconds),
-            tags=limits.valid_tags(options.tags),
-        )
+        return self._intake.action(name)
 
 
 def _run_options(flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> RunOptions:
     if not isinstance(flow, BoundFlow):
         return RunOptions()
     return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
-
-
-_PLAIN = TaskOptions()
-_BATCH = 1_000
-
-
-def _batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    source = iter(inputs)
-    while batch := list(islice(source, _BATCH)):
-        yield batch
 
 
 def _session(connection: Any) -> Any:

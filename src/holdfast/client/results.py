@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from holdfast.errors import NotFound
+from holdfast import wire
+from holdfast.errors import NotFound, TaskFailed
 from holdfast.store.database import AWAY, TROUBLE, Database
 from holdfast.store.statements import sql
 from holdfast.wake.bell import DONE_CHANNEL
@@ -104,3 +106,23 @@ class Results:
             for future in self._waiting.get(row["task_id"], ()):
                 if not future.done():
                     future.set_result(Ending(*row))
+
+
+def output_of(task_id: str, ending: Ending) -> Any:
+    """What a task returned, or `TaskFailed` if it ended otherwise."""
+    if ending.state == "completed":
+        return wire.decode(ending.output or b"null")
+    if ending.state in ("canceled", "skipped", "upstream_failed"):
+        word = "did not run: an upstream failed" if ending.state == "upstream_failed" else f"was {ending.state}"
+        raise TaskFailed(
+            f"Task {task_id} {word}.",
+            code=f"task_{ending.state}",
+            advice=f"See `holdfast task why {task_id}`.",
+            state=ending.state,
+        )
+    raise TaskFailed(
+        f"Task {task_id} failed: {ending.type or ending.code}: {ending.message}",
+        advice=f"{ending.sentence} See `holdfast task why {task_id}`.",
+        state=ending.state,
+        cause=ending.code,
+    )

@@ -13,6 +13,7 @@ from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher import runs as verbs
+from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
@@ -150,16 +151,18 @@ class Run:
         await self._client.signal(name, payload, key=key, run_id=self.run_id, actor=actor)
 
     async def approve(self, node: str, *, comment: str = "", actor: str = "client") -> None:
-        """Give the approval that a node waits for."""
+        """Give the approval that a node waits for, or will; `Conflict` if somebody answered, or it is too late."""
         await self._decide(node, approved=True, comment=comment, actor=actor)
 
     async def reject(self, node: str, *, comment: str = "", actor: str = "client") -> None:
-        """Refuse the approval that a node waits for: the node fails."""
+        """Refuse the approval that a node waits for, or will: the node fails."""
         await self._decide(node, approved=False, comment=comment, actor=actor)
 
     async def _decide(self, node: str, *, approved: bool, comment: str, actor: str) -> None:
-        payload = {"approved": approved, "by": actor, "comment": comment}
-        await self._client.signal(f"approval:{self.run_id}:{node}", payload, run_id=self.run_id, actor=actor)
+        engine = self._client.engine
+        where = (engine.database, engine.catalog, engine.tenant_id, self._number, node)
+        done = await answer_approval(*where, is_given=approved, actor=actor, reason=comment)
+        await follow_up(engine, done.news)
 
     async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
         """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""

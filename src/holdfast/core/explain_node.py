@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast.core.duration import human
 from holdfast.core.explain import Explanation
 from holdfast.core.gates import Check
 from holdfast.core.node_facts import CauseFacts, HoldFacts, NodeFacts, NodePosition, UpstreamFacts
@@ -16,14 +15,13 @@ from holdfast.core.phrases import (
     ago,
     and_more,
     cause,
-    clock,
     count_of,
     full_stop,
     one_line,
-    seconds_between,
     what_happened,
 )
 from holdfast.core.states import TERMINAL
+from holdfast.core.wait import answers_to, wait_code, waited_for
 
 NAMES_MAX = 5
 CHECKS_MAX = 12
@@ -161,18 +159,13 @@ def _child(facts: NodeFacts) -> Explanation:
 def _wait(facts: NodeFacts) -> Explanation:
     assert facts.wait is not None
     wait = facts.wait
-    what = "somebody's approval" if wait.is_approval else f"the event {wait.name}"
-    key = f" (key {one_line(wait.key)})" if not wait.is_approval and wait.key != wait.name else ""
-    if wait.deadline is None:
-        until = "without a deadline"
-    else:
-        left = seconds_between(wait.deadline, facts.at)
-        until = f"for {human(left)} more, until {clock(wait.deadline)}" if left > 0 else "and its time is over now"
+    asks = (f"it asks: {one_line(wait.prompt)}",) if wait.prompt else ()
     return Explanation(
-        code="waiting_for_approval" if wait.is_approval else "waiting_for_event",
-        headline=f"Waits for {what}{key}, {until}.",
+        code=wait_code(wait),
+        headline=f"Waits for {waited_for(wait, facts.at)}.",
         state="running",
-        evidence=_belongs(facts),
+        evidence=(*asks, *_belongs(facts)),
+        moves=answers_to(wait, facts.place.run_id, facts.place.node),
     )
 
 

@@ -10,6 +10,7 @@ from holdfast.core.explain_node import NAMES_MAX, blamed, canceled_by, paused_by
 from holdfast.core.node_facts import RunFacts
 from holdfast.core.phrases import ago, and_more, count_of, full_stop, one_line, seconds_between
 from holdfast.core.verdict import RunState
+from holdfast.core.wait import answers_to, wait_code, waited_for
 
 _ACTIVE = ("running", "queued", "retrying")
 
@@ -46,12 +47,22 @@ def explain_run(facts: RunFacts) -> Explanation:
 
 
 def _running(facts: RunFacts) -> Explanation:
+    if facts.waits and facts.count(*_ACTIVE) == len(facts.waits):
+        return _waiting(facts)
     age = human(max(0.0, seconds_between(facts.at, facts.created_at)))
     going = _going(facts)
     headline = f"Running for {age}: {_over(facts)}{f', {going}' if going else ''}."
     if not going and facts.held:
         headline = f"Running for {age}: {_over(facts)}, {count_of(facts.held, 'node')} held back."
     return _of(facts, "running", headline, _watch(facts))
+
+
+def _waiting(facts: RunFacts) -> Explanation:
+    """Nothing is under way but waits: somebody or something outside has the next move."""
+    node, first = facts.waits[0]
+    more = f" ({len(facts.waits) - 1} more)" if len(facts.waits) > 1 else ""
+    headline = f"Waits at {node}{more} for {waited_for(first, facts.at)}; {_over(facts)}."
+    return _of(facts, wait_code(first), headline, _watch(facts))
 
 
 def _canceling(facts: RunFacts) -> Explanation:
@@ -75,6 +86,9 @@ def _of(facts: RunFacts, code: str, headline: str, moves: tuple[str, ...]) -> Ex
         evidence.append(f"{count_of(facts.held, 'node')} held back")
     if facts.front:
         evidence.append(facts.front)
+    if facts.state in (RunState.QUEUED, RunState.RUNNING, RunState.BLOCKED) and facts.hold.canceled_at is None:
+        evidence += [f"{node}: waits for {waited_for(wait, facts.at)}" for node, wait in facts.waits]
+        moves = (*(move for node, wait in facts.waits for move in answers_to(wait, facts.run_id, node)), *moves)
     if facts.cause is not None and facts.cause.failure is not None:
         evidence.append(facts.cause.failure.sentence)
     if facts.generation > 1:

@@ -61,6 +61,15 @@ class QueueFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantFacts:
+    """The task's tenant, where it is limited: how much of its work runs, of how much may."""
+
+    name: str
+    max_running: int
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerFacts:
     """The breaker of the task's action: since when it is open, after what, or by whose hand; and its trials."""
 
@@ -155,6 +164,7 @@ class TaskFacts:
     created_at: datetime
     queue: QueueFacts
     crew: CrewFacts = CrewFacts()
+    tenant: TenantFacts | None = None
     breaker: BreakerFacts | None = None
     quotas: tuple[QuotaFacts, ...] = ()
     carrier: CarrierFacts | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.duration import human
-from holdfast.core.facts import BreakerFacts, LaunchFacts, TaskFacts
+from holdfast.core.facts import BreakerFacts, LaunchFacts, TaskFacts, TenantFacts
 from holdfast.core.phrases import (
     ago,
     behind,
@@ -40,7 +40,8 @@ class Gate:
 def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     """Every condition between a queued task and its next attempt; the first one not met is the reason."""
     breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
-    limits = (_gate_limit(facts), _gate_rate(facts))
+    tenant = () if facts.tenant is None else (_gate_tenant(facts, facts.tenant),)
+    limits = (_gate_limit(facts), _gate_rate(facts), *tenant)
     if facts.launch is not None:
         launcher = (_gate_launcher(facts, facts.launch), *limits, _gate_launch_slots(facts.launch))
         return (_gate_pause(facts), *breaker, *launcher)
@@ -170,6 +171,18 @@ def _gate_rate(facts: TaskFacts) -> Gate:
         code="rate_limited",
         headline=f"Waiting its turn: queue {queue.name} is limited to {rate}{behind(facts)}.",
         moves=(f"holdfast queue limit {queue.name} --per-second {queue.starts_per_second * 2:g}",),
+    )
+
+
+def _gate_tenant(facts: TaskFacts, tenant: TenantFacts) -> Gate:
+    count = f"{tenant.running}/{tenant.max_running} running"
+    if tenant.running < tenant.max_running:
+        return Gate(check=Check(ok=True, text=f"tenant {tenant.name} is below its limit ({count})"))
+    return Gate(
+        check=Check(ok=False, text=f"tenant {tenant.name} is at its limit ({count})"),
+        code="tenant_limit_reached",
+        headline=f"Waiting for room: tenant {tenant.name} is at its limit, {count} in all its queues{behind(facts)}.",
+        moves=(f"holdfast tenant limit {tenant.name} --max-running {tenant.max_running * 2}",),
     )
 
 

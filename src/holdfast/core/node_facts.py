@@ -12,6 +12,7 @@ from enum import StrEnum
 from holdfast.core.facts import FailureFacts, RunPlace
 from holdfast.core.nodes import TriggerRule
 from holdfast.core.verdict import RunState
+from holdfast.core.wait import WaitFacts
 
 
 class NodePosition(StrEnum):
@@ -84,16 +85,6 @@ class ChildFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitFacts:
-    """What a node waits for: an event by its name and key, or somebody's approval."""
-
-    name: str
-    key: str
-    is_approval: bool = False
-    deadline: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Everything an explanation of a node may rest on. `at` is the moment of reading."""
 
@@ -118,7 +109,8 @@ class RunFacts:
     """Everything an explanation of a run may rest on.
 
     `names` gives the first few nodes in each state, `counts` how many there are. `cause` is the failure that was first
-    in the order of the flow. `front` says why a node that is queued or retrying has not begun.
+    in the order of the flow. `front` says why a node that is queued or retrying has not begun; `waits` are the first
+    nodes that wait for somebody or something outside.
     """
 
     run_id: str
@@ -136,6 +128,7 @@ class RunFacts:
     hold: HoldFacts = HoldFacts()
     cause: CauseFacts | None = None
     front: str = ""
+    waits: tuple[tuple[str, WaitFacts], ...] = ()
     parent: str = ""
     original: str = ""
 

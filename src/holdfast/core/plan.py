@@ -16,7 +16,7 @@ from holdfast.core.grouped import Grouped
 from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
 from holdfast.core.recipe import Recipe, recipe_of
 
-RECIPES_MAX = 20_000
+RECIPES_MAX = 5_000
 _FROM_RUN = -1
 
 _Way = tuple[tuple[Binding, ...], bool]

@@ -16,6 +16,7 @@ from holdfast.desk import (
     runs,
     schedules,
     tasks,
+    waits,
     webhooks,
     workers,
 )
@@ -24,6 +25,7 @@ from holdfast.desk.operation import Operation
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *tasks.OPERATIONS,
     *runs.OPERATIONS,
+    *waits.OPERATIONS,
     *flows.OPERATIONS,
     *queues.OPERATIONS,
     *workers.OPERATIONS,

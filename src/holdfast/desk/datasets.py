@@ -7,19 +7,13 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.desk.paging import page_of
+from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher.datasets import CommitView, GenerationView
 from holdfast.errors import Invalid
 
 COMMITS_SHOWN = 10
 COMMITS_MAX = 1_000
-
-
-class ListDatasets(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
 
 
 class GenerationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +64,7 @@ class VersionChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("dataset.list", "GET /api/v1/datasets", Access.VIEWER)
-async def list_datasets(clerk: Clerk, asked: ListDatasets) -> GenerationPage:
+async def list_datasets(clerk: Clerk, asked: ListNames) -> GenerationPage:
     """Lists datasets with their versions."""
     rows = await clerk.client.datasets.generations()
     page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)

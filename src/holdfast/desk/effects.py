@@ -8,7 +8,8 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, PAGE, Limit, next_of, page_of
+from holdfast.desk.paging import PAGE, Limit, next_of, page_of
+from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import authority, effects
 from holdfast.dispatcher.authority import AuthorityRule
 from holdfast.dispatcher.effects import EffectView
@@ -41,13 +42,6 @@ class Ruled(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     is_allowed: bool
     is_changed: bool
-
-
-class ListRules(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
 
 
 class RulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +79,7 @@ async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
 
 
 @operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
-async def list_rules(clerk: Clerk, asked: ListRules) -> RulePage:
+async def list_rules(clerk: Clerk, asked: ListNames) -> RulePage:
     """Lists who may do which effect. What is not listed is open to every action."""
     rows = await authority.rules(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", asked.after, asked.limit)

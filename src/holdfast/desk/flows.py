@@ -9,16 +9,10 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.desk.paging import page_of
+from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import flows
 from holdfast.dispatcher.flows import FlowView
-
-
-class ListFlows(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
 
 
 class FlowPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +37,7 @@ class FlowShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("flow.list", "GET /api/v1/flows", Access.VIEWER)
-async def list_flows(clerk: Clerk, asked: ListFlows) -> FlowPage:
+async def list_flows(clerk: Clerk, asked: ListNames) -> FlowPage:
     """Lists the flows that workers declared or somebody started, newest version first."""
     rows = await flows.list_flows(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)

@@ -7,7 +7,8 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.desk.paging import page_of
+from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import members, tokens
 from holdfast.dispatcher.members import Member
 from holdfast.dispatcher.tokens import CreatedToken, TokenView
@@ -23,12 +24,10 @@ class CreateToken(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ListTokens(Request, frozen=True, kw_only=True):
+class ListTokens(ListNames, frozen=True, kw_only=True):
     """`with_ended` also those that expired or were revoked. `after` is the `next` of the page before."""
 
     with_ended: bool = False
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
 
 
 class TokenPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +56,6 @@ class AddMember(Request, frozen=True, kw_only=True):
     domain: str | None = None
     name: str = ""
     reason: str = ""
-
-
-class ListMembers(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +122,7 @@ async def add_member(clerk: Clerk, asked: AddMember) -> Member:
 
 
 @operation("member.list", "GET /api/v1/members", Access.ADMIN)
-async def list_members(clerk: Clerk, asked: ListMembers) -> MemberPage:
+async def list_members(clerk: Clerk, asked: ListNames) -> MemberPage:
     """Lists who may sign in."""
     rows = await members.list_members(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: str(row.member_id), asked.after, asked.limit)

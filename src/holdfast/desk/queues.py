@@ -9,36 +9,24 @@ from holdfast.core.access import Access
 from holdfast.core.quota import Quota
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.desk.paging import page_of
 from holdfast.desk.quota_text import changed_quota
+from holdfast.desk.shapes import ListNames, Nothing, Paused, Steer
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.queues import QueueView
 from holdfast.dispatcher.quotas import QuotaView, list_quotas, set_quota
 from holdfast.errors import Invalid
 
 
-class ListQueues(Request, frozen=True, kw_only=True):
+class ListQueues(ListNames, frozen=True, kw_only=True):
     """`history=false` leaves out what is counted of history."""
 
     history: bool = True
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
 
 
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueView]
     next: str | None
-
-
-class SteerQueue(Request, frozen=True, kw_only=True):
-    name: str
-    reason: str = ""
-
-
-class QueuePaused(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    paused: bool
-    is_changed: bool
 
 
 class LimitQueue(Request, frozen=True, kw_only=True):
@@ -60,10 +48,6 @@ class LimitRetries(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ListQuotas(Request, frozen=True, kw_only=True):
-    """Nothing to say."""
-
-
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     quotas: list[QuotaView]
 
@@ -81,17 +65,17 @@ async def list_queues(clerk: Clerk, asked: ListQueues) -> QueuePage:
 
 
 @operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR)
-async def pause_queue(clerk: Clerk, asked: SteerQueue) -> QueuePaused:
+async def pause_queue(clerk: Clerk, asked: Steer) -> Paused:
     """Stops a queue from handing out work; what runs goes on."""
     is_changed = await queues.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
-    return QueuePaused(name=asked.name, paused=True, is_changed=is_changed)
+    return Paused(name=asked.name, paused=True, is_changed=is_changed)
 
 
 @operation("queue.resume", "POST /api/v1/queues/{name}/resume", Access.OPERATOR)
-async def resume_queue(clerk: Clerk, asked: SteerQueue) -> QueuePaused:
+async def resume_queue(clerk: Clerk, asked: Steer) -> Paused:
     """Lets a queue hand out work again."""
     is_changed = await queues.resume(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
-    return QueuePaused(name=asked.name, paused=False, is_changed=is_changed)
+    return Paused(name=asked.name, paused=False, is_changed=is_changed)
 
 
 @operation("queue.limit", "POST /api/v1/queues/{name}/limit", Access.OPERATOR)
@@ -103,13 +87,12 @@ async def limit_queue(clerk: Clerk, asked: LimitQueue) -> QueueView:
     if asked.retries is not UNSET or asked.retry_share is not UNSET:
         await _limit_retries(clerk, asked.name, asked.retries, asked.retry_share, asked.reason)
     if asked.running is not UNSET or asked.per_second is not UNSET:
-        now = await _queue(clerk, asked.name)
         await queues.limit(
             clerk.engine,
             clerk.tenant_id,
             asked.name,
-            max_running=now.max_running if asked.running is UNSET else asked.running,
-            starts_per_second=now.starts_per_second if asked.per_second is UNSET else asked.per_second,
+            max_running=asked.running,
+            starts_per_second=asked.per_second,
             actor=clerk.actor,
             reason=asked.reason,
         )
@@ -122,7 +105,7 @@ async def _queue(clerk: Clerk, name: str) -> QueueView:
 
 
 @operation("quota.list", "GET /api/v1/quotas", Access.VIEWER, commands=("queue limit",))
-async def show_quotas(clerk: Clerk, asked: ListQuotas) -> Quotas:
+async def show_quotas(clerk: Clerk, asked: Nothing) -> Quotas:
     """Lists the quotas on retries, and how much room they have."""
     return Quotas(quotas=await list_quotas(clerk.database, clerk.tenant_id))
 
@@ -158,7 +141,7 @@ def _nothing_named() -> Invalid:
 
 
 @operation("queue.names", "GET /api/v1/queues/names", Access.VIEWER, commands=())
-async def name_queues(clerk: Clerk, asked: ListQuotas) -> QueueNames:
+async def name_queues(clerk: Clerk, asked: Nothing) -> QueueNames:
     """Names the first thousand queues."""
     return QueueNames(names=await queues.queue_names(clerk.database, clerk.tenant_id))
 

@@ -6,18 +6,20 @@ proxy of the environment is asked.
 
 from __future__ import annotations
 
-import ipaddress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
 from holdfast.desk.operation import Operation, Q
 from holdfast.desk.refusals import error_of
-from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.errors import NotFound, Unavailable
+from holdfast.net.server import is_here, require_private_way
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 A = TypeVar("A")
@@ -44,7 +46,9 @@ class RemoteDesk:
                 code="extra_missing",
                 advice="pip install 'holdfast[http]', or use the URL of the database.",
             ) from error
-        self._http = httpx.AsyncClient(headers=self._headers, trust_env=False, follow_redirects=False)
+        self._http = httpx.AsyncClient(
+            headers=self._headers, trust_env=False, follow_redirects=False, verify=_trusted(self._url)
+        )
         return self
 
     async def __aexit__(
@@ -126,24 +130,19 @@ def _query(plain: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 def _headers(url: str, token: str | None, dev_user: str | None) -> dict[str, str]:
     headers = {"accept": "application/json"}
     if token is not None:
-        if not (url.lower().startswith("https://") or _is_here(url)):
-            raise Invalid(
-                "A token goes over https, or to this machine.",
-                code="insecure_server",
-                advice="Use the https:// URL of the server.",
-            )
+        require_private_way(url)
         headers["authorization"] = f"Bearer {token}"
-    elif dev_user is not None and _is_here(url):
+    elif dev_user is not None and is_here(url):
         headers[DEV_HEADER] = dev_user
     return headers
 
 
-def _is_here(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _trusted(url: str) -> ssl.SSLContext | bool:
+    """Whom to believe. Nobody where no certificate is asked for: reading the list of authorities takes longer than most
+    commands."""
+    import ssl
+
+    return True if url.lower().startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _stranger(url: str, why: str) -> Unavailable:

@@ -15,7 +15,8 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import valid_interval
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.desk.paging import page_of
+from holdfast.desk.shapes import ListNames, Paused, Steer
 from holdfast.dispatcher import schedules
 from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
 from holdfast.errors import Invalid
@@ -41,13 +42,7 @@ class CreateSchedule(Request, frozen=True, kw_only=True):
     pass_time: bool = False
     queue: str | None = None
     priority: int | None = None
-
-
-class ListSchedules(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
+    reason: str = ""
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,17 +64,6 @@ class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
     slots: list[SlotView]
 
 
-class SteerSchedule(Request, frozen=True, kw_only=True):
-    name: str
-    reason: str = ""
-
-
-class SchedulePaused(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    paused: bool
-    is_changed: bool
-
-
 class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     deleted: bool
@@ -96,7 +80,7 @@ async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
         accept_run_input(snapshot.plan.definition.inputs, asked.input | slot)
     else:
         await declared_action(engine, draft.target)
-    await schedules.create_schedule(clerk.database, clerk.tenant_id, draft)
+    await schedules.create_schedule(clerk.database, clerk.tenant_id, draft, reason=asked.reason)
     return await _read(clerk, draft.name)
 
 
@@ -135,7 +119,7 @@ async def _read(clerk: Clerk, name: str) -> ScheduleView:
 
 
 @operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
-async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
+async def list_schedules(clerk: Clerk, asked: ListNames) -> SchedulePage:
     """Lists schedules: when they fire next, and how they stand."""
     rows = await schedules.list_schedules(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
@@ -153,27 +137,27 @@ async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
 
 
 @operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Access.OPERATOR)
-async def pause_schedule(clerk: Clerk, asked: SteerSchedule) -> SchedulePaused:
+async def pause_schedule(clerk: Clerk, asked: Steer) -> Paused:
     """Fires nothing of a schedule until it is resumed."""
     done = await schedules.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
-    return SchedulePaused(name=asked.name, paused=True, is_changed=done)
+    return Paused(name=asked.name, paused=True, is_changed=done)
 
 
 @operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Access.OPERATOR)
-async def resume_schedule(clerk: Clerk, asked: SteerSchedule) -> SchedulePaused:
+async def resume_schedule(clerk: Clerk, asked: Steer) -> Paused:
     """Lets a schedule fire again."""
     done = await schedules.resume(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
-    return SchedulePaused(name=asked.name, paused=False, is_changed=done)
+    return Paused(name=asked.name, paused=False, is_changed=done)
 
 
 @operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202)
-async def fire_schedule(clerk: Clerk, asked: SteerSchedule) -> Fired:
+async def fire_schedule(clerk: Clerk, asked: Steer) -> Fired:
     """Fires a schedule now, also a paused one."""
     return await schedules.fire(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
 
 
 @operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)
-async def delete_schedule(clerk: Clerk, asked: SteerSchedule) -> ScheduleDeleted:
+async def delete_schedule(clerk: Clerk, asked: Steer) -> ScheduleDeleted:
     """Forgets a schedule and its slots; what it fired stays."""
     await schedules.delete_schedule(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
     return ScheduleDeleted(name=asked.name, deleted=True)

@@ -7,7 +7,8 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, page_of
+from holdfast.desk.paging import page_of
+from holdfast.desk.shapes import ListNames, Named, Steer
 from holdfast.dispatcher import webhooks
 from holdfast.dispatcher.webhooks import GRACE_SECONDS, Made, Tested, WebhookView
 
@@ -23,41 +24,21 @@ class AddWebhook(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ListWebhooks(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
-
-
 class WebhookPage(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: list[WebhookView]
     next: str | None
 
 
-class OfWebhook(Request, frozen=True, kw_only=True):
-    name: str
-
-
-class SteerWebhook(Request, frozen=True, kw_only=True):
-    name: str
-    reason: str = ""
-
-
-class RotateWebhook(Request, frozen=True, kw_only=True):
+class RotateWebhook(Steer, frozen=True, kw_only=True):
     """For the grace, deliveries are signed with both secrets."""
 
-    name: str
     grace_seconds: float = GRACE_SECONDS
-    reason: str = ""
 
 
-class ResumeWebhook(Request, frozen=True, kw_only=True):
+class ResumeWebhook(Steer, frozen=True, kw_only=True):
     """`from_now` leaves out what happened meanwhile."""
 
-    name: str
     from_now: bool = False
-    reason: str = ""
 
 
 class WebhookSteered(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +63,7 @@ async def add_webhook(clerk: Clerk, asked: AddWebhook) -> Made:
 
 
 @operation("webhook.list", "GET /api/v1/webhooks", Access.OPERATOR)
-async def list_webhooks(clerk: Clerk, asked: ListWebhooks) -> WebhookPage:
+async def list_webhooks(clerk: Clerk, asked: ListNames) -> WebhookPage:
     """Lists webhooks with how they fare."""
     rows = await webhooks.list_webhooks(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
@@ -90,20 +71,20 @@ async def list_webhooks(clerk: Clerk, asked: ListWebhooks) -> WebhookPage:
 
 
 @operation("webhook.show", "GET /api/v1/webhooks/{name}", Access.OPERATOR)
-async def show_webhook(clerk: Clerk, asked: OfWebhook) -> WebhookView:
+async def show_webhook(clerk: Clerk, asked: Named) -> WebhookView:
     """Shows one webhook."""
     return await webhooks.show_webhook(clerk.database, clerk.tenant_id, asked.name)
 
 
 @operation("webhook.remove", "DELETE /api/v1/webhooks/{name}", Access.ADMIN)
-async def remove_webhook(clerk: Clerk, asked: SteerWebhook) -> WebhookSteered:
+async def remove_webhook(clerk: Clerk, asked: Steer) -> WebhookSteered:
     """Delivers nothing more to a webhook and forgets it."""
     await webhooks.remove_webhook(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
     return WebhookSteered(name=asked.name)
 
 
 @operation("webhook.test", "POST /api/v1/webhooks/{name}/test", Access.ADMIN)
-async def test_webhook(clerk: Clerk, asked: SteerWebhook) -> Tested:
+async def test_webhook(clerk: Clerk, asked: Steer) -> Tested:
     """Sends a test event now and says what came back."""
     return await webhooks.try_webhook(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
 
@@ -122,7 +103,7 @@ async def rotate_webhook(clerk: Clerk, asked: RotateWebhook) -> Made:
 
 
 @operation("webhook.pause", "POST /api/v1/webhooks/{name}/pause", Access.OPERATOR)
-async def pause_webhook(clerk: Clerk, asked: SteerWebhook) -> WebhookSteered:
+async def pause_webhook(clerk: Clerk, asked: Steer) -> WebhookSteered:
     """Stops delivering; what happens meanwhile is delivered later."""
     is_changed = await webhooks.pause_webhook(
         clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason

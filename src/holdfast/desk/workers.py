@@ -11,7 +11,8 @@ from holdfast.core.access import Access
 from holdfast.core.circuit import CircuitState
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import NAMES_PAGE, Limit, next_of, page_of, valid_limit
+from holdfast.desk.paging import Limit, next_of, page_of, valid_limit
+from holdfast.desk.shapes import ListNames, Named
 from holdfast.dispatcher import launching, look
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.drain import drain_worker
@@ -44,20 +45,9 @@ class SteerWorker(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ListActions(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
-
-    after: str | None = None
-    limit: Limit = NAMES_PAGE
-
-
 class ActionPage(msgspec.Struct, frozen=True, kw_only=True):
     actions: list[ActionView]
     next: str | None
-
-
-class OfAction(Request, frozen=True, kw_only=True):
-    name: str
 
 
 class SteerBreaker(Request, frozen=True, kw_only=True):
@@ -111,7 +101,7 @@ def _number(worker_id: str) -> int:
 
 
 @operation("action.list", "GET /api/v1/actions", Access.VIEWER)
-async def list_actions(clerk: Clerk, asked: ListActions) -> ActionPage:
+async def list_actions(clerk: Clerk, asked: ListNames) -> ActionPage:
     """Lists the actions that workers declared."""
     rows = await look.list_actions(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
@@ -119,7 +109,7 @@ async def list_actions(clerk: Clerk, asked: ListActions) -> ActionPage:
 
 
 @operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
-async def show_action(clerk: Clerk, asked: OfAction) -> ActionView:
+async def show_action(clerk: Clerk, asked: Named) -> ActionView:
     """Shows one action and its whole retry policy."""
     if found := await look.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
         return found[0]
@@ -133,7 +123,7 @@ async def show_action(clerk: Clerk, asked: OfAction) -> ActionView:
 
 
 @operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Access.VIEWER, commands=("action breaker",))
-async def show_action_breaker(clerk: Clerk, asked: OfAction) -> BreakerView:
+async def show_action_breaker(clerk: Clerk, asked: Named) -> BreakerView:
     """Shows the circuit breaker of an action."""
     return await show_breaker(clerk.database, clerk.tenant_id, asked.name)
 

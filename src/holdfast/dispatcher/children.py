@@ -51,7 +51,8 @@ async def begin_child(
     )
     [child_id], news = await start_runs(session, catalog, child, [encoded], options)
     row = run.progress.mark(node_no, "s")
-    await session.fetch(_BEGIN_CHILD, run.row.run_id, node_no, run.row.tenant_id, row.generation, child_id)
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
+    await session.fetch(_BEGIN_CHILD, *where, child_id, row.attempt)
     run.lanes |= news.lanes
     run.waits = run.waits or news.has_waits
 

@@ -16,9 +16,11 @@ from holdfast.core.failure import FAILED_CODE
 
 Id: TypeAlias = str | int
 
-WAIT_SECONDS_MAX = 30.0
-"""The longest that an answer is held back until there is work."""
-
+WAIT_SECONDS_MAX = 50.0
+"""The longest that an answer is held back until there is work. Shorter than the 60 s after which many proxies close a
+connection on which nothing came; the longer it is, the less those who wait in vain cost."""
+WAIT_SECONDS_UNTOLD = 30.0
+"""What a server allows that does not say: an older one."""
 
 NOTHING = msgspec.Raw(b"null")
 
@@ -57,6 +59,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str
     lease_seconds: float
     heartbeat_seconds: float
+    wait_seconds_max: float = WAIT_SECONDS_UNTOLD
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -76,7 +79,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     worker_id: Id
     queues: list[str] | None = None
-    wait_seconds: float = WAIT_SECONDS_MAX
+    wait_seconds: float = WAIT_SECONDS_UNTOLD
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -172,6 +175,21 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None
     memory_bytes_max: int | None
     capability_token: str | None = None
+
+
+class Attach(msgspec.Struct, frozen=True):
+    """`attempt` counts only if it is a whole number above zero; anything else means the first."""
+
+    worker_id: Id
+    task_id: Id
+    launch_token: str
+    attempt: Any = 1
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """What a one-shot token was swapped for. Nothing: the attempt could not have its input, and has failed."""
+
+    tasks: list[Handed]
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from types import TracebackType
 
 from holdfast.dispatcher.engine import TENANTS_MAX, Engine
 from holdfast.dispatcher.lobby import Lobby
-from holdfast.dispatcher.remote import SESSIONS_MAX, RemoteWorkers, beat_workers
+from holdfast.dispatcher.remote import SESSIONS_MAX, RemoteWorkers
+from holdfast.dispatcher.remote_guests import beat_workers
 from holdfast.store.database import Database
 from holdfast.store.tenant import TenantDatabase
 
@@ -49,4 +50,4 @@ class Crews:
         """Write down who waits here, and tell their crews who drains or is gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         for crew in self._crews.values():
-            crew.hear(worker_ids, states)
+            crew.guests.hear(worker_ids, states)

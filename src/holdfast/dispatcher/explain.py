@@ -20,6 +20,7 @@ from holdfast.core.facts import (
     QuotaFacts,
     RunPlace,
     TaskFacts,
+    TenantFacts,
     WorkerFacts,
 )
 from holdfast.dispatcher.breakers import BreakerView, find_breaker
@@ -74,6 +75,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         created_at=row["created_at"],
         queue=QueueFacts(name=row["queue"]) if wait is None else _queue(row["queue"], wait),
         crew=CrewFacts() if wait is None else _crew(wait),
+        tenant=None if wait is None else _tenant(wait),
         breaker=None if breaker is None else _breaker(breaker),
         quotas=tuple(_quota(view) for view in quotas),
         carrier=None if wait is None else _carrier(wait),
@@ -142,6 +144,12 @@ def _queue(name: str, wait: Any) -> QueueFacts:
         starts_per_second=wait["starts_per_second"],
         starts_room=1 if room is None else room,
     )
+
+
+def _tenant(wait: Any) -> TenantFacts | None:
+    if wait["tenant_max_running"] is None:
+        return None
+    return TenantFacts(name=wait["tenant_name"], max_running=wait["tenant_max_running"], running=wait["tenant_running"])
 
 
 def _crew(wait: Any) -> CrewFacts:

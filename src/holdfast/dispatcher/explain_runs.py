@@ -23,15 +23,16 @@ from holdfast.core.node_facts import (
     NodePosition,
     RunFacts,
     UpstreamFacts,
-    WaitFacts,
 )
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.plan import Plan
 from holdfast.core.states import TaskState
 from holdfast.core.verdict import RunState
+from holdfast.core.wait import WaitFacts
 from holdfast.dispatcher.explain import why_task
 from holdfast.dispatcher.outputs import values_of
-from holdfast.dispatcher.show_runs import no_run, read_run
+from holdfast.dispatcher.show_runs import no_node, no_run, read_run
+from holdfast.dispatcher.waiting import wait_facts
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -70,10 +71,7 @@ async def why_node(database: Database, catalog: Catalog, tenant_id: int, run_id:
         await catalog.flows.learn([row["snapshot_id"]], session)
     number = catalog.flows.snapshot(row["snapshot_id"]).plan.number
     if name not in number:
-        known = ", ".join(list(number)[:20])
-        raise NotFound(
-            f"Run {run_id} has no node {name}.", code="DAG_VALIDATION_NODE_NOT_FOUND", advice=f"It has {known}."
-        )
+        raise no_node(run_id, name, list(number))
     return await why(database, catalog, tenant_id, run_id + 1 + number[name])
 
 
@@ -105,6 +103,7 @@ async def why_run(database: Database, catalog: Catalog, tenant_id: int, run_id: 
             hold=_hold(row),
             cause=await _cause(database, snapshot.plan, nodes, run_id, failed[0] if failed else None),
             front=front,
+            waits=_waits(snapshot.plan, nodes),
             parent="" if row["parent_run_id"] is None else f"started by a node of run {row['parent_run_id']}",
             original="" if row["original_run_id"] is None else f"a copy of run {row['original_run_id']}",
         )
@@ -141,6 +140,15 @@ async def _why_bare(database: Database, catalog: Catalog, tenant_id: int, run_id
             wait=_wait(node, own),
             failure=_failure(failures[0]) if failures else None,
         )
+    )
+
+
+def _waits(plan: Plan, nodes: Sequence[Any]) -> tuple[tuple[str, WaitFacts], ...]:
+    """The first few nodes that wait for somebody or something outside."""
+    waiting = [(plan.nodes[one["node_no"]], one) for one in nodes if one["letter"] == "w" and one["state"] == "running"]
+    return tuple(
+        (node.name, wait_facts(node, wait_key=row["wait_key"], deadline=row["deadline"]))
+        for node, row in waiting[:NAMES_MAX]
     )
 
 
@@ -231,9 +239,4 @@ async def _child(database: Database, tenant_id: int, child_run_id: int | None) -
 def _wait(node: Node, row: Any) -> WaitFacts | None:
     if node.kind is not NodeKind.WAIT:
         return None
-    return WaitFacts(
-        name=node.action,
-        key=row["wait_key"] or node.action,
-        is_approval=node.config.get("approval") is True,
-        deadline=row["deadline"],
-    )
+    return wait_facts(node, wait_key=row["wait_key"], deadline=row["deadline"])

@@ -12,6 +12,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.quotas import list_quotas
@@ -164,19 +166,22 @@ async def limit(
     tenant_id: int,
     name: str,
     *,
-    max_running: int | None,
-    starts_per_second: float | None,
+    max_running: int | UnsetType | None = UNSET,
+    starts_per_second: float | UnsetType | None = UNSET,
     actor: str,
     reason: str,
 ) -> None:
-    """Set both limits of a queue; None lifts one."""
-    if max_running is not None and not 1 <= max_running <= RUNNING_MAX:
+    """Set limits of a queue; None lifts one.
+
+    One that is not given is left as it is when this change has its turn, whatever others change at the same time.
+    """
+    if isinstance(max_running, int) and not 1 <= max_running <= RUNNING_MAX:
         raise Invalid(
             f"A queue cannot be limited to {max_running} running tasks.",
             code="invalid_limit",
             advice=f"Choose 1 to {RUNNING_MAX}, or pause the queue.",
         )
-    if starts_per_second is not None and not 0 < starts_per_second <= PER_SECOND_MAX:
+    if isinstance(starts_per_second, int | float) and not 0 < starts_per_second <= PER_SECOND_MAX:
         raise Invalid(
             f"A queue cannot be limited to {starts_per_second:g} starts per second.",
             code="invalid_limit",
@@ -185,7 +190,9 @@ async def limit(
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
-        await session.fetch(_LIMIT, tenant_id, name, max_running, starts_per_second, actor, reason)
+        running = before["max_running"] if max_running is UNSET else max_running
+        per_second = before["starts_per_second"] if starts_per_second is UNSET else starts_per_second
+        await session.fetch(_LIMIT, tenant_id, name, running, per_second, actor, reason)
         await _record(session, "queue.limit", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
 

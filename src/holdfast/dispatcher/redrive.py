@@ -26,6 +26,7 @@ _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")
 _LAST_ATTEMPTS = sql("last_attempts")
 _REOPEN_RUN = sql("reopen_run")
+_FORGET_ANSWERS = sql("forget_answers")
 
 _RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 
@@ -116,6 +117,7 @@ async def _reopen(
     states = {row["node_no"]: row["state"] for row in rows}
     over = [one for one in numbers if states[one] != "blocked"]
     failed = [one for one in numbers if states[one] == "failed"]
+    await session.fetch(_FORGET_ANSWERS, found["run_id"], numbers)
     row = await session.fetchrow(
         _REOPEN_RUN,
         found["run_id"],

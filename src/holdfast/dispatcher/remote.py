@@ -7,34 +7,32 @@ only, so the rest is read again here. The verbs beneath are the same, and so is 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from holdfast.core import limits
 from holdfast.core.access import require_queues
-from holdfast.core.outcome import Failed
 from holdfast.dispatcher.attach import attach
-from holdfast.dispatcher.claim import HELD_MAX, Claimer, WorkerIdentity, claim_task, held_by
+from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.heartbeat import Beat, renew_all
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Settled, report_of
-from holdfast.dispatcher.lobby import Lanes, Lobby, Place
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Settled
+from holdfast.dispatcher.lobby import Lanes, Lobby
 from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.remote_guests import Guest, Guests, beat_workers
+from holdfast.dispatcher.remote_handing import Handing
 from holdfast.dispatcher.remote_ledger import RemoteLedger
 from holdfast.dispatcher.remote_reports import Done, Reports
 from holdfast.dispatcher.settle import settle
-from holdfast.errors import Conflict, LeaseLost
+from holdfast.errors import LeaseLost
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
@@ -45,15 +43,10 @@ _BEAT_WORKERS = sql("beat_workers")
 _HEARTBEAT_TASK = sql("heartbeat_task")
 _RENEW_HELD = sql("renew_held")
 _HELD_UNNAMED = sql("held_unnamed")
-_LEASE_ENDS = sql("lease_ends")
 
-CLAIMERS_MAX = 10_000
 CLAIM_MAX = 1_000
 SESSIONS_MAX = 8
 """For claims and exchanges of one server, beside its pool for everything else."""
-SEEN_SECONDS = 10.0
-"""How long a worker that was seen alive is believed to be so, by calls that come often; those who wait are looked at
-more often than that. Whoever left is refused by the claim itself."""
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,23 +71,6 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.tasks or self.refused or self.lost or self.canceled or self.is_draining)
 
 
-@dataclass(slots=True)
-class _Guest:
-    """What is known here of one worker; what it registered with never changes."""
-
-    claimer: Claimer
-    slots: int
-    place: Place
-    queues: Sequence[str] | None
-    is_draining: bool = False
-    seen_at: float = float("-inf")
-
-
-async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[int, str]:
-    """Write down that workers live; answers the states of those that are known."""
-    return {row["worker_id"]: row["state"] for row in await database.fetch(_BEAT_WORKERS, list(worker_ids), None)}
-
-
 class RemoteWorkers:
     """The contract on one engine. Any number of servers may offer it; nothing here is needed but for speed.
 
@@ -107,11 +83,12 @@ class RemoteWorkers:
         self._lease_seconds = engine.settings.worker.lease_seconds
         self.ledger = RemoteLedger(engine)
         self._reports = Reports(engine)
-        self._guests: OrderedDict[tuple[int, tuple[str, ...] | None], _Guest] = OrderedDict()
+        self._handing = Handing(engine)
         self._busy = busy or engine.database
         self.lobby = lobby or Lobby(
             engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
         )
+        self.guests = Guests(engine.tenant_id, self.lobby, lease_seconds=self._lease_seconds)
 
     async def __aenter__(self) -> RemoteWorkers:
         database = self._engine.database
@@ -183,30 +160,24 @@ class RemoteWorkers:
     ) -> list[Handed]:
         """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
         async with self._engine.database.session() as session:
-            guest = await self._guest(session, worker_id, None, allowed)
+            guest = await self.guests.find(session, worker_id, None, allowed)
             async with session.transaction():
                 claimed = await claim_task(session, guest.claimer.identity, task_id)
-                await self._require_queue(session, claimed, allowed)
+                await self._handing.require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
-            return await self._hand_out(session, found, tells_ends=True)
+            return await self._handing.hand_out(session, found, tells_ends=True)
 
     async def attach(
         self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
     ) -> list[Handed]:
         """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
         async with self._engine.database.session() as session:
-            guest = await self._guest(session, worker_id, None, allowed)
+            guest = await self.guests.find(session, worker_id, None, allowed)
             async with session.transaction():
                 claimed = await attach(session, guest.claimer.identity, task_id, attempt, token)
-                await self._require_queue(session, claimed, allowed)
+                await self._handing.require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
-            return await self._hand_out(session, found, tells_ends=True)
-
-    async def _require_queue(self, session: Session, claimed: Claimed, allowed: Collection[str] | None) -> None:
-        """Refuse after the claim, which is undone: only its row says for sure which queue it is of."""
-        if allowed is not None:
-            await self._engine.catalog.learn([claimed.lane_id], (), session=session)
-            require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
+            return await self._handing.hand_out(session, found, tells_ends=True)
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
         """Extend one lease; `LeaseLost` if it expired or was never this attempt's."""
@@ -275,7 +246,7 @@ class RemoteWorkers:
         tells_ends = held is not None if tells_ends is None else tells_ends
         await self._reports.prepare()
         async with self._busy.session() as session:
-            guest = await self._guest(
+            guest = await self.guests.find(
                 session, worker_id, queues, allowed, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
             )
             answer = await self._renew(session, worker_id, held)
@@ -284,7 +255,7 @@ class RemoteWorkers:
             rings = guest.place.rings
             wants_look = bool(dones) or wait_seconds <= 0 or not self.lobby.is_known_empty(guest.place)
             claimed, settled = await self._take(session, guest, dones, want if wants_look else 0)
-            tasks = await self._hand_out(session, [*unheard, *claimed], tells_ends=tells_ends)
+            tasks = await self._handing.hand_out(session, [*unheard, *claimed], tells_ends=tells_ends)
         await follow_up(self._engine, settled.news)
         answer = msgspec.structs.replace(
             answer,
@@ -314,7 +285,7 @@ class RemoteWorkers:
         """Wait until there may be work: whether there may, and whether the worker drains and gets none anyway."""
         await self.lobby.open()
         async with self._busy.session() as session:
-            guest = await self._guest(session, worker_id, queues, allowed, is_brief=True)
+            guest = await self.guests.find(session, worker_id, queues, allowed, is_brief=True)
             rings = guest.place.rings
             if guest.is_draining:
                 return False, True
@@ -340,7 +311,7 @@ class RemoteWorkers:
     async def _unheard(
         self,
         session: Session,
-        guest: _Guest,
+        guest: Guest,
         held: Sequence[int] | None,
         dones: Sequence[Done],
         known: Sequence[tuple[int, UUID]] | None,
@@ -358,7 +329,7 @@ class RemoteWorkers:
         return await with_inputs(session, self._engine.catalog, found)
 
     async def _take(
-        self, session: Session, guest: _Guest, dones: Sequence[Done], want: int
+        self, session: Session, guest: Guest, dones: Sequence[Done], want: int
     ) -> tuple[Sequence[Claimed], Settled]:
         if not dones and not want:
             return [], NOTHING_SETTLED
@@ -370,106 +341,13 @@ class RemoteWorkers:
             self.lobby.looked(guest.place, rings, is_more=is_more)
         return done.claimed, done.settled
 
-    async def _look(self, guest: _Guest, want: int, lanes: Lanes, *, tells_ends: bool) -> list[Handed]:
+    async def _look(self, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool) -> list[Handed]:
         """Claim again, for one who waited and was called."""
         guest.claimer.expect(lanes, now=time.monotonic())
         async with self._busy.session() as session:
             claimed, _ = await self._take(session, guest, (), want)
-            return await self._hand_out(session, claimed, tells_ends=tells_ends)
-
-    async def _guest(
-        self,
-        session: Session,
-        worker_id: int,
-        queues: Sequence[str] | None,
-        allowed: Collection[str] | None,
-        *,
-        is_brief: bool = False,
-    ) -> _Guest:
-        """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
-        asked = None if queues is None else tuple(limits.valid_queue(queue) for queue in queues)
-        key = (worker_id, asked)
-        guest = self._guests.pop(key, None)
-        now = time.monotonic()
-        if guest is None or not is_brief or now - guest.seen_at > SEEN_SECONDS:
-            beat = await session.fetchrow(_BEAT_WORKERS, [worker_id], None)
-            row = None if beat is None or guest is not None else await session.fetchrow(_READ_WORKER, worker_id)
-            if beat is None or (guest is None and row is None):
-                raise Conflict(
-                    f"Worker {worker_id} is not registered, or has left.",
-                    code="worker_not_registered",
-                    advice="Register again (POST /internal/workers) and use the id it answers.",
-                    reason="unknown_worker",
-                )
-            guest = guest or self._new_guest(worker_id, row, asked)
-            guest.is_draining, guest.seen_at = beat["state"] == "draining", now
-        self._guests[key] = guest
-        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
-        require_queues(allowed, guest.queues)
-        require_queues(allowed, queues or ())
-        while len(self._guests) > CLAIMERS_MAX:
-            self._guests.popitem(last=False)
-        return guest
-
-    def _new_guest(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> _Guest:
-        served = row["queues"] if asked is None else list(asked)
-        identity = WorkerIdentity(
-            worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
-        )
-        return _Guest(
-            claimer=Claimer(identity),
-            slots=row["slots"],
-            place=self.lobby.place(self._engine.tenant_id, identity),
-            queues=row["queues"],
-        )
+            return await self._handing.hand_out(session, claimed, tells_ends=tells_ends)
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Write down who waits here, and take note of who drains or is gone."""
-        self.hear(worker_ids, await beat_workers(self._engine.database, worker_ids))
-
-    def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
-        """Take note of who drains, and of who is gone: without a state."""
-        asked, now = set(worker_ids), time.monotonic()
-        for (worker_id, _), guest in self._guests.items():
-            if worker_id in asked:
-                guest.seen_at = now if worker_id in states else float("-inf")
-                guest.is_draining = states.get(worker_id) == "draining"
-
-    async def _hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[Handed]:
-        """Give claimed tasks to a worker; a node that cannot have its input fails here instead."""
-        if not claimed:
-            return []
-        faulty = [one for one in claimed if one.fault is not None]
-        if faulty:
-            await self._fail(session, faulty)
-            claimed = [one for one in claimed if one.fault is None]
-        catalog = self._engine.catalog
-        await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed}, session=session)
-        if not tells_ends:
-            return [self._handed(one, None) for one in claimed]
-        ends = {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
-        return [self._handed(one, ends[one.task_id]) for one in claimed if one.task_id in ends]
-
-    async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
-        await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
-        reports = [report_of(one, Failed(one.fault)) for one in faulty if one.fault is not None]
-        async with session.transaction():
-            settled = await settle(session, self._engine.catalog, reports)
-        self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
-
-    def _handed(self, claimed: Claimed, lease_expires_at: datetime | None) -> Handed:
-        lane, policy = self._engine.catalog.lane(claimed.lane_id), self._engine.catalog.policy(claimed.policy_id)
-        return Handed(
-            task_id=str(claimed.task_id),
-            attempt=claimed.attempt,
-            lease_token=str(claimed.lease_token),
-            lease_expires_at=lease_expires_at,
-            action=lane.action,
-            queue=lane.queue,
-            tenant=lane.tenant,
-            input=msgspec.Raw(claimed.input),
-            tags=list(claimed.tags or ()),
-            run_id=None if claimed.run_id is None else str(claimed.run_id),
-            timeout_seconds=policy.timeout_seconds,
-            memory_bytes_max=policy.memory_bytes_max,
-        )
+        self.guests.hear(worker_ids, await beat_workers(self._engine.database, worker_ids))

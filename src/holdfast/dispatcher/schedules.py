@@ -1,7 +1,8 @@
 """Schedules: keep, pause, resume, fire by hand, delete; and how they stand.
 
 Everything is checked before anything is stored. Whoever keeps a schedule, an app's code or a person, is the only one
-who changes it; anybody may pause, fire or delete it, and says who. Each of these leaves its row in the audit log.
+who changes it; anybody may pause, fire or delete it, and says who. Each of these, and making one by hand, leaves its
+row in the audit log; what code declares is told by an event.
 """
 
 from __future__ import annotations
@@ -168,10 +169,17 @@ def valid_draft(draft: ScheduleDraft) -> ScheduleDraft:
     return draft
 
 
-async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDraft) -> None:
-    """Keep a new schedule; `Conflict` if there is one of that name."""
+async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDraft, *, reason: str = "") -> None:
+    """Keep a new schedule in the name of its origin; `Conflict` if there is one of that name."""
     columns = await _columns(database, tenant_id, draft)
-    if await database.fetchval(_CREATE, *columns) is None:
+    async with database.transaction() as session:
+        is_new = await session.fetchval(_CREATE, *columns) is not None
+        if is_new:
+            when = draft.cron if draft.every_seconds is None else f"every {human(draft.every_seconds)}"
+            after = {"exists": True, "target": draft.target, "when": when, "timezone": draft.timezone}
+            change = _change("schedule.create", draft.name, {"exists": False}, after)
+            await audit(session, tenant_id, [change], actor=draft.origin, reason=reason)
+    if not is_new:
         raise Conflict(
             f"There is a schedule {draft.name} already.",
             code="schedule_exists",

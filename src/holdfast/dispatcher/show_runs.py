@@ -178,6 +178,15 @@ def no_run(run_id: object) -> NotFound:
     )
 
 
+def no_node(run_id: object, name: str, known: Sequence[str]) -> NotFound:
+    """A run has no node of that name."""
+    return NotFound(
+        f"Run {run_id} has no node {name}.",
+        code="DAG_VALIDATION_NODE_NOT_FOUND",
+        advice=f"It has {', '.join(known[:20])}.",
+    )
+
+
 def _run_line(row: Any) -> RunLine:
     found = dict(row)
     node = found.pop("failed_node")

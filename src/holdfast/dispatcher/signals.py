@@ -1,13 +1,16 @@
-"""Signals: events from outside that nodes wait for, approvals among them, and the deadline of a wait.
+"""Signals: events from outside that nodes wait for, and the deadline of a wait.
 
 An event is kept, then delivered; a wait begins, then looks for events. Whoever comes second finds the other, because
 both look after their commit; a pass lies beneath. An event that came while its run was already there is never missed,
-and no run takes the same event for two waits. Whoever answers an approval leaves a row in the audit log.
+and no run takes the same event for two waits. Approvals are answered in `approvals`; an answer that came early is
+delivered here. An event that a person sends leaves a row in the audit log.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import msgspec
 
 from holdfast import wire
 from holdfast.core.progress import End, NodeRow
@@ -15,12 +18,17 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.release import advance
+from holdfast.dispatcher.show_runs import no_run
 from holdfast.dispatcher.special import APPROVAL_PREFIX, end_special, fail_special
+from holdfast.dispatcher.waiting import WaitView, waits_of
+from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
+_LOCK_RUN = sql("lock_run")
 _SEND_SIGNAL = sql("send_signal")
 _ANSWERED_WAITS = sql("answered_waits")
 _OVERDUE_WAITS = sql("overdue_waits")
@@ -28,9 +36,17 @@ _READ_SIGNAL = sql("read_signal")
 _WAITING_NODE = sql("waiting_node")
 
 WAITS_BATCH = 500
+WAITS_TOLD = 100
 REJECTED_CODE = "approval_rejected"
 WAIT_TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
 WAITING = ("w",)
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that is kept; `waits` are the first of those that it found waiting. More may come to wait for it."""
+
+    wait_key: str
+    waits: list[WaitView]
 
 
 async def send_signal(
@@ -44,22 +60,61 @@ async def send_signal(
     actor: str = "",
 ) -> News:
     """Keep an event and give it to whoever waits for it now."""
+    _require_event(wait_key)
     async with database.transaction() as session:
+        if run_id is not None:
+            await _require_run(session, tenant_id, run_id)
         await session.fetch(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
-        if wait_key.startswith(APPROVAL_PREFIX):
-            await _record_answer(session, tenant_id, wait_key.removeprefix(APPROVAL_PREFIX), payload, actor)
     return await deliver_once(database, catalog, wait_key=wait_key)
 
 
-async def _record_answer(session: Session, tenant_id: int, place: str, payload: bytes, actor: str) -> None:
-    number, _, node = place.partition(":")
-    answer = wire.decode(payload)
-    fields = answer if isinstance(answer, dict) else {}
-    is_given = fields.get("approved") is True
-    verb = "run.approve" if is_given else "run.reject"
-    after = {"node": node, "approved": is_given}
-    change = Change(verb=verb, subject_kind="run", subject_id=number, before={"node": node}, after=after)
-    await audit(session, tenant_id, [change], actor=actor, reason=str(fields.get("comment") or ""))
+async def send_by_hand(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    wait_key: str,
+    payload: bytes,
+    *,
+    run_id: int | None,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+) -> tuple[Sent, News]:
+    """The same for a person: it tells who waited, and leaves a row in the audit log."""
+    _require_event(wait_key)
+    async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
+        if run_id is not None:
+            await _require_run(session, tenant_id, run_id)
+        waits = await waits_of(session, catalog, tenant_id, wait_key=wait_key, run_id=run_id, limit=WAITS_TOLD)
+        signal_id = await session.fetchval(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+        sent = Sent(wait_key=wait_key, waits=waits)
+        if once is not None:
+            await once.keep(session, sent)
+        after = {"signal": signal_id, "run": None if run_id is None else str(run_id), "waits": len(waits)}
+        change = Change(verb="run.signal", subject_kind="event", subject_id=wait_key, before=None, after=after)
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return sent, await deliver_once(database, catalog, wait_key=wait_key)
+
+
+def _require_event(wait_key: str) -> None:
+    if wait_key.startswith(APPROVAL_PREFIX):
+        raise Invalid(
+            f"{wait_key[:80]} is an approval, not an event.",
+            code="invalid_event",
+            advice="Answer it with `holdfast run approve` or `holdfast run reject`.",
+        )
+
+
+async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
+    """Under its lock, so that a run does not end between the question and the event."""
+    run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    if run is None:
+        raise no_run(run_id)
+    if run["state"] != "o":
+        state = {"c": "completed", "f": "failed", "x": "canceled"}[run["state"]]
+        raise Conflict(f"Run {run_id} waits for nothing: it is {state}.", code="run_not_open", run_id=str(run_id))
 
 
 async def deliver_once(
@@ -89,17 +144,17 @@ async def _end_wait(session: Session, catalog: Catalog, run_id: int, node_no: in
     waiting = await session.fetchrow(_WAITING_NODE, run_id, node_no) if runs else None
     if waiting is None or (signal_id is None and not waiting["is_overdue"]):
         return NO_NEWS
+    signal = None if signal_id is None else await session.fetchrow(_READ_SIGNAL, signal_id)
+    if signal_id is not None and signal is None:
+        return NO_NEWS
     [run] = runs
     run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=waiting["attempt"], generation=waiting["generation"])
     run.left += 1
-    if signal_id is None:
-        run.ends.append(await _time_out(session, run, node_no))
-    else:
-        run.ends.append(await _take(session, run, node_no, await session.fetchrow(_READ_SIGNAL, signal_id)))
+    run.ends.append(await (_time_out(session, run, node_no) if signal is None else take(session, run, node_no, signal)))
     return await advance(session, catalog, [run])
 
 
-async def _take(session: Session, run: LockedRun, node_no: int, signal: Any) -> End:
+async def take(session: Session, run: LockedRun, node_no: int, signal: Any) -> End:
     """The event's payload is the node's output; an approval that was not given fails the node."""
     node = run.snapshot.plan.nodes[node_no]
     if node.config.get("approval") is True:

@@ -80,7 +80,7 @@ async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: 
     row = run.progress.mark(node_no, "w")
     seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
+    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds, row.attempt)
     run.waits = True
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from difflib import get_close_matches
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast.core import limits
 from holdfast.dispatcher.audit import Change, audit
@@ -67,21 +68,32 @@ async def create_tenant(database: Database, name: str, *, actor: str, reason: st
 
 
 async def limit_tenant(
-    database: Database, name: str, *, max_running: int | None, max_queued: int | None, actor: str, reason: str
+    database: Database,
+    name: str,
+    *,
+    max_running: int | UnsetType | None = UNSET,
+    max_queued: int | UnsetType | None = UNSET,
+    actor: str,
+    reason: str,
 ) -> TenantView:
-    """Set both limits of a tenant, None for none. What runs or is queued already stays."""
-    for what, limit in (("max_running", max_running), ("max_queued", max_queued)):
-        if limit is not None and not 1 <= limit <= LIMIT_MAX:
+    """Set limits of a tenant, None for none. What runs or is queued already stays.
+
+    One that is not given is left as it is when this change has its turn, whatever others change at the same time.
+    """
+    given = {"max_running": max_running, "max_queued": max_queued}
+    named = {what: limit for what, limit in given.items() if limit is not UNSET}
+    for what, limit in named.items():
+        if isinstance(limit, int) and not 1 <= limit <= LIMIT_MAX:
             raise Invalid(f"{what} must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit", limit=LIMIT_MAX)
     async with database.transaction() as session:
         row = await session.fetchrow(_LOCK, name)
         if row is None:
-            raise NotFound(f"There is no tenant {name}.", code="tenant_not_found", advice="See `holdfast tenant list`.")
+            raise await _unknown(database, name)
         before = {"max_running": row["max_running"], "max_queued": row["max_queued"]}
-        after = {"max_running": max_running, "max_queued": max_queued}
+        after = {**before, **named}
         if before == after:
             return TenantView(**dict(row))
-        changed = await session.fetchrow(_LIMIT, row["tenant_id"], max_running, max_queued)
+        changed = await session.fetchrow(_LIMIT, row["tenant_id"], after["max_running"], after["max_queued"])
         change = Change(verb="tenant.limit", subject_kind="tenant", subject_id=name, before=before, after=after)
         await audit(session, row["tenant_id"], [change], actor=actor, reason=reason)
     return TenantView(**dict(changed))

@@ -156,7 +156,8 @@ async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str
         await _locked(engine, session, tenant_id, name)
         is_changed = bool(await session.fetch(_PAUSE, tenant_id, name, actor, reason))
         if is_changed:
-            await _record(session, tenant_id, "pause", name, actor=actor, reason=reason)
+            change = {"before": {"paused": False}, "after": {"paused": True}}
+            await _record(session, tenant_id, "pause", name, **change, actor=actor, reason=reason)
     return is_changed
 
 

@@ -11,7 +11,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from holdfast.errors import InvalidSettings
@@ -112,13 +112,21 @@ class Profiles:
 
                 return RayLauncher
         if ":" not in kind:
-            found = entry_points(group=GROUP, name=kind)
-            return next((entry.load() for entry in found), None)
+            return next((_loaded(entry) for entry in entry_points(group=GROUP, name=kind)), None)
         # An action's word alone makes no server import a module: whoever runs the server has to have named it.
         if is_configured or self._settings.is_local or kind in self._settings.launch.factories:
             return _imported(kind)
         log.warning("launcher %s is not among launch.factories, so it is not imported", kind)
         return None
+
+
+def _loaded(entry: EntryPoint) -> Callable[[str, Mapping[str, Any]], Launcher]:
+    """A plug-in is anybody's code, and may fail in any way while it is imported."""
+    try:
+        found: Callable[[str, Mapping[str, Any]], Launcher] = entry.load()
+    except Exception as error:
+        raise InvalidSettings(f"The launcher {entry.name} ({entry.value}) cannot be imported: {error}.") from error
+    return found
 
 
 def _imported(kind: str) -> Callable[[str, Mapping[str, Any]], Launcher]:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: a pool, plain sessions, transactions, and what an error on them means.
+"""Connections to PostgreSQL: a pool of sessions, and sessions of their own.
 
 Promises: no session state is relied on, every session has timeouts, and a failure to reach the server becomes
 `Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`. A
@@ -13,15 +13,51 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import Unavailable
 from holdfast.store.pool import Pool, PoolUse
+from holdfast.store.session import Session, Tap
+from holdfast.store.trouble import (
+    AWAY,
+    BROKEN,
+    IN_THE_WAY,
+    KEY_TAKEN,
+    LOCKED_OUT,
+    NAME_TAKEN,
+    REFUSED,
+    STILL_USED,
+    TROUBLE,
+    UNFIT,
+    outcome_unknown,
+    unreachable,
+    without_password,
+)
+
+__all__ = [
+    "AWAY",
+    "BROKEN",
+    "IN_THE_WAY",
+    "KEY_TAKEN",
+    "LOCKED_OUT",
+    "MINIMUM_VERSION",
+    "NAME_TAKEN",
+    "REFUSED",
+    "STILL_USED",
+    "TROUBLE",
+    "UNFIT",
+    "Database",
+    "Session",
+    "Tap",
+    "outcome_unknown",
+    "unreachable",
+    "without_password",
+]
 
 MINIMUM_VERSION = 150000
 CONNECT_SECONDS_MAX = 10.0
@@ -32,55 +68,6 @@ STATEMENT_SECONDS_MAX = 600
 LOCK_SECONDS_MAX = 30
 """How long a statement waits for somebody else's lock: longer than any transaction of ours takes. Who waits for one
 that hangs is told so and tries again, instead of piling up behind it."""
-
-BROKEN: tuple[type[Exception], ...] = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    # What the driver says when the server's farewell arrived on an idle connection and has not been read yet.
-    asyncpg.InternalClientError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-)
-"""What a server that restarts, vanishes or is full looks like on a connection."""
-
-AWAY: tuple[type[Exception], ...] = (
-    Unavailable,
-    TimeoutError,
-    *BROKEN,
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,
-    asyncpg.InsufficientResourcesError,
-)
-"""For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
-
-REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-"""A value or a row the database does not accept; repeating cannot help."""
-
-UNFIT = asyncpg.DataError
-"""A value that its column or parameter cannot hold, such as a number that is too large."""
-
-KEY_TAKEN = asyncpg.UniqueViolationError
-"""A row is there already under a key that comes once."""
-
-NAME_TAKEN = (asyncpg.DuplicateTableError, asyncpg.WrongObjectTypeError)
-"""A table or view of this name is there already."""
-
-STILL_USED = asyncpg.DependentObjectsStillExistError
-"""Something else is built upon what was to go."""
-
-LOCKED_OUT = asyncpg.LockNotAvailableError
-"""Others held a lock longer than this statement waits."""
-
-IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
-"""Others hold locks: nothing happened, and it may be tried again."""
-
-TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
-"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
 _SERVER_SETTINGS = {
     "application_name": "holdfast",
@@ -100,110 +87,6 @@ whole table once a run of thousands is let go, until the next vacuum."""
 _POOLED_SETTINGS = {"application_name": "holdfast"}
 AUTO, ON, OFF = "auto", "on", "off"
 """Whether statements are prepared once per connection."""
-
-
-class Tap(Protocol):
-    """Sees every statement of a session; the crash tests stop the process in one.
-
-    A tap that raises stands for a connection that broke: before the statement left, or before its answer came.
-    """
-
-    def before(self, statement: str) -> None: ...
-
-    def after(self, statement: str) -> None: ...
-
-
-class Session:
-    """One connection, speaking in named statements."""
-
-    __slots__ = ("connection", "tap")
-
-    def __init__(self, connection: Any, tap: Tap | None = None) -> None:
-        self.connection = connection
-        self.tap = tap
-
-    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        if self.tap is None:
-            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
-        with self._tapped(self.tap, statement):
-            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
-
-    fetch_prepared = fetch
-    """A session of somebody else's connection prepares nothing that would outlive it."""
-
-    async def fetchrow(self, statement: str, *arguments: Any) -> Any:
-        rows = await self.fetch(statement, *arguments)
-        return rows[0] if rows else None
-
-    async def fetchval(self, statement: str, *arguments: Any) -> Any:
-        rows = await self.fetch(statement, *arguments)
-        return rows[0][0] if rows else None
-
-    async def execute(self, script: str) -> None:
-        if self.tap is None:
-            await self.connection.execute(script)
-            return
-        with self._tapped(self.tap, script):
-            await self.connection.execute(script)
-
-    async def copy(self, schema: str, table: str, columns: list[str], records: list[tuple[Any, ...]]) -> None:
-        """Put records into a table the fast way. The driver quotes the names."""
-        where = {"schema_name": schema, "columns": columns, "records": records}
-        if self.tap is None:
-            await self.connection.copy_records_to_table(table, **where)
-            return
-        with self._tapped(self.tap, f"-- holdfast: copy to {table}"):
-            await self.connection.copy_records_to_table(table, **where)
-
-    @contextmanager
-    def _tapped(self, tap: Tap, statement: str) -> Iterator[None]:
-        try:
-            tap.before(statement)
-            yield
-            tap.after(statement)
-        except OSError:
-            self.connection.terminate()
-            raise
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """Commit on leaving, roll back on any exception. `before`/`after` of the tap also see the commit."""
-        transaction = self.connection.transaction()
-        await transaction.start()
-        try:
-            yield
-        except BaseException as error:
-            await self._roll_back(transaction, error)
-            raise
-        if self.tap is None:
-            await transaction.commit()
-            return
-        with self._tapped(self.tap, "commit"):
-            await transaction.commit()
-
-    async def _roll_back(self, transaction: Any, error: BaseException) -> None:
-        if self.connection.is_closed():
-            return
-        try:
-            # A cancelled caller may have left a statement under way, and has no time to wait for it.
-            if isinstance(error, Exception):
-                await transaction.rollback()
-                return
-        except BROKEN:
-            pass
-        self.connection.terminate()
-
-    def is_in_transaction(self) -> bool:
-        return bool(self.connection.is_in_transaction())
-
-    def is_closed(self) -> bool:
-        return bool(self.connection.is_closed())
-
-    async def close(self) -> None:
-        try:
-            await self.connection.close(timeout=2)
-        except AWAY:
-            self.connection.terminate()
 
 
 class Database:
@@ -381,32 +264,6 @@ class Database:
 
     def _unprepared(self) -> dict[str, int]:
         return {} if self.prepares else {"statement_cache_size": 0}
-
-
-def unreachable(url: str, error: BaseException) -> HoldfastError:
-    """Say which server could not be reached, without its password."""
-    return Unavailable(
-        f"Cannot reach PostgreSQL at {without_password(url)}: {str(error) or type(error).__name__}.",
-        code="database_unreachable",
-        advice="Check HOLDFAST_URL and that the server runs (`holdfast doctor`).",
-    )
-
-
-def outcome_unknown(error: BaseException) -> HoldfastError:
-    return Unavailable(
-        f"The connection to PostgreSQL broke: {str(error) or type(error).__name__}.",
-        code="outcome_unknown",
-        advice="The last write may or may not have happened; repeat it with an idempotency key.",
-    )
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown to people."""
-    scheme, _, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    name = user.partition(":")[0]
-    # A password may also stand among the parameters.
-    return f"{scheme}://{name}{at}{place.partition('?')[0]}"
 
 
 def _notice_partitions(connection: Any) -> None:

@@ -12,6 +12,7 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import runs as verbs
+from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.children import answer_once, run_output
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
@@ -132,6 +133,15 @@ class Runs:
             engine.database, engine.catalog, engine.tenant_id, name, encoded, run_id=number, actor=actor
         )
         await follow_up(engine, news)
+
+    async def answer(
+        self, run_id: str, node: str, *, is_given: bool = True, reason: str = "", actor: str = "test"
+    ) -> None:
+        """Give or refuse an approval."""
+        engine = self._engine
+        where = (engine.database, engine.catalog, engine.tenant_id, int(run_id), node)
+        done = await answer_approval(*where, is_given=is_given, actor=actor, reason=reason)
+        await follow_up(engine, done.news)
 
     async def repair_once(self, *, grace_seconds: float = 10.0) -> None:
         """One pass of what the repair loops do for runs."""

@@ -1,6 +1,7 @@
 """The launched worker: attaches to the one attempt it was launched for, runs it with heartbeats, settles it, and ends.
 
-It serves no queue and claims nothing. There is no parent to hold it to its lease, so the kernel's timer does.
+It serves no queue and claims nothing, and has the database or a server, like any worker. There is no parent to hold it
+to its lease, so the kernel's timer does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +19,17 @@ from holdfast.app import App
 from holdfast.core.classify import RetryReason
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Failed
-from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.errors import LeaseLost, Unavailable
+from holdfast.net.server import is_server
+from holdfast.settings import Settings
 from holdfast.store.database import TROUBLE
 from holdfast.worker.child import leave
 from holdfast.worker.direct import DirectLine
 from holdfast.worker.fuse import Fuse
 from holdfast.worker.isolated import Isolated
+from holdfast.worker.line import LaunchedLine
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Ending, Orders
 
@@ -35,17 +38,15 @@ log = logging.getLogger("holdfast.worker")
 EARLY_SECONDS = 0.5
 """Between two looks for a launch that was taken back and is due again."""
 TRIES_MAX = 20
-"""How often a database that does not answer is asked again."""
+"""How often a dispatcher that does not answer is asked again."""
 
 
 class AttachedWorker(Worker):
     """One attempt and no more."""
 
-    def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
-        direct = DirectLine(engine)
-        super().__init__(direct, *arguments, queues=[], slots=1, **options)
-        self._engine = engine
-        self._direct = direct
+    def __init__(self, line: LaunchedLine, *arguments: Any, **options: Any) -> None:
+        super().__init__(line, *arguments, queues=[], slots=1, **options)
+        self._launched = line
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
         """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to."""
@@ -53,6 +54,10 @@ class AttachedWorker(Worker):
             await self._attach(task_id, attempt, token)
             await self._wind_down()
         return self.completed_count > 0
+
+    def _pulled(self) -> list[str]:
+        """It takes what it was launched for, and says nothing about what others should give it."""
+        return []
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
         """Swap the token for a lease. An answer that got lost is found again as the lease it was about."""
@@ -73,22 +78,23 @@ class AttachedWorker(Worker):
                     break
                 else:
                     return
-        raise Unavailable("The database does not answer.", code="database_unreachable")
+        what = "server" if is_server(self.line.settings.url) else "database"
+        raise Unavailable(f"The {what} does not answer.", code=f"{what}_unreachable")
 
     async def _swap(self, task_id: int, attempt: int, token: str) -> None:
-        session = self._direct.session
-        assert session is not None
         sent_at = time.monotonic()
-        claimed = await attach(session, self._direct.claimer.identity, task_id, attempt, token)
-        [ready] = await with_inputs(session, self._engine.catalog, [claimed])
-        if await self._knows(ready):
-            await self._hold.start([ready], sent_at, is_stopping=self._is_stopping)
+        given = await self._launched.attach(task_id, attempt, token)
+        if not given:
+            # It could not have its input: whoever has the database settled that it failed.
+            self.completed_count += 1
+        known = [one for one in given if await self._knows(one)]
+        await self._hold.start(known, sent_at, is_stopping=self._is_stopping)
 
     async def _knows(self, claimed: Claimed) -> bool:
         """Whether the action is in this app; if not, no other launch of it would do better, so it fails."""
-        catalog = self._engine.catalog
-        await catalog.learn([claimed.lane_id], [claimed.policy_id], session=self._direct.session)
-        action = catalog.lane(claimed.lane_id).action
+        names = self.line.names
+        await names.learn([claimed.lane_id], [claimed.policy_id])
+        action = names.lane(claimed.lane_id).action
         if action in self.actions:
             return True
         message = f"The launched worker has no action {action}."
@@ -97,19 +103,31 @@ class AttachedWorker(Worker):
         return False
 
 
+@asynccontextmanager
+async def _line(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
+    """The way to the dispatcher: its database, or its server, whose pace is kept."""
+    if is_server(url):
+        from holdfast.worker.http_line import HttpLine, fetch_terms
+
+        yield HttpLine(url, await fetch_terms(url, settings))
+        return
+    async with Engine(url, settings, sessions_max=4) as engine:
+        yield DirectLine(engine)
+
+
 async def run_attached(
     app: App, url: str, *, app_ref: str, packs: Sequence[str], task_id: int, attempt: int, token: str
 ) -> bool:
     """Be the worker that was launched for this attempt; whether it settled it."""
-    settings = replace(app.settings, url=url)
     name = f"launched:{task_id}.{attempt}"
-    orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
     fuse = Fuse()
-    async with Engine(url, settings, sessions_max=4) as engine:
+    async with _line(url, replace(app.settings, url=url)) as line:
+        settings = line.settings
+        orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
         worker = AttachedWorker(
-            engine,
+            line,
             app.actions,
-            flows=app.flows,
+            flows={} if is_server(url) else app.flows,
             name=name,
             version=app.version,
             isolator=Isolated(orders),

@@ -22,11 +22,11 @@ from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.load import load_app
+from holdfast.net.server import is_server
 from holdfast.settings import Settings
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
 from holdfast.worker.fuse import Fuse
-from holdfast.worker.http_call import is_http
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.lifeline import Lifeline
 from holdfast.worker.line import Line
@@ -129,7 +129,7 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
 @contextlib.asynccontextmanager
 async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Line]:
     """The way to the dispatcher: its database, or its server."""
-    if is_http(url):
+    if is_server(url):
         from holdfast.worker.http_line import HttpLine
 
         yield HttpLine(url, settings)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.hints import Reader
+from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.declare import declare_flows
 from holdfast.dispatcher.engine import Engine
@@ -143,6 +144,11 @@ class DirectLine:
         await warm(self.session)
         found = await held_by(self.session, self.claimer.identity, known())
         return await with_inputs(self.session, self._engine.catalog, found)
+
+    async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
+        assert self.session is not None
+        claimed = await attach(self.session, self.claimer.identity, task_id, attempt, token)
+        return await with_inputs(self.session, self._engine.catalog, [claimed])
 
     async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
         assert self.session is not None

@@ -8,8 +8,6 @@ What the server refuses is raised as the error it is there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import ssl
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -30,6 +28,7 @@ from holdfast.errors import (
     Unauthorized,
     Unavailable,
 )
+from holdfast.net.server import is_loopback, require_private_way
 from holdfast.settings import Settings
 
 T = TypeVar("T")
@@ -39,7 +38,6 @@ ANSWER_SECONDS_MAX = 60.0
 HEAD_BYTES_MAX = 64 * 1024
 DEV_HEADER = "x-dev-user"
 DEV_NAME = "worker"
-SCHEMES = ("http://", "https://")
 
 _BROKEN: tuple[type[Exception], ...] = (OSError, EOFError, TimeoutError, ValueError, asyncio.LimitOverrunError)
 _KINDS: Mapping[str, type[HoldfastError]] = {
@@ -50,11 +48,6 @@ _KINDS: Mapping[str, type[HoldfastError]] = {
     "effect": EffectRefused,
     "unavailable": Unavailable,
 }
-
-
-def is_http(url: str | None) -> bool:
-    """Whether a URL is that of a server rather than of a database."""
-    return url is not None and url.lower().startswith(SCHEMES)
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,14 +62,14 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, url: str, settings: Settings) -> Server:
-        """`InvalidSettings` if the URL is none, or if there is nothing to be known by."""
+        """`InvalidSettings` if the URL is none, nothing is there to be known by, or a token would go in the clear."""
         parts = urlsplit(url)
         try:
             host, port = parts.hostname or "", parts.port
         except ValueError as error:
             raise _bad_url(url, str(error)) from error
         if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or parts.fragment:
-            raise _bad_url(url, "it should look like http://server:8787")
+            raise _bad_url(url, "it should look like https://server.example")
         is_secure = parts.scheme == "https"
         name = f"[{host}]" if ":" in host else host
         shown = f"{name}:{port}" if port else name
@@ -85,31 +78,24 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
             port=port or (443 if is_secure else 80),
             prefix=parts.path.rstrip("/"),
             is_secure=is_secure,
-            headers=f"host: {shown}\r\n{_credentials(settings, host)}accept: application/json\r\n",
+            headers=f"host: {shown}\r\n{_credentials(settings, url, host)}accept: application/json\r\n",
             shown=f"{parts.scheme}://{shown}",
         )
 
 
-def _credentials(settings: Settings, host: str) -> str:
+def _credentials(settings: Settings, url: str, host: str) -> str:
     if settings.token:
+        require_private_way(url)
         if not settings.token.isascii() or not settings.token.isprintable() or " " in settings.token:
             raise InvalidSettings("HOLDFAST_TOKEN is not a token.", code="invalid_token")
         return f"authorization: Bearer {settings.token}\r\n"
-    if settings.is_local and is_this_machine(host):
+    if settings.is_local and is_loopback(host):
         return f"{DEV_HEADER}: {DEV_NAME}\r\n"
     raise InvalidSettings(
         "A worker needs a token to speak to a server.",
         code="token_missing",
         advice="Set HOLDFAST_TOKEN; on your own machine HOLDFAST_ENV=local will do.",
     )
-
-
-def is_this_machine(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _bad_url(url: str, why: str) -> InvalidSettings:

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import (
-    NOTHING,
-    WAIT_SECONDS_MAX,
+    WAIT_SECONDS_UNTOLD,
+    Attach,
+    Attached,
     Batch,
     Beaten,
-    Completion,
     Declared,
     Exchanged,
     Handed,
@@ -33,7 +32,6 @@ from holdfast.dispatcher.contract import (
     Pulsed,
     Register,
     Registered,
-    Reported,
     Terms,
     Wait,
 )
@@ -47,6 +45,7 @@ from holdfast.settings import Settings
 from holdfast.store.catalog import Lane
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_ledger import HttpLedger
+from holdfast.worker.http_reports import completion
 from holdfast.worker.ledger import Asking
 from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
 from holdfast.worker.notes import Notes
@@ -61,6 +60,8 @@ POLL_SECONDS = 15.0
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS = 0.02, 1.0
 """Between calls that came at once and were in vain (a limit, a breaker on trial), longer each time; after a failure."""
 AT_ONCE_SECONDS = 0.1
+WAIT_PARTS = (0.8, 1.0)
+"""How much of the longest wait one asks for."""
 LATE_SECONDS = 10.0
 """How much longer than it was asked to a server may hold back an answer."""
 
@@ -135,6 +136,7 @@ class HttpLine:
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self._worker_id = ""
+        self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
         self._is_resumed = False
         self._calls_in_vain = 0
@@ -156,7 +158,7 @@ class HttpLine:
             declares=[_declared(signing.actions[name]) for name in signing.pulled],
         )
         answer = await self._calls.post("/internal/workers", asked, Registered)
-        self._worker_id = answer.worker_id
+        self._worker_id, self._wait_seconds_max = answer.worker_id, answer.wait_seconds_max
         return Signed(
             worker_id=int(answer.worker_id),
             lease_seconds=answer.lease_seconds,
@@ -175,6 +177,11 @@ class HttpLine:
         )
         answer = await self._exchange(body)
         self._is_resumed = True
+        return [self._names.claimed(task) for task in answer.tasks]
+
+    async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
+        body = Attach(self._worker_id, str(task_id), token, attempt)
+        answer = await self._calls.post("/internal/attach", body, Attached, may_repeat=False)
         return [self._names.claimed(task) for task in answer.tasks]
 
     async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
@@ -244,8 +251,9 @@ class HttpLine:
         while True:
             asked_at = time.monotonic()
             try:
-                body = Wait(self._worker_id, wait_seconds=WAIT_SECONDS_MAX)
-                seconds_max = WAIT_SECONDS_MAX + LATE_SECONDS
+                # Not all for the same time: those who came together, after a restart, need not come back together.
+                seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
+                body, seconds_max = Wait(self._worker_id, wait_seconds=seconds), seconds + LATE_SECONDS
                 hint = await self._waits.post("/internal/wait", body, Hint, seconds_max=seconds_max)
             except HoldfastError as error:
                 log.debug("could not wait for work at the server: %s", error)
@@ -329,52 +337,6 @@ def _declared(action: Any) -> Declared:
         policy={name: policy[name] for name in action.overrides if name in policy},
         breaker=None if action.breaker is None else asdict(action.breaker),
         quota=None if action.quota is None else asdict(action.quota),
-    )
-
-
-def completion(report: Report) -> Completion:
-    """A report as it travels."""
-    status, failure = _status(report.outcome)
-    outcome = report.outcome
-    return Completion(
-        str(report.task_id),
-        report.attempt,
-        report.lease_token,
-        status,  # type: ignore[arg-type]
-        outputs=msgspec.Raw(outcome.output) if type(outcome) is Completed else NOTHING,
-        error=None if failure is None else _reported(failure),
-        input=NOTHING if failure is None or report.input is None else msgspec.Raw(report.input),
-    )
-
-
-def _status(outcome: Outcome) -> tuple[str, Failure | None]:
-    match outcome:
-        case Completed():
-            return "completed", None
-        case Failed(failure):
-            return "failed", failure
-        case TimedOut(failure):
-            return "timed_out", failure
-        case Lost(failure):
-            return "lost", failure
-        case Canceled():
-            return "canceled", None
-        case Released():
-            return "released", None
-        case _:
-            assert_never(outcome)
-
-
-def _reported(failure: Failure) -> Reported:
-    return Reported(
-        failure.code,
-        failure.message,
-        failure.type,
-        failure.traceback,
-        said=None if failure.said is None else failure.said.value,
-        retry_after_seconds=None if failure.retry_after is None else failure.retry_after.total_seconds(),
-        bases=list(failure.bases),
-        frames=list(failure.frames),
     )
 
 

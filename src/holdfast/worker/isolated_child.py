@@ -33,12 +33,12 @@ from holdfast.core.failure import Failure, failure_of
 from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.load import load_app
+from holdfast.net.server import is_server
 from holdfast.store.database import Database
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
 from holdfast.worker.governed import Governed
-from holdfast.worker.http_call import is_http
 from holdfast.worker.isolated_asking import Questions
 from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
 from holdfast.worker.isolated_wire import receive_blocking as receive
@@ -79,7 +79,7 @@ class _Process:
         self._is_running = False
         url = app.settings.url or ""
         database = Database(url, sessions_max=1, prepare=app.settings.prepare)
-        self._declared = NoDatasets() if is_http(url) else Declared(database, app.settings.tenant, app.datasets)
+        self._declared = NoDatasets() if is_server(url) else Declared(database, app.settings.tenant, app.datasets)
         self._aside: Aside | None = None
         self._questions = Questions(self._send)
 

@@ -151,3 +151,15 @@ class Line(Ear, Protocol):
     async def sign_off(self, *, is_idle: bool) -> None:
         """Leave; one whose attempts still run stays registered, so that its leases are waited for."""
         ...
+
+
+class LaunchedLine(Line, Protocol):
+    """The line of a launched worker."""
+
+    async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
+        """Swap a one-shot token for the lease of its attempt; `LeaseLost` if it is not good (any more).
+
+        Not repeated by itself: an answer that got lost is found by `resume`. Nothing, where the attempt could not have
+        its input and was settled as failed already.
+        """
+        ...

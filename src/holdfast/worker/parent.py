@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
+from holdfast.net.server import is_server
 from holdfast.place import find_place
 from holdfast.settings import Settings
 from holdfast.worker.held import FOREVER
-from holdfast.worker.http_call import is_http
 from holdfast.worker.http_line import fetch_terms
 from holdfast.worker.http_repairs import HttpRepairs
 from holdfast.worker.orders import Ending, Orders
@@ -72,7 +72,7 @@ def run_workers(
 @contextlib.contextmanager
 def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Iterator[tuple[str, Settings, Undertaker]]:
     """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
-    if settings.url is not None and is_http(settings.url):
+    if settings.url is not None and is_server(settings.url):
         url, place = settings.url, None
         settings = asyncio.run(fetch_terms(url, settings))
         repairs: Repairs | HttpRepairs = HttpRepairs(url, settings)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.core.flows import a_diamond, a_flow
+from tests.core.flows import a_diamond, a_flow, a_node, an_order_edge
 from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.children import answer_once
@@ -201,6 +203,30 @@ async def a_node_is_run_again_with_its_run_alone(stage: Stage) -> None:
     await finish(stage.dispatcher, fail=[0])
     await refused(stage.dispatcher.retry(str(int(run) + 1)), Conflict)
     assert await stage.dispatcher.runs.nodes(run) == {"a": "failed", "b": "upstream_failed"}
+
+
+@check
+async def a_node_that_asks_again_forgets_its_own_answers_alone(stage: Stage) -> None:
+    asks = {"kind": NodeKind.WAIT, "config": {"approval": True}}
+    nodes = (Node(name="a", action="x", **asks), Node(name="b", action="x", **asks), a_node("last"))
+    edges = (an_order_edge("a>last"), an_order_edge("b>last"))
+    run = await stage.dispatcher.runs.start(FlowDefinition(name="shop.asks", nodes=nodes, edges=edges).validated())
+    for name in ("a", "b"):
+        await stage.dispatcher.runs.answer(run, name)
+    await finish(stage.dispatcher)
+    await stage.dispatcher.runs.retry(run, only="a")
+    kept = "select array_agg(wait_key) from holdfast.signal"
+    assert await stage.value(kept) == [f"approval:{run}:b"]
+
+
+@check
+async def an_event_is_there_for_a_node_that_runs_again(stage: Stage) -> None:
+    run = await stage.dispatcher.runs.start(a_wait())
+    await stage.dispatcher.runs.signal("payment", 1)
+    await finish(stage.dispatcher)
+    await stage.dispatcher.runs.retry(run, only="paid")
+    assert (await stage.dispatcher.runs.nodes(run))["paid"] == "completed"
+    await finish(stage.dispatcher)
 
 
 @check

@@ -1,11 +1,11 @@
-"""Addresses: what can only mean this machine, and where a server may listen."""
+"""Addresses: where a server may listen, and whose tries are counted together."""
 
 from __future__ import annotations
 
 import ipaddress
-from functools import lru_cache
 
 from holdfast.errors import InvalidSettings
+from holdfast.net.server import is_loopback
 from holdfast.settings import Settings
 
 
@@ -36,17 +36,6 @@ def require_some_identity(settings: Settings, *, has_identity: bool) -> None:
 def hosts_of(settings: Settings) -> list[str]:
     """Every address the server listens on."""
     return [settings.host, *([settings.internal_address[0]] if settings.internal_address else [])]
-
-
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Whether a name or address can only mean this machine."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def host_in(header: str) -> str:

@@ -10,9 +10,10 @@ import re
 
 from starlette.requests import Request
 
-from holdfast.api.door.address import host_in, is_loopback
+from holdfast.api.door.address import host_in
 from holdfast.api.identity import Caller
 from holdfast.core.access import EVERYTHING
+from holdfast.net.server import is_loopback
 from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from holdfast.api.door.address import is_loopback
 from holdfast.core.id_token import GOOGLE, Provider, provider
 from holdfast.errors import InvalidSettings
+from holdfast.net.server import is_loopback
 from holdfast.settings import AuthSettings
 
 

@@ -110,6 +110,12 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) end as running,
   floor(holdfast.starts_now(q))::int as starts_room,
+  n.name as tenant_name, n.max_running as tenant_max_running,
+  case when n.max_running is null then 0 else (
+    select count(*)
+    from holdfast.live t
+    where t.state in ('r', 'v') and t.tenant_id = n.tenant_id
+  ) end as tenant_running,
   (select count(*) from crew where is_live and is_serving) as able,
   (select coalesce(sum(slots), 0) from crew where is_live and is_serving) as slots,
   (select coalesce(sum(running), 0)::bigint from crew where is_live and is_serving) as busy,
@@ -129,6 +135,7 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
   wake.carrier, wake.away_since as carrier_away_since, wake.away_detail as carrier_detail
 from holdfast.lane own
 join holdfast.queue q on q.queue_id = own.queue_id
+join holdfast.tenant n on n.tenant_id = own.tenant_id
 left join holdfast.wake wake on wake.is_on
 left join lateral (
   select *

@@ -130,6 +130,17 @@ select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.stat
     where t.task_id > $1::bigint and t.task_id <= $1::bigint + $2::int and t.state <> 'r'
   ) as first_waiting;
 
+-- name: list_waits
+-- Nodes of open runs that wait for an event or an approval, the longest known runs first; all of them, or those that one
+-- event answers.
+select n.run_id, n.node_no, r.snapshot_id, n.wait_key, n.deadline, r.created_at, holdfast.instant() as at
+from holdfast.node n
+join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
+where n.tenant_id = $1 and n.state = 'w' and ($2::text is null or n.wait_key = $2)
+  and ($3::bigint is null or n.run_id = $3) and n.run_id + 1 + n.node_no > $4::bigint
+order by n.run_id, n.node_no
+limit $5;
+
 -- name: read_run_for_copy
 -- What a copy of a run begins with.
 select r.snapshot_id, r.input, r.tags, r.max_active, r.priority

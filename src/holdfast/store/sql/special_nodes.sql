@@ -97,19 +97,20 @@ join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
--- Release a node as a run of another flow. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, child_run_id)
-values ($1, $2, $3, 's', $4, $5)
+-- Release a node as a run of another flow. Attempts that it had before count on. Under the lock of its run.
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, child_run_id, attempt)
+values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
-set state = 's', generation = excluded.generation, child_run_id = excluded.child_run_id;
+set state = 's', generation = excluded.generation, child_run_id = excluded.child_run_id,
+  attempt = greatest(holdfast.node.attempt, excluded.attempt);
 
 -- name: begin_wait
--- Release a node as a wait for an event. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, wait_key, deadline)
-values ($1, $2, $3, 'w', $4, $5, holdfast.instant() + make_interval(secs => $6::double precision))
+-- Release a node as a wait for an event. Attempts that it had before count on. Under the lock of its run.
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, wait_key, deadline, attempt)
+values ($1, $2, $3, 'w', $4, $5, holdfast.instant() + make_interval(secs => $6::double precision), $7)
 on conflict (run_id, node_no) do update
 set state = 'w', generation = excluded.generation, wait_key = excluded.wait_key, deadline = excluded.deadline,
-  signal_id = null;
+  signal_id = null, attempt = greatest(holdfast.node.attempt, excluded.attempt);
 
 -- name: end_special
 -- A node that ran no task of its own is over: a wait that was answered or ran out, a run that ended, items that could
@@ -156,6 +157,29 @@ where n.run_id = $1 and n.node_no = $2 and n.state = 's' and n.child_run_id = $3
 insert into holdfast.signal (tenant_id, wait_key, run_id, actor, payload)
 values ($1, $2, $3, $4, $5)
 returning signal_id;
+
+-- name: approval_standing
+-- How the approval of one node stands, with the newest answer to it; a node that was not let go yet has no row. Under the
+-- lock of its run.
+select n.state::text as state, n.generation, n.attempt, coalesce(n.deadline <= holdfast.instant(), false) as is_overdue,
+  s.signal_id is not null as is_answered, s.actor, s.payload
+from (values ($1::bigint, $2::int)) as g (run_id, node_no)
+left join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
+left join lateral (
+  select s.signal_id, s.actor, s.payload
+  from holdfast.signal s
+  where s.tenant_id = $3 and s.wait_key = $4
+  order by s.signal_id desc
+  limit 1
+) s on true;
+
+-- name: forget_answers
+-- Nodes that begin again ask again: what was answered to their approvals counted for what they were asked then. Under
+-- the lock of their run, before its nodes lose their ends.
+delete from holdfast.signal s
+using holdfast.node n
+where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval:%'
+  and s.tenant_id = n.tenant_id and s.wait_key = n.wait_key;
 
 -- name: answered_waits
 -- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used.

@@ -1,0 +1,84 @@
+"""Intake: what a client is asked to enqueue, checked and made ready; what is the same each time is made ready once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from holdfast import wire
+from holdfast.action import Action, Bound, TaskOptions
+from holdfast.core import limits
+from holdfast.dispatcher.enqueue import Interned, Order, intern
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+_PLAIN = TaskOptions()
+_BATCH = 1_000
+
+
+def batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    source = iter(inputs)
+    while batch := list(islice(source, _BATCH)):
+        yield batch
+
+
+class Intake:
+    """The actions that one client knows, and their orders."""
+
+    def __init__(self, client: Client, actions: Mapping[str, Action[..., Any]], *, input_bytes_max: int) -> None:
+        self._client = client
+        self._actions = actions
+        self._input_bytes_max = input_bytes_max
+        self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
+        self._interned: dict[Action[..., Any], Interned] = {}
+
+    def action(self, name: str) -> Action[..., Any]:
+        """The app's action of that name, or `NotFound`."""
+        known = self._actions.get(name)
+        if known is None:
+            raise NotFound(
+                f"This app has no action {name!r}.",
+                code="action_not_found",
+                advice=f"It has {', '.join(sorted(self._actions)) or 'none'}.",
+            )
+        return known
+
+    def bound(self, action: Action[..., Any] | Bound[..., Any] | str) -> Bound[Any, Any]:
+        if isinstance(action, str):
+            action = self.action(action)
+        if isinstance(action, Bound):
+            return action
+        if (plain := self._plain.get(action)) is None:
+            plain = self._plain[action] = Bound(action=action, options=_PLAIN)
+        return plain
+
+    def encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
+        bound.action.signature.check(bound.action.name, batch)
+        return wire.encode_many(batch, bytes_max=self._input_bytes_max, what="input")
+
+    async def intern(self, bound: Bound[Any, Any]) -> Interned:
+        if bound.options is not _PLAIN:
+            return await intern(self._client.engine.catalog, self.order(bound))
+        if (known := self._interned.get(bound.action)) is None:
+            known = self._interned[bound.action] = await intern(self._client.engine.catalog, self.order(bound))
+        return known
+
+    def announce(self, interned: Interned, connection: Any) -> None:
+        """Wake workers, unless the work is for later or not committed yet."""
+        if connection is None and not interned.order.delay_seconds:
+            self._client.engine.bell.ring(lanes=(interned.lane_id,))
+
+    def order(self, bound: Bound[Any, Any]) -> Order:
+        action, options = bound.action, bound.options
+        return Order(
+            tenant_id=self._client.engine.tenant_id,
+            queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
+            action=action.name,
+            policy=bound.policy(self._client.engine.default_policy),
+            priority=action.priority if options.priority is None else limits.valid_priority(options.priority),
+            delay_seconds=limits.valid_delay(options.delay_seconds),
+            tags=limits.valid_tags(options.tags),
+        )

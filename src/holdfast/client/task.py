@@ -1,0 +1,47 @@
+"""A handle on one task: wait for it, stop it, ask about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.explain import Explanation
+from holdfast.dispatcher.effects import EffectView
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+
+class Task:
+    """A handle on one task."""
+
+    __slots__ = ("_client", "_number")
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    @property
+    def task_id(self) -> str:
+        return str(self._number)
+
+    def __repr__(self) -> str:
+        return f"Task({self.task_id!r})"
+
+    async def result(self, timeout: str | float | None = None) -> Any:
+        """Wait for the output. Raises `TaskFailed` if it failed or was canceled, `WaitTimeout` if it takes longer."""
+        return await self._client.result(self.task_id, timeout=timeout)
+
+    async def wait(self, timeout: str | float | None = None) -> str:
+        """Wait for the end and say which: `completed`, `failed` or `canceled`."""
+        return (await self._client.ending(self.task_id, timeout=timeout)).state
+
+    async def cancel(self, reason: str = "") -> str:
+        return await self._client.cancel(self.task_id, reason=reason)
+
+    async def why(self) -> Explanation:
+        """Explain why the task is where it is and what would move it; `print()` shows the headline."""
+        return await self._client.why(self.task_id)
+
+    async def effects(self) -> list[EffectView]:
+        """What the task's attempts did outside, and what became of it."""
+        return await self._client.effects(self.task_id)

@@ -1,0 +1,106 @@
+"""The workers elsewhere that a server knows: as they registered, when they were last seen, and where they wait.
+
+What a worker registered with never changes, so it is read once. Nothing here is needed but for speed: who is forgotten
+is read again, and whoever left is refused by the claim itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core import limits
+from holdfast.core.access import require_queues
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity
+from holdfast.dispatcher.lobby import Lobby, Place
+from holdfast.errors import Conflict
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_READ_WORKER = sql("read_worker")
+_BEAT_WORKERS = sql("beat_workers")
+
+GUESTS_MAX = 10_000
+SEEN_SECONDS = 10.0
+"""How long a worker that was seen alive is believed to be so, by calls that come often; those who wait are looked at
+more often than that."""
+
+
+@dataclass(slots=True)
+class Guest:
+    """What is known here of one worker."""
+
+    claimer: Claimer
+    slots: int
+    place: Place
+    queues: Sequence[str] | None
+    is_draining: bool = False
+    seen_at: float = float("-inf")
+
+
+async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[int, str]:
+    """Write down that workers live; answers the states of those that are known."""
+    return {row["worker_id"]: row["state"] for row in await database.fetch(_BEAT_WORKERS, list(worker_ids), None)}
+
+
+class Guests:
+    """The workers of one tenant that called lately."""
+
+    def __init__(self, tenant_id: int, lobby: Lobby, *, lease_seconds: float) -> None:
+        self._tenant_id = tenant_id
+        self._lobby = lobby
+        self._lease_seconds = lease_seconds
+        self._known: OrderedDict[tuple[int, tuple[str, ...] | None], Guest] = OrderedDict()
+
+    async def find(
+        self,
+        session: Session,
+        worker_id: int,
+        queues: Sequence[str] | None,
+        allowed: Collection[str] | None,
+        *,
+        is_brief: bool = False,
+    ) -> Guest:
+        """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
+        asked = None if queues is None else tuple(limits.valid_queue(queue) for queue in queues)
+        key = (worker_id, asked)
+        guest = self._known.pop(key, None)
+        now = time.monotonic()
+        if guest is None or not is_brief or now - guest.seen_at > SEEN_SECONDS:
+            beat = await session.fetchrow(_BEAT_WORKERS, [worker_id], None)
+            row = None if beat is None or guest is not None else await session.fetchrow(_READ_WORKER, worker_id)
+            if beat is None or (guest is None and row is None):
+                raise Conflict(
+                    f"Worker {worker_id} is not registered, or has left.",
+                    code="worker_not_registered",
+                    advice="Register again (POST /internal/workers) and use the id it answers.",
+                    reason="unknown_worker",
+                )
+            guest = guest or self._new(worker_id, row, asked)
+            guest.is_draining, guest.seen_at = beat["state"] == "draining", now
+        self._known[key] = guest
+        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
+        require_queues(allowed, guest.queues)
+        require_queues(allowed, queues or ())
+        while len(self._known) > GUESTS_MAX:
+            self._known.popitem(last=False)
+        return guest
+
+    def _new(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> Guest:
+        served = row["queues"] if asked is None else list(asked)
+        identity = WorkerIdentity(
+            worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
+        )
+        place = self._lobby.place(self._tenant_id, identity)
+        return Guest(claimer=Claimer(identity), slots=row["slots"], place=place, queues=row["queues"])
+
+    def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
+        """Take note of who drains, and of who is gone: without a state."""
+        asked, now = set(worker_ids), time.monotonic()
+        for (worker_id, _), guest in self._known.items():
+            if worker_id in asked:
+                guest.seen_at = now if worker_id in states else float("-inf")
+                guest.is_draining = states.get(worker_id) == "draining"

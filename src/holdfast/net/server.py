@@ -1,0 +1,48 @@
+"""The URL of a Holdfast server, and what may be sent there: a token goes over https, or to this machine. Pure.
+
+Commands, workers and launched workers all ask here, so that none of them is careless where another is not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from holdfast.errors import InvalidSettings
+
+SCHEMES = ("http://", "https://")
+
+
+def is_server(url: str | None) -> bool:
+    """Whether a URL leads to a server rather than to a database."""
+    return url is not None and url.lower().startswith(SCHEMES)
+
+
+@lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Whether a name or address can only mean this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_here(url: str) -> bool:
+    """Whether a URL leads to this machine."""
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
+
+
+def require_private_way(url: str) -> None:
+    """Refuse to send a token where anybody on the way could read it."""
+    if not (url.lower().startswith("https://") or is_here(url)):
+        raise InvalidSettings(
+            "A token goes over https, or to this machine.",
+            code="insecure_server",
+            advice="Use the https:// URL of the server.",
+        )

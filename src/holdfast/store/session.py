@@ -1,0 +1,116 @@
+"""One connection, speaking in named statements, and the transactions on it.
+
+A connection whose user was cancelled is never used again, because a transaction may be open on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol
+
+from holdfast.store.trouble import AWAY, BROKEN
+
+
+class Tap(Protocol):
+    """Sees every statement of a session; the crash tests stop the process in one.
+
+    A tap that raises stands for a connection that broke: before the statement left, or before its answer came.
+    """
+
+    def before(self, statement: str) -> None: ...
+
+    def after(self, statement: str) -> None: ...
+
+
+class Session:
+    """One connection, speaking in named statements."""
+
+    __slots__ = ("connection", "tap")
+
+    def __init__(self, connection: Any, tap: Tap | None = None) -> None:
+        self.connection = connection
+        self.tap = tap
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        if self.tap is None:
+            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
+        with self._tapped(self.tap, statement):
+            return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
+
+    fetch_prepared = fetch
+    """A session of somebody else's connection prepares nothing that would outlive it."""
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0] if rows else None
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0][0] if rows else None
+
+    async def execute(self, script: str) -> None:
+        if self.tap is None:
+            await self.connection.execute(script)
+            return
+        with self._tapped(self.tap, script):
+            await self.connection.execute(script)
+
+    async def copy(self, schema: str, table: str, columns: list[str], records: list[tuple[Any, ...]]) -> None:
+        """Put records into a table the fast way. The driver quotes the names."""
+        where = {"schema_name": schema, "columns": columns, "records": records}
+        if self.tap is None:
+            await self.connection.copy_records_to_table(table, **where)
+            return
+        with self._tapped(self.tap, f"-- holdfast: copy to {table}"):
+            await self.connection.copy_records_to_table(table, **where)
+
+    @contextmanager
+    def _tapped(self, tap: Tap, statement: str) -> Iterator[None]:
+        try:
+            tap.before(statement)
+            yield
+            tap.after(statement)
+        except OSError:
+            self.connection.terminate()
+            raise
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Commit on leaving, roll back on any exception. `before`/`after` of the tap also see the commit."""
+        transaction = self.connection.transaction()
+        await transaction.start()
+        try:
+            yield
+        except BaseException as error:
+            await self._roll_back(transaction, error)
+            raise
+        if self.tap is None:
+            await transaction.commit()
+            return
+        with self._tapped(self.tap, "commit"):
+            await transaction.commit()
+
+    async def _roll_back(self, transaction: Any, error: BaseException) -> None:
+        if self.connection.is_closed():
+            return
+        try:
+            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            if isinstance(error, Exception):
+                await transaction.rollback()
+                return
+        except BROKEN:
+            pass
+        self.connection.terminate()
+
+    def is_in_transaction(self) -> bool:
+        return bool(self.connection.is_in_transaction())
+
+    def is_closed(self) -> bool:
+        return bool(self.connection.is_closed())
+
+    async def close(self) -> None:
+        try:
+            await self.connection.close(timeout=2)
+        except AWAY:
+            self.connection.terminate()

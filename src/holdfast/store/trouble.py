@@ -1,0 +1,82 @@
+"""What an error of PostgreSQL or of the way to it means: who is away, what is refused, what may be tried again."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from holdfast.errors import HoldfastError, Unavailable
+
+BROKEN: tuple[type[Exception], ...] = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    # What the driver says when the server's farewell arrived on an idle connection and has not been read yet.
+    asyncpg.InternalClientError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+"""What a server that restarts, vanishes or is full looks like on a connection."""
+
+AWAY: tuple[type[Exception], ...] = (
+    Unavailable,
+    TimeoutError,
+    *BROKEN,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientResourcesError,
+)
+"""For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
+
+REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+"""A value or a row the database does not accept; repeating cannot help."""
+
+UNFIT = asyncpg.DataError
+"""A value that its column or parameter cannot hold, such as a number that is too large."""
+
+KEY_TAKEN = asyncpg.UniqueViolationError
+"""A row is there already under a key that comes once."""
+
+NAME_TAKEN = (asyncpg.DuplicateTableError, asyncpg.WrongObjectTypeError)
+"""A table or view of this name is there already."""
+
+STILL_USED = asyncpg.DependentObjectsStillExistError
+"""Something else is built upon what was to go."""
+
+LOCKED_OUT = asyncpg.LockNotAvailableError
+"""Others held a lock longer than this statement waits."""
+
+IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+"""Others hold locks: nothing happened, and it may be tried again."""
+
+TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
+"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
+
+
+def unreachable(url: str, error: BaseException) -> HoldfastError:
+    """Say which server could not be reached, without its password."""
+    return Unavailable(
+        f"Cannot reach PostgreSQL at {without_password(url)}: {str(error) or type(error).__name__}.",
+        code="database_unreachable",
+        advice="Check HOLDFAST_URL and that the server runs (`holdfast doctor`).",
+    )
+
+
+def outcome_unknown(error: BaseException) -> HoldfastError:
+    return Unavailable(
+        f"The connection to PostgreSQL broke: {str(error) or type(error).__name__}.",
+        code="outcome_unknown",
+        advice="The last write may or may not have happened; repeat it with an idempotency key.",
+    )
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown to people."""
+    scheme, _, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    name = user.partition(":")[0]
+    # A password may also stand among the parameters.
+    return f"{scheme}://{name}{at}{place.partition('?')[0]}"
