@@ -168,13 +168,13 @@ def test_submit_uses_what_workers_declared(holdfast, seed):
     async def declare(dispatcher):
         from holdfast.core.retry import RetryPolicy
 
-        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1")
+        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1", priority=1)
 
     seed(declare)
     body = holdfast("task", "submit", "shop.mail", "--input", '{"connection": 1}', "-o", "json").json
     assert body == {"task_id": "1", "action": "shop.mail", "queue": "mail", "state": "queued"}
     view = holdfast("task", "show", "1", "-o", "json").json
-    assert (view["max_attempts"], view["input"]) == (8, {"connection": 1})
+    assert (view["max_attempts"], view["priority"], view["input"]) == (8, 1, {"connection": 1})
     assert "Did you mean shop.mail?" in holdfast("task", "submit", "shop.mial").err
 
 

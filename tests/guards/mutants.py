@@ -371,10 +371,13 @@ RUNNING: Sequence[Mutant] = [
     ),
 ]
 
+_DRAINS_ON = "a_drained_worker_that_was_silent_drains_on"
+
 KEEPING: Sequence[Mutant] = [
     *_of(
         "beat_worker",
         ("me.state in ('active', 'draining', 'lost')", "true", "a_worker_that_left_stays_gone"),
+        ("me.drained_at is null", "true", _DRAINS_ON),
     ),
     *_of("retire_worker", ("and state in ('active', 'draining', 'lost')", "", "a_worker_that_left_stays_gone")),
     *_of("drain_worker", ("and state = 'active'", "", "a_worker_that_left_stays_gone")),
@@ -685,6 +688,7 @@ REMOTE: Sequence[Mutant] = [
     *_of(
         "beat_workers",
         ("w.state in ('active', 'draining', 'lost')", "true", "a_worker_elsewhere_that_left_stays_gone"),
+        ("w.drained_at is null", "true", _DRAINS_ON),
     ),
     *_of(
         "lease_holder",
