@@ -68,7 +68,7 @@ BELOW = {
     "schedule": {"action", "core", "cron", "errors", "wire"},
     "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
     "bench": LEAVES
-    | {"action", "api", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
+    | {"action", "api", "app", "client", "core", "desk", "dispatcher", "load", "place", "store", "wake", "worker"},
     "cli": LEAVES
     | {
         "action",

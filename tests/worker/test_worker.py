@@ -188,7 +188,7 @@ async def test_cutting_connections_makes_no_attempt_run_twice(running_worker, cl
 
     app = app_with(count)
     async with client_of(app) as client:
-        tasks = await client.enqueue_many("local.count", [{"n": n} for n in range(400)])
+        tasks = await client.enqueue_many("local.count", [{"n": n} for n in range(200)])
         cutter = await asyncpg.connect(holdfast_url)
         left = len(tasks)
         async with running_worker(app=app, slots=10):

@@ -29,13 +29,14 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float
     heartbeat_seconds: float
     has_loops: bool
+    tenant: str = "default"
 
     def settings(self) -> Settings:
         worker = WorkerSettings(
             slots=self.slots, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
         )
         # The bench looks at the server itself, and says what it found.
-        return Settings(url=self.url, env="local", unsafe=True, worker=worker)
+        return Settings(url=self.url, env="local", tenant=self.tenant, unsafe=True, worker=worker)
 
 
 def main() -> int:
