@@ -13,6 +13,8 @@ from tests.guards.mutant import killed as _of
 from tests.guards.mutant import redundant as _redundant
 from tests.guards.running import RUNNING
 
+_SERVED = "a_worker_claims_by_name_only_what_it_serves"
+
 CLAIMING: Sequence[Mutant] = [
     *_of(
         "claim",
@@ -33,7 +35,9 @@ CLAIMING: Sequence[Mutant] = [
         ("and t.state = 'q'", "", "a_running_task_cannot_be_claimed_by_name"),
         ("and w.state = 'active'", "", "a_worker_that_drains_claims_nothing"),
         ("and w.tenant_id = t.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
-        ("q.paused_at is not null", "false", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+        ("and q.paused_at is null", "", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+        ("and l.action = any($5::text[])", "and $5::text[] is not null", _SERVED),
+        ("or q.name = any($6)", "or true", _SERVED),
     ),
     *_of(
         "held_by",
@@ -217,6 +221,16 @@ SETTLING: Sequence[Mutant] = [
             "g.attempt = f.attempt",
             "a_repeated_report_answers_as_before_and_only_its_own",
         ),
+        (
+            "a.output is not distinct from g.output",
+            "true",
+            "a_repeated_report_that_says_something_else_is_refused",
+        ),
+        (
+            "(f.code, f.message) is not distinct from (g.code, g.message)",
+            "true",
+            "a_repeated_report_that_says_something_else_is_refused",
+        ),
     ),
 ]
 
@@ -270,6 +284,7 @@ KEEPING: Sequence[Mutant] = [
     *_of(
         "beat_worker",
         ("me.state in ('active', 'draining', 'lost')", "true", "a_worker_that_left_stays_gone"),
+        ("me.drained_at is null", "true", _DRAINS_ON),
     ),
     *_of("retire_worker", ("and state in ('active', 'draining', 'lost')", "", "a_worker_that_left_stays_gone")),
     *_of("drain_worker", ("and state = 'active'", "", "a_worker_that_left_stays_gone")),
@@ -592,6 +607,7 @@ REMOTE: Sequence[Mutant] = [
     *_of(
         "beat_workers",
         ("w.state in ('active', 'draining', 'lost')", "true", "a_worker_elsewhere_that_left_stays_gone"),
+        ("w.drained_at is null", "true", _DRAINS_ON),
     ),
     *_of(
         "lease_holder",
@@ -661,7 +677,12 @@ ACTING: Sequence[Mutant] = [
         ("or e.state = 'r' and", "or", "a_receipt_is_given_again_and_nothing_is_sent"),
         ("o.task_id = e.task_id and o.lease_token = e.lease_token", "o.task_id <> e.task_id", _UNDER_WAY),
         ("and o.state = 'r'", "", "a_reserved_attempt_is_not_under_way"),
-        ("and o.lease_token <> excluded.lease_token", "", _UNDER_WAY),
+        ("and (o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)", "", _UNDER_WAY),
+        (
+            "(o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)",
+            "o.lease_token <> excluded.lease_token",
+            "tasks_of_one_claim_do_not_share_an_effect",
+        ),
     ),
     *_of(
         "answer_effect",
@@ -677,11 +698,13 @@ ACTING: Sequence[Mutant] = [
             "\n",
             "an_answer_is_final_and_may_be_repeated",
         ),
+        ("and e.task_id = lease.task_id", "", "tasks_of_one_claim_do_not_share_an_effect"),
         (
-            "e.tenant_id = $4 and e.key = $5 and e.lease_token = $3",
+            "e.tenant_id = $4 and e.key = $5 and e.task_id = $1 and e.lease_token = $3",
             "e.tenant_id = $4 and e.key = $5",
             "an_answer_belongs_to_the_lease_that_opened",
         ),
+        ("and e.task_id = $1", "and $1::bigint > 0", "tasks_of_one_claim_do_not_share_an_effect"),
     ),
     *_of(
         "keep_step",

@@ -7,7 +7,8 @@ from holdfast.installation;
 -- The gate before an effect: the tenant, the lease and the authority are asserted and the outbox row is committed before
 -- anything is sent. A row without an answer is opened again for the current lease unless its sender still runs; a refusal
 -- is asked again by another task or generation only; a receipt, other arguments or a compensation keep it shut. What was
--- known before comes back beside. It does not prove that the effect happens once, only that it goes under one key.
+-- known before comes back beside. A lease is a task and a token: one claim takes many tasks under one token. It does not
+-- prove that the effect happens once, only that it goes under one key.
 with lease as materialized (
   select t.task_id, t.attempt, t.lease_token, t.tenant_id, t.generation, l.action
   from holdfast.live t
@@ -39,7 +40,8 @@ opened as (
   on conflict (tenant_id, key) do update
   set task_id = excluded.task_id, attempt = excluded.attempt, generation = excluded.generation,
     lease_token = excluded.lease_token, compensation = excluded.compensation, arguments = excluded.arguments,
-    sends = e.sends + (e.state <> 'p' or e.lease_token <> excluded.lease_token)::int,
+    sends = e.sends
+      + (e.state <> 'p' or (e.task_id, e.lease_token) <> (excluded.task_id, excluded.lease_token))::int,
     state = 'p', sent_at = holdfast.instant(), answered_at = null, code = null, message = null
   where e.digest = excluded.digest
     and e.compensated_by is null
@@ -50,7 +52,7 @@ opened as (
     and not exists (
       select from holdfast.live o
       where o.task_id = e.task_id and o.lease_token = e.lease_token and o.state = 'r'
-        and o.lease_token <> excluded.lease_token
+        and (o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)
     )
   returning e.sends
 )
@@ -104,7 +106,7 @@ select exists (select from lease) as is_held,
   exists (select from answered)
   or exists (
     select from holdfast.effect e
-    where e.tenant_id = $4 and e.key = $5 and e.lease_token = $3 and e.state = $6::text::"char"
+    where e.tenant_id = $4 and e.key = $5 and e.task_id = $1 and e.lease_token = $3 and e.state = $6::text::"char"
   ) as is_kept;
 
 -- name: recall_steps
