@@ -14,6 +14,7 @@ from tests.guards.mutant import redundant as _redundant
 from tests.guards.running import RUNNING
 
 _SERVED = "a_worker_claims_by_name_only_what_it_serves"
+_DRAINS_ON = "a_drained_worker_that_was_silent_drains_on"
 
 CLAIMING: Sequence[Mutant] = [
     *_of(
