@@ -1,4 +1,4 @@
-"""Events as server-sent events: what happens to tasks, as it happens, resumable at every single event.
+"""Events as server-sent events: what happens, to tasks and all else, as it happens, resumable at every single event.
 
 An event's id is its cursor. A reader that comes back with `Last-Event-ID` goes on right behind it, losing nothing and
 repeating nothing. However many read, the database is asked once a look.
@@ -58,10 +58,11 @@ async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
             page = follower.page
             if page.start != cursor and cursor != follower.cursor:
                 page = await follower.read(cursor)
-            if page.start == cursor and page.told:
+            if page.start == cursor:
                 cursor = page.end
-                yield page.told
-                continue
+                if page.told:
+                    yield page.told
+                    continue
             try:
                 async with asyncio.timeout(alive_seconds):
                     await changed.wait()
