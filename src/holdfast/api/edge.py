@@ -28,9 +28,13 @@ from holdfast.dispatcher.crews import Crews
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
-from holdfast.errors import Forbidden, Invalid, Unauthorized
+from holdfast.errors import Forbidden, HoldfastError, Invalid, StoreUnreadable, Unauthorized
+from holdfast.store.database import AWAY
 
 T = TypeVar("T")
+
+_NOT_THE_DATABASE = {"too_many_attempts", "tenant_limit", "identity_provider_unavailable"}
+"""What is away for now, and is not the database."""
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_SECONDS_MAX = 30.0
@@ -105,12 +109,22 @@ class Endpoint:
     handler: Handler
     unauthorized_code: str = Unauthorized.default_code
     """What a route answers to nobody known; the seeds fix another one for some."""
+    unreadable: str = ""
+    """What a route says, with 502, while the database is away, for those that answer so from the door on."""
 
 
 def route(endpoint: Endpoint, house: House) -> Route:
     """The endpoint behind its door. Nothing of a body is read before the caller is known and may."""
 
     async def answer(request: Request) -> Response:
+        try:
+            return await admitted(request)
+        except AWAY as error:
+            if not endpoint.unreadable or (isinstance(error, HoldfastError) and error.code in _NOT_THE_DATABASE):
+                raise
+            raise StoreUnreadable(endpoint.unreadable, advice="Try again.") from error
+
+    async def admitted(request: Request) -> Response:
         is_counted = endpoint.access not in (Access.WORKER, Access.ATTEMPT)
         if is_counted:
             house.pace.admit_peer(request.client.host if request.client is not None else "")
