@@ -88,12 +88,18 @@ class Asked:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
         return await read_body(self.request, kind, bytes_max=bytes_max)
 
+    async def require_welcome(self) -> None:
+        """For answers that take their time: `Unauthorized` or `Forbidden` if the caller would not be let in again."""
+        if await self.house.door.caller(self.request) != self.caller:
+            raise Unauthorized("This token is for something else by now.", advice="Ask again.")
+
     async def is_still_welcome(self) -> bool:
         """For answers that last: whether the caller would be let in again now."""
         try:
-            return await self.house.door.caller(self.request) == self.caller
+            await self.require_welcome()
         except (Unauthorized, Forbidden):
             return False
+        return True
 
 
 Handler = Callable[[Asked], Awaitable[Response]]

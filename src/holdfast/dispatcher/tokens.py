@@ -168,6 +168,11 @@ async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
     return Bearer(tenant_id=row["tenant_id"], name=row["name"], role=Role(row["role"]), queues=queues)
 
 
+async def is_in_use(database: Database, token_id: str) -> bool:
+    """Whether the token of this id could be used now."""
+    return await database.fetchrow(_READ, token_id) is not None
+
+
 async def has_token(database: Database) -> bool:
     """Whether anybody could sign in with a token."""
     return bool(await database.fetchval(_HAS))

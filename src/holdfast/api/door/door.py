@@ -21,7 +21,7 @@ from holdfast.api.door.id_tokens import IdTokens
 from holdfast.api.door.known import Known
 from holdfast.api.door.providers import providers_of
 from holdfast.api.door.tries import Tries
-from holdfast.api.identity import Caller
+from holdfast.api.identity import NOBODY, Caller
 from holdfast.core import api_token
 from holdfast.core.access import ROLES, UNPRIVILEGED, Access
 from holdfast.core.capability import PREFIX as CAPABILITY_PREFIX
@@ -29,7 +29,7 @@ from holdfast.dispatcher.audit import Change, record
 from holdfast.dispatcher.capabilities import Capabilities
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.members import find_membership
-from holdfast.dispatcher.tokens import find_bearer, has_token
+from holdfast.dispatcher.tokens import find_bearer, has_token, is_in_use
 from holdfast.errors import Forbidden, Unauthorized
 
 log = logging.getLogger("holdfast.api")
@@ -77,17 +77,29 @@ class Door:
         await self._id_tokens.close()
 
     async def _attempt(self, credential: str, address: str) -> Caller:
-        """Whoever runs one attempt. Believed by its signature: no query, nothing to remember."""
+        """Whoever runs one attempt. Believed by its signature, while the token it was claimed with is in use."""
         found = await self.capabilities.unseal(credential)
         if found is None:
             self._tries.spend(address)
             raise self._unknown("The capability token is not accepted: it is not ours, or has ended.")
+        if found.token_id:
+            await self._require_in_use(found.token_id)
         return Caller(
             actor=f"attempt:{found.task_id}.{found.attempt}",
             tenant_id=found.tenant_id,
             may=frozenset({Access.ATTEMPT}),
+            token_id=found.token_id,
             attempt=(found.task_id, found.attempt),
         )
+
+    async def _require_in_use(self, token_id: str) -> None:
+        """`Unauthorized` if the API token that an attempt was claimed with expired or was revoked."""
+        key, at = f"id {token_id}".encode(), self._clock()
+        if self._known.fresh(key, at) is not None:
+            return
+        if not await is_in_use(self._engine.database, token_id):
+            raise self._unknown("The token that this attempt was claimed with expired or was revoked.")
+        self._known.keep(key, NOBODY, at)
 
     async def _bearer(self, credential: str, address: str) -> Caller:
         digest = sha256(credential.encode()).digest()
@@ -121,7 +133,13 @@ class Door:
             if (bearer := await find_bearer(database, token)) is None:
                 raise self._unknown("The token is not accepted: it is unknown, expired or revoked.")
             may = ROLES[bearer.role]
-            return Caller(actor=f"token:{bearer.name}", tenant_id=bearer.tenant_id, may=may, queues=bearer.queues)
+            return Caller(
+                actor=f"token:{bearer.name}",
+                tenant_id=bearer.tenant_id,
+                may=may,
+                queues=bearer.queues,
+                token_id=token.token_id,
+            )
         if not self._providers or credential.count(".") != 2:
             raise self._unknown("The token is not accepted.")
         person = await self._id_tokens.read(credential)
