@@ -159,6 +159,21 @@ async def test_a_strangers_lease_opens_nothing(working, engine, acme, theirs):  
     assert await rows_of(engine.database, acme.tenant_id) == before
 
 
+async def test_members_of_strangers_are_not_told_and_domains_are_not_claimed(call, engine, acme, theirs, token):  # noqa: F811
+    beta = await create_tenant(engine.database, "beta", actor="anna", reason="")
+    asked = call.bearing(await token("admin", tenant_id=beta.tenant_id))
+    taken = {"issuer": "google", "subject": CANARY, "role": "viewer"}
+    answer = await asked.post("/api/v1/members", taken)
+    assert (answer.status, answer.json["code"]) == (409, "member_not_added") and b"tenant" not in answer.body
+    own = {**taken, "subject": "1001"}
+    found = [(await asked.post("/api/v1/members", own)) for _ in range(2)]
+    assert [one.status for one in found] == [201, 409] and found[1].json["code"] == "member_exists"
+    domain = {"issuer": "google", "domain": "corp.example", "role": "viewer"}
+    answer = await asked.post("/api/v1/members", domain)
+    assert (answer.status, answer.json["code"]) == (403, "domain_not_yours")
+    assert (await call.post("/api/v1/members", domain)).status == 201
+
+
 @pytest.mark.parametrize("where", ["query", "header", "body"])
 async def test_a_tenant_that_a_request_names_decides_nothing(call, theirs, where):  # noqa: F811
     path, headers = f"/api/v1/tasks/{theirs['task']}", {}

@@ -60,6 +60,12 @@ def test_a_tenant_sees_and_drains_its_own_workers_only(holdfast, seed):
     assert (row["worker_id"], row["state"]) == (worker_id, "active")
 
 
+def test_with_the_databases_url_a_domain_is_given_to_a_tenant(holdfast):
+    assert holdfast("tenant", "create", "acme").code == 0
+    added = ("member", "add", "--issuer", "google", "--hd", "acme.example", "--role", "viewer")
+    assert holdfast(*added, HOLDFAST_TENANT="acme").code == 0
+
+
 def test_doctor_says_how_tenants_are_kept_apart(holdfast):
     found = {one["name"]: one for one in holdfast("doctor", "-o", "json").json}
     assert (found["tenants"]["level"], found["row security"]["level"]) == ("ok", "ok")

@@ -12,6 +12,7 @@ from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import members, tokens
 from holdfast.dispatcher.members import Member
 from holdfast.dispatcher.tokens import CreatedToken, TokenView
+from holdfast.errors import Forbidden
 
 
 class CreateToken(Request, frozen=True, kw_only=True):
@@ -108,6 +109,12 @@ async def revoke_token(clerk: Clerk, asked: RevokeToken) -> TokenRevoked:
 @operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
 async def add_member(clerk: Clerk, asked: AddMember) -> Member:
     """Lets an account, or everybody of a domain, sign in."""
+    if asked.domain is not None and not clerk.is_of_installation:
+        raise Forbidden(
+            "Only whoever runs the installation says which tenant a domain belongs to.",
+            code="domain_not_yours",
+            advice="Add single accounts by their subject, or ask an administrator of the default tenant.",
+        )
     return await members.add_member(
         clerk.database,
         clerk.tenant_id,

@@ -17,6 +17,7 @@ _ADD = sql("add_member")
 _REMOVE = sql("remove_member")
 _LIST = sql("list_members")
 _FIND = sql("find_member")
+_IS_MEMBER = sql("is_member")
 
 LIST_MAX = 1_000
 SHORT_ISSUERS = {"google": GOOGLE, "accounts.google.com": GOOGLE}
@@ -64,10 +65,12 @@ async def add_member(
     async with database.transaction() as session:
         row = await session.fetchrow(_ADD, tenant_id, issuer, subject, domain, kind, name, actor)
         if row is None:
+            # Whose member it is elsewhere is nobody's business here.
+            is_own = await session.fetchval(_IS_MEMBER, tenant_id, issuer, subject, domain)
             raise Conflict(
-                f"{subject or domain} of {issuer} is a member already.",
-                code="member_exists",
-                advice="An account belongs to one tenant; remove it there first (`holdfast member remove`).",
+                f"{subject or domain} of {issuer} {'is a member already' if is_own else 'cannot be added'}.",
+                code="member_exists" if is_own else "member_not_added",
+                advice="See `holdfast member list`." if is_own else "Ask whoever runs the installation.",
             )
         member_id = row["member_id"]
         told = {"issuer": issuer, "subject": subject, "domain": domain, "role": kind}

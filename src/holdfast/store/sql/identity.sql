@@ -51,6 +51,13 @@ values ($1, $2, $3, $4, $5, $6, $7)
 on conflict do nothing
 returning member_id, added_at;
 
+-- name: is_member
+-- Is this account or domain in already, in this tenant?
+select exists (
+  select from holdfast.member m
+  where m.tenant_id = $1 and m.issuer = $2 and (m.subject = $3 or m.domain = $4)
+);
+
 -- name: remove_member
 -- Let a member of this tenant in no longer.
 delete from holdfast.member m
