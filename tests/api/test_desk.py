@@ -215,6 +215,46 @@ class TestPeers:
         answers = [await call.get("/api/v1/tasks", x_dev_user=None) for _ in range(3)]
         assert [answer.status for answer in answers] == [401, 401, 429]
 
+    async def test_whoever_watches_the_server_is_not_counted(self, call):
+        for path in ("/healthz", "/readyz"):
+            assert {(await call.get(path, x_dev_user=None)).status for _ in range(5)} == {200}
+
+
+class TestStreams:
+    @pytest.fixture
+    def holdfast_settings(self):
+        return Settings(env="local", port=0, http=HttpSettings(caller_streams_max=2, tenant_streams_max=3))
+
+    def opened(self, call, name):
+        connection = call.open()
+        connection.request("GET", "/api/v1/events", headers={"x-dev-user": name})
+        response = connection.getresponse()
+        response.readline()
+        return connection, response
+
+    async def test_a_caller_and_a_tenant_have_so_many_open_and_no_more(self, call, worker, eventually):
+        held = [await asyncio.to_thread(self.opened, call, name) for name in ("anna", "anna", "bert")]
+        try:
+            assert [response.status for _, response in held] == [200] * 3
+            for name in ("anna", "carl"):
+                answer = await call.get("/api/v1/events", x_dev_user=name)
+                assert (answer.status, answer.json["code"]) == (429, "too_many_streams")
+            waits = {"worker_id": worker, "limit": 1, "wait_seconds": 20}
+            assert (await call.post("/internal/task-claim", waits)).status == 429
+            assert (await call.post("/internal/task-claim", {**waits, "wait_seconds": 0})).status == 200
+        finally:
+            for connection, response in held:
+                response.close()
+                connection.close()
+
+        async def is_free():
+            connection, response = await asyncio.to_thread(self.opened, call, "anna")
+            response.close()
+            connection.close()
+            return response.status == 200
+
+        await eventually(is_free)
+
 
 def test_a_bucket_fills_up_with_time_and_the_quietest_key_is_forgotten():
     now = [0.0]

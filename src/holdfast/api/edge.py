@@ -22,6 +22,8 @@ from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
 from holdfast.api.pace import Pace
+from holdfast.api.readiness import Readiness
+from holdfast.api.streams import Streams
 from holdfast.api.tail import Tail
 from holdfast.client.client import Client
 from holdfast.dispatcher.crews import Crews
@@ -33,6 +35,8 @@ from holdfast.store.database import AWAY
 
 T = TypeVar("T")
 
+_NOT_COUNTED = (Access.PUBLIC, Access.WORKER, Access.ATTEMPT)
+"""Workers are few and known; and whoever watches over the server hears from it whatever else its neighbours ask."""
 _NOT_THE_DATABASE = {"too_many_attempts", "tenant_limit", "identity_provider_unavailable"}
 """What is away for now, and is not the database."""
 
@@ -52,6 +56,8 @@ class House:
     pace: Pace
     crews: Crews
     tail: Tail
+    streams: Streams
+    readiness: Readiness
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
@@ -131,7 +137,7 @@ def route(endpoint: Endpoint, house: House) -> Route:
             raise StoreUnreadable(endpoint.unreadable, advice="Try again.") from error
 
     async def admitted(request: Request) -> Response:
-        is_counted = endpoint.access not in (Access.WORKER, Access.ATTEMPT)
+        is_counted = endpoint.access not in _NOT_COUNTED
         if is_counted:
             house.pace.admit_peer(request.client.host if request.client is not None else "")
         if endpoint.access is Access.PUBLIC:

@@ -167,6 +167,14 @@ def _known(body: Batch) -> list[tuple[int, Any]]:
 
 async def _while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
     """Do something that may take its time, as long as the caller waits for it."""
+    try:
+        with asked.house.streams.wait(asked.caller):
+            return await _until_it_leaves(asked, work)
+    finally:
+        work.close()
+
+
+async def _until_it_leaves(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
     doing = asyncio.create_task(work)
     leaving = asyncio.ensure_future(asked.request.receive())
     try:
