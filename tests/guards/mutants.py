@@ -75,6 +75,12 @@ CLAIMING: Sequence[Mutant] = [
         killed_by="a_worker_that_waited_does_not_find_what_it_lost",
     ),
     *_of(
+        "held_task",
+        ("t.worker_id = $2", "$2::int is not null", "a_worker_finds_a_named_lease_of_its_own_alone"),
+        ("and t.lease_expires_at > holdfast.instant()", "", "a_worker_finds_a_named_lease_of_its_own_alone"),
+    ),
+    _redundant("held_task", "t.state = 'r' and ", "", "live_owner: only a running row has a worker"),
+    *_of(
         "lock_limits",
         (
             "select pg_advisory_xact_lock(1752132965, q.queue_id)",

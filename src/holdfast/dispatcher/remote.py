@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.dispatcher.attach import attach
-from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by
+from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -162,11 +162,15 @@ class RemoteWorkers:
     async def claim_named(
         self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
     ) -> list[Handed]:
-        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
+        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
+
+        A worker that has it is handed it again: it asks because the answer got lost.
+        """
         async with self._engine.database.session() as session:
             guest = await self.guests.find(session, worker_id, None, allowed)
             async with session.transaction():
-                claimed = await claim_task(session, guest.claimer.identity, task_id)
+                held = await held_task(session, guest.claimer.identity, task_id)
+                claimed = held or await claim_task(session, guest.claimer.identity, task_id)
                 await self._handing.require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
