@@ -135,6 +135,28 @@ async def test_a_key_where_nothing_is_created_is_refused(call, dispatcher):
     assert (answer.status, answer.json["code"]) == (400, "key_not_taken")
 
 
+async def test_a_schedule_is_fired_once_under_a_key(call, dispatcher, engine):
+    await dispatcher.schedules.keep("hourly")
+    path = "/api/v1/schedules/hourly/fire"
+    fired = [await call.post(path, {"reason": "now"}, idempotency_key="f") for _ in range(2)]
+    assert [one.status for one in fired] == [202, 202] and fired[0].json == fired[1].json
+    assert await engine.database.fetchval("select count(*) from holdfast.slot") == 1
+    assert (await call.post(path, {"reason": "other"}, idempotency_key="f")).json["code"] == "key_reused"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/api/v1/tokens", {"name": "ci", "role": "viewer"}, "make another"),
+        ("/api/v1/webhooks", {"name": "hook", "url": "https://8.8.8.8/"}, "rotate it"),
+        ("/api/v1/webhooks/hook/rotate", {}, "rotate once more"),
+    ],
+)
+async def test_who_is_told_a_secret_learns_what_a_lost_answer_means(call, path, body, says):
+    answer = await call.post(path, body, idempotency_key="k")
+    assert (answer.status, answer.json["code"]) == (400, "key_not_taken") and says in answer.json["advice"]
+
+
 async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, engine):
     for number in range(3):
         await a_failed_task(dispatcher, queue=f"q{number}", worker=f"w{number}")
