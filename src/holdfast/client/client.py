@@ -16,8 +16,9 @@ from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
+from holdfast.client.launched import Launchable
 from holdfast.client.results import Ending, Results
-from holdfast.client.runs import Run, start_one
+from holdfast.client.runs import Run, options_of, start_one
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.duration import seconds_of
@@ -106,6 +107,7 @@ class Client:
         self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
         self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
+        self._launchable = Launchable()
 
     @classmethod
     def over(cls, engine: Engine) -> Client:
@@ -162,7 +164,7 @@ class Client:
             number = await accept_one(_session(connection) or engine.database, interned, encoded)
         else:
             order, keys = self._order(bound), [limits.valid_key(key)]
-            interned = await intern(engine.catalog, order)
+            interned = await self._intern(bound)
             accepted = await enqueue(
                 engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
             )
@@ -223,7 +225,7 @@ class Client:
         connection: Any = None,
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
-        options = _run_options(flow) if options is None else options
+        options = options_of(flow) if options is None else options
         found = await self._found_flow(flow)
         taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
         accepted = [accept_run_input(taken, given) for given in inputs]
@@ -274,6 +276,7 @@ class Client:
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
         if (known := self._snapshots.get(id(flow))) is None:
+            await self._launchable.declare(self.engine, self._actions.values())
             defaults = self.engine.default_policy
             rules = {name: action.rules(defaults) for name, action in self._actions.items()}
             snapshot = await snapshot_tree(
@@ -452,6 +455,8 @@ class Client:
         return wire.encode_many(batch, bytes_max=self._settings.limits.input_bytes_max, what="input")
 
     async def _intern(self, bound: Bound[Any, Any]) -> Interned:
+        if bound.action.launcher is not None:
+            await self._launchable.declare(self.engine, (bound.action,))
         if bound.options is not _PLAIN:
             return await intern(self.engine.catalog, self._order(bound))
         if (known := self._interned.get(bound.action)) is None:
@@ -474,12 +479,6 @@ class Client:
             delay_seconds=limits.valid_delay(options.delay_seconds),
             tags=limits.valid_tags(options.tags),
         )
-
-
-def _run_options(flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> RunOptions:
-    if not isinstance(flow, BoundFlow):
-        return RunOptions()
-    return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
 
 
 _PLAIN = TaskOptions()
