@@ -1095,6 +1095,10 @@ DELIVERING: Sequence[Mutant] = [
         ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
     ),
     *_of(
+        "refuse_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+    ),
+    *_of(
         "fail_webhook",
         ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
         ("and w.lease_expires_at > holdfast.instant()", "", "a_holder_whose_time_is_over_moves_nothing"),
