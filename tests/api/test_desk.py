@@ -135,6 +135,35 @@ async def test_a_key_where_nothing_is_created_is_refused(call, dispatcher):
     assert (answer.status, answer.json["code"]) == (400, "key_not_taken")
 
 
+async def test_many_tasks_are_handed_in_at_once_and_once_under_a_key(call, dispatcher, engine):
+    await engine.catalog.declare(1, ACTION, "default", RetryPolicy(), "")
+    batch = {"action": ACTION, "inputs": [{"n": n} for n in range(2_500)], "queue": "bulk", "tags": ["night"]}
+    first, again = [await call.post("/api/v1/tasks/batch", batch, idempotency_key="b") for _ in range(2)]
+    assert (first.status, again.status) == (201, 201) and first.json == again.json
+    assert len(set(first.json["task_ids"])) == 2_500 and first.json["queue"] == "bulk"
+    assert await engine.database.fetchval("select count(*) from holdfast.live") == 2_500
+    view = await dispatcher.task(first.json["task_ids"][7])
+    assert (view.queue, view.tags) == ("bulk", ["night"])
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"inputs": []}, "invalid_batch"),
+        ({"inputs": [{}] * 10_001}, "invalid_batch"),
+        ({"inputs": [{"n": 1}, {"n": "x" * 4_000_000}]}, "payload_too_large"),
+        ({"action": "no.such"}, "action_not_found"),
+        ({"priority": 11}, "invalid_priority"),
+    ],
+    ids=["none", "too many", "one too large", "unknown", "priority"],
+)
+async def test_of_many_tasks_all_are_refused_or_none(call, engine, change, code):
+    await engine.catalog.declare(1, ACTION, "default", RetryPolicy(), "")
+    answer = await call.post("/api/v1/tasks/batch", {"action": ACTION, "inputs": [{"n": 1}], **change})
+    assert answer.status >= 400 and answer.json["code"] == code, answer.body
+    assert await engine.database.fetchval("select count(*) from holdfast.live") == 0
+
+
 async def test_a_schedule_is_fired_once_under_a_key(call, dispatcher, engine):
     await dispatcher.schedules.keep("hourly")
     path = "/api/v1/schedules/hourly/fire"
