@@ -161,7 +161,8 @@ select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   h.state = 'a' and (
     exists (select from holdfast.attempt a where a.task_id = h.task_id and a.attempt = h.attempt and a.state = 'c')
     or exists (select from holdfast.failure f where f.task_id = h.task_id and f.attempt = h.attempt and f.state = 'f')
-  ) as is_reported
+  ) as is_reported,
+  extract(epoch from holdfast.instant() - h.created_at)::double precision as age_seconds
 from holdfast.launch h
 where h.launcher = any($1::text[])
   and not exists (
