@@ -211,6 +211,34 @@ async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, 
         assert (len(whole) >= 3, seen) == (True, whole), path
 
 
+MANY_TOKENS = """
+    insert into holdfast.token (token_id, tenant_id, name, role, digest, created_by)
+    select lpad(n::text, 12, '0'), 1, 'ci-' || n, 'viewer', sha256(n::text::bytea), 'ada'
+    from generate_series(1, 2100) n
+"""
+MANY_MEMBERS = """
+    insert into holdfast.member (tenant_id, issuer, subject, role, name, added_by)
+    select 1, 'https://id.example', 's' || n, 'viewer', '', 'ada' from generate_series(1, 2100) n
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "rows", "key"),
+    [
+        (MANY_TOKENS, "/api/v1/tokens", "tokens", "token_id"),
+        (MANY_MEMBERS, "/api/v1/members", "members", "member_id"),
+    ],
+)
+async def test_more_than_a_thousand_tokens_and_members_are_all_listed(call, engine, made, path, rows, key):
+    await engine.database.fetch(made)
+    seen, following = [], ""
+    while following is not None:
+        page = (await call.get(f"{path}{f'?after={following}' if following else ''}")).json
+        seen += [row[key] for row in page[rows]]
+        following = page["next"]
+    assert (len(seen), len(set(seen))) == (2100, 2100)
+
+
 AN_EFFECT = """
     insert into holdfast.effect (tenant_id, key, task_id, attempt, ordinal, generation, lease_token, name, digest)
     values (1, $1, $2, 1, $3, 1, gen_random_uuid(), 'smtp.send', '')

@@ -116,9 +116,9 @@ async def remove_member(database: Database, tenant_id: int, member_id: int, *, a
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
-async def list_members(database: Database, tenant_id: int) -> list[Member]:
-    """Everybody who may sign in to a tenant."""
-    return [Member(**dict(row)) for row in await database.fetch(_LIST, tenant_id, LIST_MAX)]
+async def list_members(database: Database, tenant_id: int, *, after: int = 0, limit: int = LIST_MAX) -> list[Member]:
+    """A page of those who may sign in to a tenant, after one of them."""
+    return [Member(**dict(row)) for row in await database.fetch(_LIST, tenant_id, limit, after)]
 
 
 async def find_membership(database: Database, person: Person) -> Membership | None:
