@@ -14,9 +14,8 @@ from holdfast.core.states import AttemptState, TaskState
 from holdfast.dispatcher import launching as verbs
 from holdfast.dispatcher.dead_look import list_letters
 from holdfast.errors import LeaseLost
-from holdfast.launch.launcher import NotHere, Seen, Sighting
+from holdfast.launch.launcher import Seen, Sighting
 from holdfast.launch.loop import Launching
-from holdfast.launch.process import ProcessLauncher
 from holdfast.testing.factories import a_failure
 
 
@@ -321,35 +320,6 @@ async def test_a_platform_that_cannot_be_asked_to_stop_is_asked_again(
     platform.stop = stop
     assert await launching.tend_once() == 0  # it is left alone for a while
     assert await Launching(engine, Fixed({"test": profile(platform)})).tend_once() == 1
-
-
-async def test_what_only_another_machine_can_stop_is_left_to_it_for_a_day(
-    engine, launching, queue_up, dispatcher, platform, clock
-):
-    [task] = await queue_up()
-    await launching.launch_once()
-    await dispatcher.cancel(task)
-    there, platform.stop = platform.stop, elsewhere
-    assert await launching.tend_once() == 0
-    assert await engine.database.fetchval("select count(*) from holdfast.launch") == 1
-    platform.stop = there
-    assert await launching.tend_once() == 1  # at once: nobody's platform is in trouble
-    [task] = await queue_up()
-    await launching.launch_once()
-    await dispatcher.cancel(task)
-    platform.stop = elsewhere
-    await clock.advance("25h")
-    assert await launching.tend_once() == 1
-
-
-async def elsewhere(_name, _handle):
-    raise NotHere("It was launched on another machine.")
-
-
-async def test_a_process_of_another_machine_is_not_stopped_here():
-    launcher = ProcessLauncher("here", {}, url="postgresql://", app_ref="", packs=())
-    with pytest.raises(NotHere, match="elsewhere"):
-        await launcher.stop("a-name", "elsewhere/12345678/1/1")
 
 
 async def test_the_token_is_kept_as_a_hash_and_deleted_at_the_call_back(

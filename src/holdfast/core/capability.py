@@ -47,9 +47,9 @@ def unseal(text: str, secret: bytes, *, at: float) -> Capability | None:
     found = _TOKEN.fullmatch(text)
     if found is None or not hmac.compare_digest(found[2], _mac(found[1], secret)):
         return None
-    numbers, token_id = found[1].split(".")[:4], found[1].split(".")[4:]
-    capability = Capability(*map(int, numbers), *token_id)
-    return capability if at < capability.ends else None
+    parts = found[1].split(".")
+    tenant_id, task_id, attempt, ends = map(int, parts[:4])
+    return Capability(tenant_id, task_id, attempt, ends, "".join(parts[4:])) if at < ends else None
 
 
 def _mac(claim: str, secret: bytes) -> str:
