@@ -1,20 +1,32 @@
 #!/bin/sh
 # A worker in shell, with curl and python3 (which only reads and writes JSON):  sh worker.sh http://127.0.0.1:8787 [TASKS]
 #
-# Runs demo.shout, one task at a time: its input's `text` in capitals. Beats beside the work; when a beat is refused the
-# work is killed, because the task belongs to somebody else by then. With TASKS it ends after that many.
+# Runs demo.shout, one task at a time: its input's `text` in capitals, after `seconds`. Beats beside the work. When a beat
+# is refused, or none was answered for four fifths of the lease, the work is killed with all that it started, because the
+# task belongs to somebody else then, or may soon. With TASKS it ends after that many.
 set -u
+
+of() { # PYTHON-EXPRESSION over `a`, the JSON on stdin
+  python3 -c "import json, sys; a = json.load(sys.stdin); print($1)"
+}
+
+action() { # the work itself: input in a file, output on stdout, both JSON
+  sleep "$(of 'a.get("seconds", 0)' <"$1")"
+  of 'json.dumps({"text": a["text"].upper()})' <"$1"
+}
+
+if [ "${1:-}" = --action ]; then # this script again, leading a process group of its own
+  action "$2"
+  exit
+fi
+
 url=${1:-${HOLDFAST_URL:-http://127.0.0.1:8787}}
 left=${2:--1}
 if [ -n "${HOLDFAST_TOKEN:-}" ]; then who="authorization: Bearer $HOLDFAST_TOKEN"; else who="x-dev-user: shell"; fi
 folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
 
-post() { # PATH BODY → the answer; fails unless it is 200
-  curl -sS --fail-with-body --max-time 40 -H 'content-type: application/json' -H "$who" -d "$2" "$url$1"
-}
-
-of() { # PYTHON-EXPRESSION over `a`, the JSON on stdin
-  python3 -c "import json, sys; a = json.load(sys.stdin); print($1)"
+post() { # PATH BODY [SECONDS] → the answer; fails unless it is 200
+  curl -sS --fail-with-body --max-time "${3:-40}" -H 'content-type: application/json' -H "$who" -d "$2" "$url$1"
 }
 
 register() {
@@ -23,11 +35,22 @@ register() {
   done
   id=$(printf %s "$worker" | of 'a["worker_id"]')
   beat_seconds=$(printf %s "$worker" | of 'a["heartbeat_seconds"] / 2')
+  # Less one second, because clocks are read in whole ones.
+  alone_seconds=$(printf %s "$worker" | of 'max(1, int(a["lease_seconds"] * 4 / 5) - 1)')
   echo "registered $id"
 }
 
-action() { # the work itself: input on stdin, output on stdout, both JSON
-  of 'json.dumps({"text": a["text"].upper()})'
+beats() { # while the work runs; the time since which nobody answered is counted from before the call
+  while sleep "$beat_seconds"; do
+    began=$(date +%s)
+    if said=$(post /internal/heartbeat "$lease" "$beat_seconds" 2>/dev/null); then
+      good_until=$((began + alone_seconds))
+    elif [ -n "$said" ] || [ "$(date +%s)" -ge "$good_until" ]; then
+      : >"$folder/stopped"
+      kill -9 "-$work"
+      return
+    fi
+  done
 }
 
 register
@@ -40,14 +63,21 @@ while [ "$left" -ne 0 ]; do
   task=$(printf %s "$answer" | of 'json.dumps(a["tasks"][0])')
   lease=$(printf %s "$task" | of 'json.dumps({k: a[k] for k in ("task_id", "attempt", "lease_token")})')
   # The first beat comes before the work: the answer may be old by now, and the lease with it.
-  post /internal/heartbeat "$lease" >/dev/null || continue
+  good_until=$(($(date +%s) + alone_seconds))
+  post /internal/heartbeat "$lease" "$beat_seconds" >/dev/null || continue
+  rm -f "$folder/stopped"
   printf %s "$task" | of 'json.dumps(a["input"])' >"$folder/input"
-  action <"$folder/input" >"$folder/output" 2>"$folder/error" &
+  python3 -c 'import os, sys; os.setsid(); os.execvp("sh", ["sh", *sys.argv[1:]])' "$0" --action "$folder/input" \
+    >"$folder/output" 2>"$folder/error" &
   work=$!
-  ( while sleep "$beat_seconds"; do post /internal/heartbeat "$lease" >/dev/null || { kill "$work"; exit; }; done ) &
-  beats=$!
-  if wait "$work"; then status=completed; else status=failed; fi
-  kill "$beats" 2>/dev/null
+  beats &
+  beating=$!
+  if wait "$work" 2>/dev/null; then status=completed; else status=failed; fi
+  kill "$beating" 2>/dev/null
+  if [ -e "$folder/stopped" ]; then
+    echo "stopped"
+    continue
+  fi
   report=$(python3 - "$lease" "$status" "$folder" <<'PYTHON'
 import json, pathlib, sys
 lease, status, folder = json.loads(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])

@@ -151,6 +151,15 @@ class HttpSettings:
     caller_requests_burst: int = setting(400, "Requests of one caller at once.", lowest=1, highest=1_000_000)
     tenant_requests_per_second: float = setting(500.0, "Requests of one tenant, on average.", lowest=0.1, highest=1e6)
     tenant_requests_burst: int = setting(1000, "Requests of one tenant at once.", lowest=1, highest=1_000_000)
+    caller_streams_max: int = setting(
+        1024, "Streams of events that one caller may have open on one server.", lowest=1, highest=1_000_000
+    )
+    tenant_streams_max: int = setting(
+        3072,
+        "Streams of events and waiting workers that one tenant may have on one server, which takes 4096 connections.",
+        lowest=1,
+        highest=1_000_000,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

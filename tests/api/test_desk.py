@@ -136,6 +136,57 @@ async def test_a_key_where_nothing_is_created_is_refused(call, dispatcher):
     assert (answer.status, answer.json["code"]) == (400, "key_not_taken")
 
 
+async def test_many_tasks_are_handed_in_at_once_and_once_under_a_key(call, dispatcher, engine):
+    await engine.catalog.declare(1, ACTION, "default", RetryPolicy(), "")
+    batch = {"action": ACTION, "inputs": [{"n": n} for n in range(2_500)], "queue": "bulk", "tags": ["night"]}
+    first, again = [await call.post("/api/v1/tasks/batch", batch, idempotency_key="b") for _ in range(2)]
+    assert (first.status, again.status) == (201, 201) and first.json == again.json
+    assert len(set(first.json["task_ids"])) == 2_500 and first.json["queue"] == "bulk"
+    assert await engine.database.fetchval("select count(*) from holdfast.live") == 2_500
+    view = await dispatcher.task(first.json["task_ids"][7])
+    assert (view.queue, view.tags) == ("bulk", ["night"])
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"inputs": []}, "invalid_batch"),
+        ({"inputs": [{}] * 10_001}, "invalid_batch"),
+        ({"inputs": [{"n": 1}, {"n": "x" * 4_000_000}]}, "payload_too_large"),
+        ({"action": "no.such"}, "action_not_found"),
+        ({"priority": 11}, "invalid_priority"),
+    ],
+    ids=["none", "too many", "one too large", "unknown", "priority"],
+)
+async def test_of_many_tasks_all_are_refused_or_none(call, engine, change, code):
+    await engine.catalog.declare(1, ACTION, "default", RetryPolicy(), "")
+    answer = await call.post("/api/v1/tasks/batch", {"action": ACTION, "inputs": [{"n": 1}], **change})
+    assert answer.status >= 400 and answer.json["code"] == code, answer.body
+    assert await engine.database.fetchval("select count(*) from holdfast.live") == 0
+
+
+async def test_a_schedule_is_fired_once_under_a_key(call, dispatcher, engine):
+    await dispatcher.schedules.keep("hourly")
+    path = "/api/v1/schedules/hourly/fire"
+    fired = [await call.post(path, {"reason": "now"}, idempotency_key="f") for _ in range(2)]
+    assert [one.status for one in fired] == [202, 202] and fired[0].json == fired[1].json
+    assert await engine.database.fetchval("select count(*) from holdfast.slot") == 1
+    assert (await call.post(path, {"reason": "other"}, idempotency_key="f")).json["code"] == "key_reused"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/api/v1/tokens", {"name": "ci", "role": "viewer"}, "make another"),
+        ("/api/v1/webhooks", {"name": "hook", "url": "https://8.8.8.8/"}, "rotate it"),
+        ("/api/v1/webhooks/hook/rotate", {}, "rotate once more"),
+    ],
+)
+async def test_who_is_told_a_secret_learns_what_a_lost_answer_means(call, path, body, says):
+    answer = await call.post(path, body, idempotency_key="k")
+    assert (answer.status, answer.json["code"]) == (400, "key_not_taken") and says in answer.json["advice"]
+
+
 async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, engine):
     for number in range(3):
         await a_failed_task(dispatcher, queue=f"q{number}", worker=f"w{number}")
@@ -159,6 +210,34 @@ async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, 
             seen += [row[key] for row in page[rows]]
             following = page["next"]
         assert (len(whole) >= 3, seen) == (True, whole), path
+
+
+MANY_TOKENS = """
+    insert into holdfast.token (token_id, tenant_id, name, role, digest, created_by)
+    select lpad(n::text, 12, '0'), 1, 'ci-' || n, 'viewer', sha256(n::text::bytea), 'ada'
+    from generate_series(1, 2100) n
+"""
+MANY_MEMBERS = """
+    insert into holdfast.member (tenant_id, issuer, subject, role, name, added_by)
+    select 1, 'https://id.example', 's' || n, 'viewer', '', 'ada' from generate_series(1, 2100) n
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "rows", "key"),
+    [
+        (MANY_TOKENS, "/api/v1/tokens", "tokens", "token_id"),
+        (MANY_MEMBERS, "/api/v1/members", "members", "member_id"),
+    ],
+)
+async def test_more_than_a_thousand_tokens_and_members_are_all_listed(call, engine, made, path, rows, key):
+    await engine.database.fetch(made)
+    seen, following = [], ""
+    while following is not None:
+        page = (await call.get(f"{path}{f'?after={following}' if following else ''}")).json
+        seen += [row[key] for row in page[rows]]
+        following = page["next"]
+    assert (len(seen), len(set(seen))) == (2100, 2100)
 
 
 AN_EFFECT = """
@@ -215,6 +294,46 @@ class TestPeers:
     async def test_an_address_is_limited_before_anybody_is_known(self, call):
         answers = [await call.get("/api/v1/tasks", x_dev_user=None) for _ in range(3)]
         assert [answer.status for answer in answers] == [401, 401, 429]
+
+    async def test_whoever_watches_the_server_is_not_counted(self, call):
+        for path in ("/healthz", "/readyz"):
+            assert {(await call.get(path, x_dev_user=None)).status for _ in range(5)} == {200}
+
+
+class TestStreams:
+    @pytest.fixture
+    def holdfast_settings(self):
+        return Settings(env="local", port=0, http=HttpSettings(caller_streams_max=2, tenant_streams_max=3))
+
+    def opened(self, call, name):
+        connection = call.open()
+        connection.request("GET", "/api/v1/events", headers={"x-dev-user": name})
+        response = connection.getresponse()
+        response.readline()
+        return connection, response
+
+    async def test_a_caller_and_a_tenant_have_so_many_open_and_no_more(self, call, worker, eventually):
+        held = [await asyncio.to_thread(self.opened, call, name) for name in ("anna", "anna", "bert")]
+        try:
+            assert [response.status for _, response in held] == [200] * 3
+            for name in ("anna", "carl"):
+                answer = await call.get("/api/v1/events", x_dev_user=name)
+                assert (answer.status, answer.json["code"]) == (429, "too_many_streams")
+            waits = {"worker_id": worker, "limit": 1, "wait_seconds": 20}
+            assert (await call.post("/internal/task-claim", waits)).status == 429
+            assert (await call.post("/internal/task-claim", {**waits, "wait_seconds": 0})).status == 200
+        finally:
+            for connection, response in held:
+                response.close()
+                connection.close()
+
+        async def is_free():
+            connection, response = await asyncio.to_thread(self.opened, call, "anna")
+            response.close()
+            connection.close()
+            return response.status == 200
+
+        await eventually(is_free)
 
 
 def test_a_bucket_fills_up_with_time_and_the_quietest_key_is_forgotten():

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from holdfast.api.server import ENDPOINTS
-from holdfast.core.outcome import Failed
-from holdfast.testing.factories import a_failed_task, a_failure, a_running_task, a_task
+from holdfast.testing.factories import a_task
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "http.md").read_text()
 
@@ -19,20 +18,6 @@ def test_every_route_is_documented_with_its_access():
     reference = (Path(__file__).resolve().parents[2] / "docs" / "http-reference.md").read_text()
     rows |= set(re.findall(r"^### (GET|POST|DELETE) (\S+)\n\n.*? For (\w+?)s; answers", reference, re.MULTILINE))
     assert rows == {(endpoint.method, endpoint.path, endpoint.access.value) for endpoint in ENDPOINTS}
-
-
-async def test_the_retry_of_the_page_goes_as_it_says(call, dispatcher, tmp_path):
-    lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
-    spent = await a_failed_task(dispatcher)
-    section = PAGE.partition("## A retry, step by step")[2]
-    program = tmp_path / "retry.py"
-    program.write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(program), call.url, lease.task_id, spent, stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await process.communicate()
-    assert printed.decode() == re.search(r"```text\n(.*?)```", section, re.DOTALL)[1]
 
 
 async def test_the_worker_of_the_page_empties_a_queue(call, dispatcher, engine, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from asyncpg import ConnectionDoesNotExistError
 from tests.core.flows import a_flow
 from tests.each import each
 
@@ -12,6 +13,7 @@ from holdfast.api.identity import Access, Caller
 from holdfast.core.outcome import Failed
 from holdfast.dispatcher.audit import list_audit
 from holdfast.errors import Unavailable
+from holdfast.settings import AuthSettings
 from holdfast.testing.factories import (
     a_canceled_task,
     a_completed_task,
@@ -136,6 +138,19 @@ async def test_502_if_the_store_cannot_be_read(call, dispatcher, path, monkeypat
     monkeypatch.setattr("holdfast.client.client.retry", away)
     answer = await call.post(path.format(task_id))
     assert (answer.status, answer.json["code"]) == (502, "store_unreadable")
+
+
+async def test_502_also_if_the_callers_token_cannot_be_looked_up(call, dispatcher, path, token, ticks, monkeypatch):
+    async def away(*_args, **_kwargs):
+        raise ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+    asked, task_id = call.bearing(await token("operator")), await a_retryable_task(dispatcher)
+    assert (await asked.get("/api/v1/tasks")).status == 200
+    monkeypatch.setattr("holdfast.api.door.door.find_bearer", away)
+    ticks.advance(AuthSettings().token_cache_seconds)
+    answer = await asked.post(path.format(task_id))
+    assert (answer.status, answer.json["code"]) == (502, "store_unreadable")
+    assert (await asked.get("/api/v1/tasks")).status == 503
 
 
 async def test_it_only_queues_again_and_a_worker_claims_it_as_any_other(call, dispatcher, path):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from tests.api.conftest import Caller, path_of
+from tests.api.conftest import Caller, eventually, path_of
 
 from holdfast.api.door.address import neighbourhood
 from holdfast.api.edge import Endpoint, House, reply, route
@@ -169,6 +170,28 @@ class TestPatience:
     async def test_right_tokens_cost_no_patience(self, call, token):
         texts = [await token("viewer", f"v{number}") for number in range(BURST * 2)]
         assert {(await call.bearing(text).get("/api/v1/tasks")).status for text in texts} == {200}
+
+    @pytest.mark.parametrize("tokens_made", [1, BURST * 3])
+    async def test_right_tokens_that_come_at_once_wait_for_each_other(self, call, token, monkeypatch, tokens_made):
+        """However slow the database is: of one token there is one look up, and of many all get their turn."""
+        texts = [await token("viewer", f"v{number}") for number in range(tokens_made)] * (BURST * 3 // tokens_made)
+        began, released, real = [], asyncio.Event(), tokens.find_bearer
+
+        async def slow(*arguments):
+            began.append(arguments)
+            await released.wait()
+            return await real(*arguments)
+
+        monkeypatch.setattr("holdfast.api.door.door.find_bearer", slow)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(texts)))
+        asking = [asyncio.create_task(call.bearing(text).get("/api/v1/tasks")) for text in texts]
+
+        async def are_under_way():
+            return len(began) == min(tokens_made, BURST)
+
+        await eventually(are_under_way)
+        released.set()
+        assert {answer.status for answer in await asyncio.gather(*asking)} == {200}
 
     async def test_saying_nothing_costs_no_patience(self, call):
         found = {(await call.get("/api/v1/tasks", x_dev_user=None)).status for _ in range(BURST * 2)}

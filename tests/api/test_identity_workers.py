@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -12,8 +13,11 @@ from holdfast.core.access import Access
 from holdfast.core.capability import Capability, seal
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import list_audit
-from holdfast.settings import Settings
+from holdfast.dispatcher.tokens import revoke_token
+from holdfast.settings import AuthSettings, Settings
 from holdfast.testing.factories import a_task
+
+ASKED = "select count(*) >= $1 from holdfast.worker where beat_at > started_at"
 
 
 @pytest.fixture
@@ -167,6 +171,38 @@ async def test_a_capability_of_another_installation_or_past_its_end_is_nobodys(c
     soon, past = int(time.time()) + 60, int(time.time()) - 1
     for text, status in ((sealed(own, soon), 200), (sealed(own, past), 401), (sealed(bytes(32), soon), 401)):
         assert (await call.bearing(text).post("/internal/heartbeat", lease_of(task))).status == status
+
+
+async def test_a_capability_ends_with_the_token_that_its_task_was_claimed_with(call, token, dispatcher, engine, ticks):
+    await dispatcher.enqueue(a_task())
+    asked = call.bearing(await token("worker", "stolen"))
+    worker_id = await registered(asked)
+    [task] = (await asked.post("/internal/task-claim", {"worker_id": worker_id, "limit": 1})).json["tasks"]
+    answer = await call.bearing(task["capability_token"]).post("/internal/heartbeat", lease_of(task))
+    await revoke_token(engine.database, 1, "stolen", actor="ada")
+    ticks.advance(AuthSettings().token_cache_seconds)
+    for text in (task["capability_token"], answer.json["capability_token"]):
+        for path in ("heartbeat", "task-complete"):
+            refused = await call.bearing(text).post(f"/internal/{path}", lease_of(task, status="completed"))
+            assert (refused.status, refused.json["code"]) == (401, "unauthorized")
+    assert (await dispatcher.task(task["task_id"])).state is TaskState.RUNNING
+
+
+async def test_who_waits_is_handed_nothing_once_its_token_is_revoked(
+    call, token, dispatcher, engine, ticks, eventually
+):
+    asked, other = call.bearing(await token("worker", "stolen")), call.bearing(await token("worker", "other"))
+    waiting = []
+    for one in (asked, other):
+        body = {"worker_id": await registered(one), "limit": 1, "wait_seconds": 20}
+        waiting.append(asyncio.create_task(one.post("/internal/task-claim", body)))
+        await eventually(lambda: engine.database.fetchval(ASKED, len(waiting)))
+    await revoke_token(engine.database, 1, "stolen", actor="ada")
+    ticks.advance(AuthSettings().token_cache_seconds)
+    task = await dispatcher.enqueue(a_task())
+    refused, found = await asyncio.gather(*waiting)
+    assert refused.status == 401
+    assert [one["task_id"] for one in found.json["tasks"]] == [task.task_id]
 
 
 async def test_fields_that_are_not_a_workers_to_set_change_nothing(anything, dispatcher, engine):

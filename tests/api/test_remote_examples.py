@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from holdfast.api.server import serving
 from holdfast.core.states import TaskState
 from holdfast.settings import Settings, WorkerSettings
 from holdfast.testing.factories import a_task
@@ -115,3 +118,48 @@ async def test_the_shell_worker_shouts_and_reports_what_went_wrong(start, dispat
     assert b"IT'S" in await output_of(engine, loud)
     await eventually(lambda: in_state(dispatcher, wrong, TaskState.FAILED), seconds_max=60.0)
     assert "KeyError" in await engine.database.fetchval("select message from holdfast.failure")
+
+
+def is_sleeping(seconds):
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return f"sleep {seconds}" in shown.stdout.splitlines()
+
+
+@needs_curl
+async def test_the_shell_worker_keeps_its_lease_for_as_long_as_it_works(start, dispatcher, engine, eventually):
+    await start("sh", str(EXAMPLES / "worker.sh"))
+    long = {"text": "late", "seconds": 7}
+    task = await dispatcher.enqueue(a_task(action="demo.shout", input=long, max_losses=0))
+    await eventually(lambda: output_of(engine, task), seconds_max=60.0)
+    assert await output_of(engine, task) == b'{"text":"LATE"}'
+
+
+@needs_curl
+async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(start, dispatcher, engine, eventually):
+    shell = await start("sh", str(EXAMPLES / "worker.sh"))
+    seconds = 3000 + random.random()
+    long = {"text": "late", "seconds": seconds}
+    await dispatcher.enqueue(a_task(action="demo.shout", input=long, max_losses=0))
+    await eventually(lambda: asyncio.to_thread(is_sleeping, seconds), seconds_max=30.0)
+    await engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant() - interval '1 s'")
+    await dispatcher.reap_once()
+    assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"
+    assert not is_sleeping(seconds)
+
+
+@needs_curl
+async def test_the_shell_worker_stops_its_work_when_no_beat_is_answered(engine, dispatcher, eventually):
+    async with serving(engine) as url:
+        shell = await asyncio.create_subprocess_exec(
+            "sh", str(EXAMPLES / "worker.sh"), url, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        assert (await shell.stdout.readline()).startswith(b"registered")
+        seconds = 3000 + random.random()
+        await dispatcher.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
+        await eventually(lambda: asyncio.to_thread(is_sleeping, seconds), seconds_max=30.0)
+    try:
+        assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"
+        assert not is_sleeping(seconds)
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        await shell.wait()

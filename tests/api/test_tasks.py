@@ -171,6 +171,25 @@ async def test_without_a_cursor_only_what_comes_is_told(call, history, dispatche
     assert json.loads(event["data"])["task_id"] == task.task_id
 
 
+ABOUT_NO_TASK = """
+    insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+    select 1, 'queue.paused', '{}', '{}', jsonb_build_object('queue', 'mail') from generate_series(1, 250)
+"""
+
+
+@pytest.mark.parametrize("after", ["?after=0:0", ""])
+async def test_events_about_no_task_are_told_and_do_not_hold_up_the_stream(call, engine, dispatcher, after):
+    reader = await a_stream(call, f"/api/v1/events{after}")
+    await engine.database.fetch(ABOUT_NO_TASK)
+    lease = await a_running_task(dispatcher)
+    *others, last = await reader.take(251)
+    reader.close()
+    assert json.loads(last["data"])["task_id"] == lease.task_id
+    told = json.loads(others[0]["data"])
+    assert (told["kind"], told["task_id"], told["attempt"]) == ("queue.paused", None, None)
+    assert told["detail"] == {"queue": "mail"} and len({one["id"] for one in others}) == 250
+
+
 @each("cursor", ["x", "1", "1:2:3:4", "1:x", "99999999999999999999999:1"])
 async def test_a_bad_cursor_is_refused(call, cursor):
     answer = await call.get("/api/v1/events", last_event_id=cursor)

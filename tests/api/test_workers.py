@@ -14,7 +14,7 @@ from holdfast.core.quota import Quota
 from holdfast.core.states import TaskState
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.engine import Engine
-from holdfast.testing.factories import ACTION, a_completed_task, a_delayed_task, a_task
+from holdfast.testing.factories import ACTION, a_completed_task, a_delayed_task, a_running_task, a_task
 
 
 async def claimed(call, worker, **fields):
@@ -83,7 +83,8 @@ async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatch
     task, delayed = await dispatcher.enqueue(a_task()), await dispatcher.enqueue(a_delayed_task())
     done = await a_completed_task(dispatcher, queue="other")
     assert [one["task_id"] for one in await claimed(call, worker, task_id=task.task_id)] == [task.task_id]
-    for task_id, reason in ((task.task_id, "already_running"), (delayed.task_id, "not_due"), (done, "completed")):
+    running = (await a_running_task(dispatcher)).task_id
+    for task_id, reason in ((running, "already_running"), (delayed.task_id, "not_due"), (done, "completed")):
         answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": task_id})
         assert (answer.status, answer.json["code"], answer.json["reason"]) == (409, "not_claimable", reason)
     answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": 999})
@@ -102,6 +103,21 @@ async def test_a_named_task_the_worker_does_not_serve_is_refused(call, dispatche
     answer = await call.post("/internal/task-claim", {"worker_id": worker_id, "task_id": task.task_id})
     assert (answer.status, answer.json["reason"]) == (409, "not_served")
     assert (await dispatcher.task(task.task_id)).state is TaskState.QUEUED
+
+
+async def test_a_named_claim_whose_answer_got_lost_is_answered_again_to_its_worker(call, worker, dispatcher, clock):
+    task = await dispatcher.enqueue(a_task())
+    [first] = await claimed(call, worker, task_id=task.task_id)
+    await clock.advance(seconds=5)
+    [again] = await claimed(call, worker, task_id=task.task_id)
+    assert (again["lease_token"], again["attempt"]) == (first["lease_token"], 1)
+    assert again["lease_expires_at"] > first["lease_expires_at"]
+    other = await call.post("/internal/workers", {"worker_id": "w2", "actions": ["shop.charge"], "slots": 1})
+    body = {"worker_id": other.json["worker_id"], "task_id": task.task_id}
+    assert (await call.post("/internal/task-claim", body)).json["reason"] == "already_running"
+    await clock.advance(seconds=60)
+    body = {"worker_id": worker, "task_id": task.task_id}
+    assert (await call.post("/internal/task-claim", body)).json["reason"] == "lease_expired"
 
 
 @each("unknown", ["999", "w1", -1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.each import each
 
-from holdfast.testing.factories import a_task
+from holdfast.testing.factories import a_running_task, a_task
 
 
 def test_a_tenant_is_made_listed_and_limited(holdfast):
@@ -48,6 +48,22 @@ def test_the_counts_are_those_of_each_tenant(holdfast, seed):
     assert holdfast("tenant", "create", "acme").code == 0
     rows = holdfast("tenant", "list", "-o", "json").json
     assert [row["queued"] for row in rows] == [3, 0]
+
+
+def test_a_tenant_sees_and_drains_its_own_workers_only(holdfast, seed):
+    worker_id = str(seed(a_running_task).worker_id)
+    assert holdfast("tenant", "create", "acme").code == 0
+    assert holdfast("worker", "list", "-o", "json", HOLDFAST_TENANT="acme").json == []
+    assert holdfast("worker", "show", worker_id, HOLDFAST_TENANT="acme").code == 3
+    assert holdfast("worker", "drain", worker_id, HOLDFAST_TENANT="acme").code == 3
+    (row,) = holdfast("worker", "list", "-o", "json").json
+    assert (row["worker_id"], row["state"]) == (worker_id, "active")
+
+
+def test_with_the_databases_url_a_domain_is_given_to_a_tenant(holdfast):
+    assert holdfast("tenant", "create", "acme").code == 0
+    added = ("member", "add", "--issuer", "google", "--hd", "acme.example", "--role", "viewer")
+    assert holdfast(*added, HOLDFAST_TENANT="acme").code == 0
 
 
 def test_doctor_says_how_tenants_are_kept_apart(holdfast):

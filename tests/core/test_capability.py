@@ -19,6 +19,14 @@ def test_it_survives_its_text_until_it_ends():
     assert unseal(TEXT, SECRET, at=2_000) is None
 
 
+def test_it_names_the_token_it_was_claimed_with():
+    named = A_CAPABILITY._replace(token_id="0123456789ab")
+    text = seal(named, SECRET)
+    assert unseal(text, SECRET, at=0) == named
+    assert unseal(text.replace(".0123456789ab", ""), SECRET, at=0) is None
+    assert unseal(text.replace("0123456789ab", "0123456789ac"), SECRET, at=0) is None
+
+
 def test_another_installation_does_not_believe_it():
     assert unseal(TEXT, OTHER, at=0) is None
 

@@ -14,7 +14,7 @@ from holdfast import wire
 from holdfast.core.outcome import Failed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
-from holdfast.dispatcher.observe import events_after
+from holdfast.dispatcher.observe import told_after
 from holdfast.dispatcher.retain import retain_once
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
@@ -311,7 +311,7 @@ async def test_events_tell_what_became_of_slots(dispatcher, clock, engine):
         ("schedule.missed", "hourly", "no_scheduler", 1),
         ("schedule.skipped", "hourly", "overlap", 1),
     ]
-    (fired,) = [one for one in await events_after(engine.database, 1) if one.kind == "schedule.fired"]
+    (fired,) = [one for one in (await told_after(engine.database, 1)).events if one.kind == "schedule.fired"]
     assert fired.task_id == (await dispatcher.schedules.slots())[1].task_id
 
 

@@ -290,17 +290,23 @@ async def test_a_name_is_taken_once_and_a_wrong_one_is_not_found(engine, hook):
 
 
 async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
-    engine, dispatcher, receiver, hook, clock
+    engine, dispatcher, receiver, hook, clock, deliver
 ):
     await hook()
     await a_running_task(dispatcher)
     await clock.advance(seconds=1)
     await until_settled(dispatcher)
     strict = Guarded(replace(Rules.of(engine.settings.egress), networks=()))
-    await deliver_webhooks_once(engine, strict)
+    for _ in range(5):
+        await deliver_webhooks_once(engine, strict)
+        await clock.advance(seconds=60)
     await strict.close()
     assert receiver.connections == 0
-    assert "not an address of the public internet" in (await shown(engine)).last_error
+    view = await shown(engine)
+    assert "not an address of the public internet" in view.last_error
+    assert (view.failures, view.paused_at) == (0, None)
+    await deliver()
+    assert receiver.connections == 1 and (await shown(engine)).delivered == 1
 
 
 class Cut:

@@ -10,10 +10,11 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.compensate import compensate
+from holdfast.dispatcher.compensate import Compensation, compensate
 from holdfast.dispatcher.effects import list_effects
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.look import show_task
+from holdfast.dispatcher.once import AnsweredBefore, Once
 from holdfast.dispatcher.retain import begin_today, drop_old
 from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.errors import Conflict, LeaseLost, NotFound, Unavailable
@@ -174,6 +175,17 @@ async def a_charge(dispatcher, outbox, *, answer="done", compensation=a.ACTION):
     if answer:
         await outbox.answer(lease, gate, answer)
     return lease, gate
+
+
+async def test_a_compensation_under_a_key_is_answered_as_it_was(dispatcher, outbox, engine):
+    lease, gate = await a_charge(dispatcher, outbox)
+    await engine.catalog.declare(1, a.ACTION, "default", engine.catalog.policy(lease.claimed.policy_id), "")
+    await dispatcher.settle(lease, Completed(b"1"))
+    asked = {"actor": "ada", "reason": "wrong", "once": Once(tenant_id=1, key="k", digest=b"asked")}
+    done = await compensate(engine.database, engine.catalog, 1, gate.key, **asked)
+    with pytest.raises(AnsweredBefore) as before:
+        await compensate(engine.database, engine.catalog, 1, gate.key, **asked)
+    assert msgspec.json.decode(before.value.answer, type=Compensation) == done and done.is_new
 
 
 async def test_a_compensation_is_enqueued_once_with_what_it_needs(dispatcher, outbox, engine, undo):

@@ -57,6 +57,12 @@ CLAIMING: Sequence[Mutant] = [
         killed_by="a_worker_that_waited_does_not_find_what_it_lost",
     ),
     *_of(
+        "held_task",
+        ("t.worker_id = $2", "$2::int is not null", "a_worker_finds_a_named_lease_of_its_own_alone"),
+        ("and t.lease_expires_at > holdfast.instant()", "", "a_worker_finds_a_named_lease_of_its_own_alone"),
+    ),
+    _redundant("held_task", "t.state = 'r' and ", "", "live_owner: only a running row has a worker"),
+    *_of(
         "lock_limits",
         (
             "select pg_advisory_xact_lock(1752132965, q.queue_id)",
@@ -1075,6 +1081,10 @@ DELIVERING: Sequence[Mutant] = [
     ),
     *_of(
         "release_webhook",
+        ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
+    ),
+    *_of(
+        "refuse_webhook",
         ("and w.lease_token = $2", "and $2::uuid is not null", "only_the_holder_of_a_webhook_moves_it"),
     ),
     *_of(

@@ -168,3 +168,9 @@ def test_settings_that_cannot_be_read_are_refused(settings):
 )
 def test_an_address_inside_another_is_found(outer, inner):
     assert unwrapped(ipaddress.ip_address(outer)) == ipaddress.ip_address(inner)
+
+
+def test_a_port_that_is_not_open_names_the_setting_that_opens_it():
+    with pytest.raises(Invalid) as refused:
+        target_of("https://shop.example:9", Rules())
+    assert "HOLDFAST_EGRESS_PORTS" in refused.value.advice

@@ -13,7 +13,10 @@ from holdfast.dispatcher.campaigns import start_campaign
 from holdfast.dispatcher.datasets import declare
 from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.members import add_member
 from holdfast.dispatcher.tenants import TenantView, create_tenant
+from holdfast.dispatcher.tokens import create_token
+from holdfast.dispatcher.webhooks import add_webhook
 from holdfast.store.database import Database
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
@@ -54,6 +57,11 @@ async def theirs(engine: Engine, acme: TenantView, at_acme: Dispatcher) -> dict[
     await at_acme.schedules.keep(CANARY)
     campaign = await start_campaign(own, own.tenant_id, letter.fingerprint, **WHO)
     [effect] = await list_effects(own.database, own.tenant_id)
+    token = await create_token(engine.database, acme.tenant_id, name=CANARY, role="viewer", **WHO)
+    member = await add_member(
+        engine.database, acme.tenant_id, issuer="google", subject=CANARY, role="viewer", name=CANARY, **WHO
+    )
+    await add_webhook(own, own.tenant_id, CANARY, "https://8.8.8.8/acme-canary", **WHO)
     return {
         "task": int(keyed.task_id),
         "failed": int(failed),
@@ -70,6 +78,8 @@ async def theirs(engine: Engine, acme: TenantView, at_acme: Dispatcher) -> dict[
         "worker": running.worker_id,
         "effect": effect.idempotency_key,
         "key": CANARY,
+        "token": token.token_id,
+        "member": member.member_id,
     }
 
 
@@ -88,6 +98,8 @@ MISSING = {
     "worker": 999_999,
     "effect": "no-such-effect",
     "key": "no-such-key",
+    "token": "nosuchtoken",
+    "member": 999_999,
 }
 
 _TABLES = """

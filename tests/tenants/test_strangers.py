@@ -31,7 +31,7 @@ from holdfast.dispatcher.datasets import list_generations, recent_commits
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.explain_runs import why, why_node, why_run
-from holdfast.dispatcher.observe import event_tail, events_after, run_events_after
+from holdfast.dispatcher.observe import event_tail, run_events_after, told_after
 from holdfast.dispatcher.reinject import reinject_once
 from holdfast.dispatcher.remote import Done, RemoteWorkers
 from holdfast.dispatcher.replay import capture
@@ -206,7 +206,7 @@ async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
 async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     e, tenant = asking, asking.tenant_id
     assert await look.list_tasks(e.database, tenant) == []
-    assert await events_after(e.database, tenant, "0:0:0") == []
+    assert (await told_after(e.database, tenant, "0:0:0")).events == []
     assert await dead_look.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
     assert await schedules.list_schedules(e.database, tenant) == []
@@ -220,7 +220,7 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
     # Events show once every older transaction of the server is over, also those of databases next door.
     found = []
     while not found:
-        found = await events_after(asking.database, asking.tenant_id, cursor)
+        found = (await told_after(asking.database, asking.tenant_id, cursor)).events
     assert [one.task_id for one in found] == [lease.task_id]
 
 

@@ -80,7 +80,8 @@ async def _body(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
         raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Leave out the query.")
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return {}
-    bytes_max = min(operation.body_bytes_max, asked.engine.settings.limits.input_bytes_max + 64 * 1024)
+    one_bytes_max = asked.engine.settings.limits.input_bytes_max + 64 * 1024
+    bytes_max = (max if operation.is_bulk else min)(operation.body_bytes_max, one_bytes_max)
     return await asked.body(dict[str, Any], bytes_max=bytes_max)
 
 

@@ -22,15 +22,23 @@ from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
 from holdfast.api.pace import Pace
+from holdfast.api.readiness import Readiness
+from holdfast.api.streams import Streams
 from holdfast.api.tail import Tail
 from holdfast.client.client import Client
 from holdfast.dispatcher.crews import Crews
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.measure import Measure
 from holdfast.dispatcher.remote import RemoteWorkers
-from holdfast.errors import Forbidden, Invalid, Unauthorized
+from holdfast.errors import Forbidden, HoldfastError, Invalid, StoreUnreadable, Unauthorized
+from holdfast.store.database import AWAY
 
 T = TypeVar("T")
+
+_NOT_COUNTED = (Access.PUBLIC, Access.WORKER, Access.ATTEMPT)
+"""Workers are few and known; and whoever watches over the server hears from it whatever else its neighbours ask."""
+_NOT_THE_DATABASE = {"too_many_attempts", "tenant_limit", "identity_provider_unavailable"}
+"""What is away for now, and is not the database."""
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_SECONDS_MAX = 30.0
@@ -48,6 +56,8 @@ class House:
     pace: Pace
     crews: Crews
     tail: Tail
+    streams: Streams
+    readiness: Readiness
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
@@ -84,12 +94,18 @@ class Asked:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
         return await read_body(self.request, kind, bytes_max=bytes_max)
 
+    async def require_welcome(self) -> None:
+        """For answers that take their time: `Unauthorized` or `Forbidden` if the caller would not be let in again."""
+        if await self.house.door.caller(self.request) != self.caller:
+            raise Unauthorized("This token is for something else by now.", advice="Ask again.")
+
     async def is_still_welcome(self) -> bool:
         """For answers that last: whether the caller would be let in again now."""
         try:
-            return await self.house.door.caller(self.request) == self.caller
+            await self.require_welcome()
         except (Unauthorized, Forbidden):
             return False
+        return True
 
 
 Handler = Callable[[Asked], Awaitable[Response]]
@@ -105,13 +121,23 @@ class Endpoint:
     handler: Handler
     unauthorized_code: str = Unauthorized.default_code
     """What a route answers to nobody known; the seeds fix another one for some."""
+    unreadable: str = ""
+    """What a route says, with 502, while the database is away, for those that answer so from the door on."""
 
 
 def route(endpoint: Endpoint, house: House) -> Route:
     """The endpoint behind its door. Nothing of a body is read before the caller is known and may."""
 
     async def answer(request: Request) -> Response:
-        is_counted = endpoint.access not in (Access.WORKER, Access.ATTEMPT)
+        try:
+            return await admitted(request)
+        except AWAY as error:
+            if not endpoint.unreadable or (isinstance(error, HoldfastError) and error.code in _NOT_THE_DATABASE):
+                raise
+            raise StoreUnreadable(endpoint.unreadable, advice="Try again.") from error
+
+    async def admitted(request: Request) -> Response:
+        is_counted = endpoint.access not in _NOT_COUNTED
         if is_counted:
             house.pace.admit_peer(request.client.host if request.client is not None else "")
         if endpoint.access is Access.PUBLIC:

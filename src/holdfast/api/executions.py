@@ -14,8 +14,9 @@ from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
 from holdfast.desk.clerk import Clerk, perform
 from holdfast.desk.tasks import SteerTask, retry_task
-from holdfast.errors import NotFound, StoreUnreadable
-from holdfast.store.database import AWAY
+from holdfast.errors import NotFound
+
+UNREADABLE = "The store of executions cannot be read."
 
 
 async def retry(asked: Asked) -> Response:
@@ -27,8 +28,6 @@ async def retry(asked: Asked) -> Response:
             found = await perform(retry_task, Clerk(client, asked.caller.actor), request)
     except NotFound as error:
         raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
-    except AWAY as error:
-        raise StoreUnreadable("The store of executions cannot be read.", advice="Try again.") from error
     return reply(found, retry_task.status)
 
 
@@ -39,6 +38,7 @@ ENDPOINTS = (
         access=Access.OPERATOR,
         handler=retry,
         unauthorized_code="dashboard_unauthorized",
+        unreadable=UNREADABLE,
     ),
     Endpoint(
         method="POST",
@@ -46,5 +46,6 @@ ENDPOINTS = (
         access=Access.OPERATOR,
         handler=retry,
         unauthorized_code="dashboard_unauthorized",
+        unreadable=UNREADABLE,
     ),
 )

@@ -6,7 +6,6 @@ from starlette.responses import Response
 
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
-from holdfast.store.migrate import require_current
 
 
 async def healthz(_asked: Asked) -> Response:
@@ -16,7 +15,7 @@ async def healthz(_asked: Asked) -> Response:
 
 async def readyz(asked: Asked) -> Response:
     """It can reach its database, whose schema it knows."""
-    await require_current(asked.engine.database)
+    await asked.house.readiness.require()
     return reply({"status": "ready"})
 
 

@@ -20,6 +20,8 @@ class Caller:
     may: frozenset[Access]
     queues: frozenset[str] | None = None
     """The only queues this worker may serve; without it, all."""
+    token_id: str = ""
+    """The API token they came with, or, for whoever runs an attempt, the one it was claimed with."""
     attempt: tuple[int, int] | None = None
     """The only (task, attempt) this caller may speak for; without it, any whose lease it can show."""
 

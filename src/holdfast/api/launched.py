@@ -22,7 +22,8 @@ async def attach(asked: Asked) -> Response:
         body.launch_token,
         allowed=asked.caller.queues,
     )
-    return reply(Attached(await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)))
+    caller = asked.caller
+    return reply(Attached(await asked.house.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id)))
 
 
 ENDPOINTS = (Endpoint(method="POST", path="/internal/attach", access=Access.WORKER, handler=attach),)

@@ -28,6 +28,8 @@ from holdfast.api.edge import Endpoint, House, route
 from holdfast.api.headers import SafeHeaders
 from holdfast.api.pace import Pace
 from holdfast.api.problems import HANDLERS, on_http, problem
+from holdfast.api.readiness import Readiness
+from holdfast.api.streams import Streams
 from holdfast.api.tail import Tail
 from holdfast.client.client import Client
 from holdfast.dispatcher.crews import Crews
@@ -145,6 +147,8 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
         pace=Pace.of(settings.http),
         crews=Crews(engine),
         tail=Tail(engine),
+        streams=Streams.of(settings.http),
+        readiness=Readiness(engine.database),
         closing=asyncio.Event(),
     )
     await house.door.require_some_identity()

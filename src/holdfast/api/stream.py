@@ -1,4 +1,4 @@
-"""Events as server-sent events: what happens to tasks, as it happens, resumable at every single event.
+"""Events as server-sent events: what happens, to tasks and all else, as it happens, resumable at every single event.
 
 An event's id is its cursor. A reader that comes back with `Last-Event-ID` goes on right behind it, losing nothing and
 repeating nothing. However many read, the database is asked once a look.
@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 from starlette.responses import Response, StreamingResponse
 
@@ -28,6 +29,7 @@ async def events(asked: Asked) -> Response:
     """Events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
     header = asked.request.headers.get("last-event-id")
     given = header if header is not None else asked.request.query_params.get("after")
+    asked.house.streams.require_stream(asked.caller)
     return StreamingResponse(
         _stream(asked, _cursor(given) if given else None),
         media_type="text/event-stream",
@@ -46,7 +48,9 @@ def _cursor(given: str) -> str:
 async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
     closing, asked_at = asked.house.closing, time.monotonic()
     alive_seconds = ALIVE_SECONDS * random.uniform(*ALIVE_PARTS)
-    async with asked.house.tail.following(asked.caller.tenant_id) as follower:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(asked.house.streams.stream(asked.caller))
+        follower = await stack.enter_async_context(asked.house.tail.following(asked.caller.tenant_id))
         cursor = follower.cursor if given is None else given
         yield b": connected\n\n"
         while not closing.is_set():
@@ -58,10 +62,11 @@ async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
             page = follower.page
             if page.start != cursor and cursor != follower.cursor:
                 page = await follower.read(cursor)
-            if page.start == cursor and page.told:
+            if page.start == cursor:
                 cursor = page.end
-                yield page.told
-                continue
+                if page.told:
+                    yield page.told
+                    continue
             try:
                 async with asyncio.timeout(alive_seconds):
                     await changed.wait()

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.observe import Event, event_tail, events_after
+from holdfast.dispatcher.observe import Event, event_tail, told_after
 from holdfast.store.database import TROUBLE
 
 log = logging.getLogger("holdfast.api")
@@ -44,8 +44,8 @@ class Follower:
 
     async def read(self, cursor: str) -> Page:
         """What comes after a cursor now."""
-        found = await events_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
-        return Page(cursor, b"".join(map(told, found)), found[-1].cursor if found else cursor)
+        found = await told_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
+        return Page(cursor, b"".join(map(told, found.events)), found.cursor)
 
     async def follow(self) -> None:
         while True:
@@ -101,8 +101,8 @@ def told(event: Event) -> bytes:
     data = {
         "at": event.at,
         "kind": event.kind,
-        "task_id": event.task_id,
-        "attempt": event.attempt,
+        "task_id": event.task_id or None,
+        "attempt": event.attempt if event.task_id else None,
         "detail": event.detail,
     }
     head = f"id: {event.cursor}\nevent: {event.kind}\ndata: ".encode()

@@ -49,7 +49,14 @@ async def claim(asked: Asked) -> Response:
         tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
         return reply({"tasks": await _with_capabilities(asked, tasks)})
     seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
-    taking = workers.claim(worker_id, queues=body.queues, limit=limit, wait_seconds=seconds, allowed=allowed)
+    taking = workers.claim(
+        worker_id,
+        queues=body.queues,
+        limit=limit,
+        wait_seconds=seconds,
+        allowed=allowed,
+        is_welcome=asked.require_welcome,
+    )
     tasks = await (_while_here(asked, taking) if seconds else taking)
     return reply({"tasks": await _with_capabilities(asked, tasks)})
 
@@ -72,7 +79,7 @@ async def heartbeat(asked: Asked) -> Response:
     asked.caller.require_attempt(task_id, attempt)
     renewed = await asked.workers.heartbeat(task_id, attempt, lease_token)
     capability_token = await asked.house.door.capabilities.renewed(
-        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at
+        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, asked.caller.token_id
     )
     return reply({**msgspec.structs.asdict(renewed), "capability_token": capability_token})
 
@@ -127,6 +134,7 @@ async def exchange(asked: Asked) -> Response:
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
+        is_welcome=asked.require_welcome,
     )
     done = await (_while_here(asked, doing) if seconds else doing)
     return reply(
@@ -147,7 +155,7 @@ async def _with_capabilities(asked: Asked, tasks: list[Handed]) -> list[Handed]:
     """With the right to speak for each attempt, for those who run it; who keeps leases by heartbeats needs none."""
     if not tasks or tasks[0].lease_expires_at is None:
         return tasks
-    return await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id)
+    return await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)
 
 
 def _known(body: Batch) -> list[tuple[int, Any]]:
@@ -159,6 +167,14 @@ def _known(body: Batch) -> list[tuple[int, Any]]:
 
 async def _while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
     """Do something that may take its time, as long as the caller waits for it."""
+    try:
+        with asked.house.streams.wait(asked.caller):
+            return await _until_it_leaves(asked, work)
+    finally:
+        work.close()
+
+
+async def _until_it_leaves(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
     doing = asyncio.create_task(work)
     leaving = asyncio.ensure_future(asked.request.receive())
     try:

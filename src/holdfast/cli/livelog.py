@@ -28,11 +28,12 @@ _WORDS = {"started": "running"}
 
 
 class LiveLog:
-    """Prints events of one database to stderr until closed."""
+    """Prints events of one tenant to stderr until closed."""
 
-    def __init__(self, shell: Shell, url: str) -> None:
+    def __init__(self, shell: Shell, url: str, tenant: str) -> None:
         self._shell = shell
         self._url = url
+        self._tenant = tenant
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-livelog", daemon=True)
@@ -59,36 +60,35 @@ class LiveLog:
 
     async def _follow(self) -> None:
         from holdfast.dispatcher.observe import event_tail
+        from holdfast.dispatcher.tenants import find_tenant
         from holdfast.store.database import AWAY, Database
 
         database = await Database(self._url, sessions_max=1).open()
         try:
+            tenant_id = (await find_tenant(database, self._tenant)).tenant_id
             cursor = await event_tail(database)
             self._ready.set()
             try:
                 while True:
                     with contextlib.suppress(*AWAY):
-                        cursor = await self._step(database, cursor)
+                        cursor = await self._step(database, tenant_id, cursor)
                     await asyncio.sleep(LOOK_SECONDS)
             except asyncio.CancelledError:
-                await self._step(database, cursor)
+                await self._step(database, tenant_id, cursor)
         finally:
             await database.close()
 
-    async def _step(self, database: Database, cursor: str) -> str:
-        from holdfast.dispatcher.observe import events_after
-        from holdfast.store.catalog import DEFAULT_TENANT_ID
+    async def _step(self, database: Database, tenant_id: int, cursor: str) -> str:
+        from holdfast.dispatcher.observe import told_after
 
-        events = await events_after(database, DEFAULT_TENANT_ID, cursor)
-        if not events:
-            return cursor
-        told = _worth_telling(events)
+        page = await told_after(database, tenant_id, cursor)
+        told = _worth_telling([event for event in page.events if event.task_id])
         if len(told) > LINES_MAX:
             self._print_counts(told)
             told = [event for event in told if event.kind in ("task.failed", "task.lost")][:LINES_MAX]
         for line in await _lines(database, told):
             click.echo(line, err=True, color=self._shell.has_colour())
-        return events[-1].cursor
+        return page.cursor
 
     def _print_counts(self, events: list[Event]) -> None:
         counts = Counter(_state(event) for event in events)

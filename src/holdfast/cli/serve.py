@@ -286,7 +286,7 @@ def _develop(
     asyncio.run(_prepare(place.url, settings))
     http = _serve_beside(shell, place, settings)
     _greet(shell, place, settings, " and ".join(filter(None, [app_ref, *packs])))
-    log = LiveLog(shell, place.url)
+    log = LiveLog(shell, place.url, settings.tenant)
     log.start()
     try:
         if app_ref is None and not packs:

@@ -18,7 +18,7 @@ from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
 from holdfast.client.intake import Intake, batches
 from holdfast.client.results import Ending, Results, output_of
-from holdfast.client.runs import Run, start_one
+from holdfast.client.runs import Run, options_of, start_one
 from holdfast.client.task import Task
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
@@ -29,7 +29,7 @@ from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.compensate import Compensation, compensate
 from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import accept, accept_batches, accept_one, enqueue, intern
+from holdfast.dispatcher.enqueue import accept, accept_batches, accept_one, enqueue
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reconcile import unclaimed_lanes
@@ -129,7 +129,7 @@ class Client:
             number = await accept_one(_session(connection) or engine.database, interned, encoded)
         else:
             order, keys = self._intake.order(bound), [limits.valid_key(key)]
-            interned = await intern(engine.catalog, order)
+            interned = await self._intake.intern(bound)
             accepted = await enqueue(
                 engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
             )
@@ -190,7 +190,7 @@ class Client:
         connection: Any = None,
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
-        options = _run_options(flow) if options is None else options
+        options = options_of(flow) if options is None else options
         found = await self._found_flow(flow)
         taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
         accepted = [accept_run_input(taken, given) for given in inputs]
@@ -241,6 +241,7 @@ class Client:
     async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
         """The flow as it would run now; once per flow and client."""
         if (known := self._snapshots.get(id(flow))) is None:
+            await self._intake.declare_launched()
             defaults = self.engine.default_policy
             rules = {name: action.rules(defaults) for name, action in self._actions.items()}
             snapshot = await snapshot_tree(
@@ -382,12 +383,6 @@ class Client:
     def action(self, name: str) -> Action[..., Any]:
         """The app's action of that name, or `NotFound`."""
         return self._intake.action(name)
-
-
-def _run_options(flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> RunOptions:
-    if not isinstance(flow, BoundFlow):
-        return RunOptions()
-    return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
 
 
 def _session(connection: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
+from holdfast.client.launched import Launchable
 from holdfast.core import limits
 from holdfast.dispatcher.enqueue import Interned, Order, intern
 from holdfast.errors import NotFound
@@ -34,6 +35,7 @@ class Intake:
         self._input_bytes_max = input_bytes_max
         self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
+        self._launchable = Launchable()
 
     def action(self, name: str) -> Action[..., Any]:
         """The app's action of that name, or `NotFound`."""
@@ -59,7 +61,13 @@ class Intake:
         bound.action.signature.check(bound.action.name, batch)
         return wire.encode_many(batch, bytes_max=self._input_bytes_max, what="input")
 
+    async def declare_launched(self) -> None:
+        """Make known what launchers run, of all actions: a flow may use any of them."""
+        await self._launchable.declare(self._client.engine, self._actions.values())
+
     async def intern(self, bound: Bound[Any, Any]) -> Interned:
+        if bound.action.launcher is not None:
+            await self._launchable.declare(self._client.engine, (bound.action,))
         if bound.options is not _PLAIN:
             return await intern(self._client.engine.catalog, self.order(bound))
         if (known := self._interned.get(bound.action)) is None:

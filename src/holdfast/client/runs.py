@@ -22,11 +22,20 @@ from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.show_runs import RunView, no_run, show_run
 from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import TaskFailed
+from holdfast.flow.flow import BoundFlow
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
+
+
+def options_of(flow: object) -> RunOptions:
+    """How a flow is to be started, if it was bound to options."""
+    if not isinstance(flow, BoundFlow):
+        return RunOptions()
+    return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
+
 
 _RUN_SNAPSHOTS = sql("run_snapshots")
 _NODE_STATES = sql("node_states")

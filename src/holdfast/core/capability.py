@@ -1,8 +1,8 @@
 """Capability tokens: the right to beat for, and to settle, one attempt and nothing else.
 
-`hfc_CLAIM_MAC`: the claim names tenant, task, attempt and the second it ends, and the MAC is HMAC-SHA-256 under a
-secret of this installation, so a server needs no row to believe it. It says who asks; whether the attempt still holds
-its lease is decided by the fence, as for everybody.
+`hfc_CLAIM_MAC`: the claim names tenant, task, attempt, the second it ends and the API token under which the task was
+claimed, and the MAC is HMAC-SHA-256 under a secret of this installation. It says who asks, as long as that token is in
+use; whether the attempt still holds its lease is decided by the fence, as for everybody.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ SECRET_BYTES_MIN = 32
 SPARE = timedelta(days=1)
 """How long a capability outlives its lease: heartbeats extend the lease, and a late report must reach the fence."""
 
-_TOKEN = re.compile(r"hfc_([0-9]{1,10}\.[0-9]{1,18}\.[0-9]{1,10}\.[0-9]{1,12})_([A-Za-z0-9_-]{43})")
+_TOKEN = re.compile(r"hfc_([0-9]{1,10}\.[0-9]{1,18}\.[0-9]{1,10}\.[0-9]{1,12}(?:\.[0-9a-f]{12})?)_([A-Za-z0-9_-]{43})")
 
 
 class Capability(NamedTuple):
-    """What a capability token says. `ends` is in seconds since 1970."""
+    """What a capability token says. `ends` is in seconds since 1970; `token_id` is empty without an API token."""
 
     tenant_id: int
     task_id: int
     attempt: int
     ends: int
+    token_id: str = ""
 
 
 def end_of(lease_expires_at: datetime, timeout_seconds: float | None) -> int:
@@ -37,7 +38,7 @@ def end_of(lease_expires_at: datetime, timeout_seconds: float | None) -> int:
 
 def seal(capability: Capability, secret: bytes) -> str:
     """The capability as text that only this installation can have made."""
-    claim = f"{capability.tenant_id}.{capability.task_id}.{capability.attempt}.{capability.ends}"
+    claim = ".".join(str(part) for part in capability if part != "")
     return f"{PREFIX}{claim}_{_mac(claim, secret)}"
 
 
@@ -46,10 +47,9 @@ def unseal(text: str, secret: bytes, *, at: float) -> Capability | None:
     found = _TOKEN.fullmatch(text)
     if found is None or not hmac.compare_digest(found[2], _mac(found[1], secret)):
         return None
-    tenant_id, task_id, attempt, ends = map(int, found[1].split("."))
-    if at >= ends:
-        return None
-    return Capability(tenant_id=tenant_id, task_id=task_id, attempt=attempt, ends=ends)
+    parts = found[1].split(".")
+    tenant_id, task_id, attempt, ends = map(int, parts[:4])
+    return Capability(tenant_id, task_id, attempt, ends, "".join(parts[4:])) if at < ends else None
 
 
 def _mac(claim: str, secret: bytes) -> str:

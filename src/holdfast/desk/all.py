@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.desk import (
+    bulk,
     campaigns,
     care,
     datasets,
@@ -24,6 +25,7 @@ from holdfast.desk.operation import Operation
 
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *tasks.OPERATIONS,
+    *bulk.OPERATIONS,
     *runs.OPERATIONS,
     *waits.OPERATIONS,
     *flows.OPERATIONS,

@@ -13,7 +13,9 @@ from holdfast.desk.operation import Operation, Q
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.once import AnsweredBefore, Once
 from holdfast.errors import Invalid
+from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import UNFIT, Database
+from holdfast.store.tenant import TenantDatabase
 
 A = TypeVar("A")
 
@@ -37,6 +39,11 @@ class Clerk:
     @property
     def tenant_id(self) -> int:
         return self.client.engine.tenant_id
+
+    @property
+    def is_of_installation(self) -> bool:
+        """Whether they speak for all tenants: on the database itself, or at a server as one of the first tenant."""
+        return self.tenant_id == DEFAULT_TENANT_ID or not isinstance(self.database, TenantDatabase)
 
 
 async def perform(operation: Operation[Q, A], clerk: Clerk, asked: Q) -> A:

@@ -7,11 +7,12 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, page_of
 from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import authority, effects
 from holdfast.dispatcher.authority import AuthorityRule
+from holdfast.dispatcher.compensate import Compensation, compensate
 from holdfast.dispatcher.effects import EffectView
 
 
@@ -111,11 +112,25 @@ async def _rule(clerk: Clerk, asked: RuleEffect, *, is_allowed: bool) -> Ruled:
     return Ruled(effect=asked.name, action=asked.action, is_allowed=is_allowed, is_changed=is_changed)
 
 
-@operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202)
+@operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202, once=Once.STORED)
 async def compensate_effect(clerk: Clerk, asked: Compensate) -> Compensated:
     """Undoes an effect by the action registered for it, once."""
-    done = await clerk.client.compensate(asked.idempotency_key, reason=asked.reason, actor=clerk.actor)
-    return Compensated(task_id=done.task_id, action=done.action, is_new=done.is_new)
+
+    def answer(done: Compensation) -> Compensated:
+        return Compensated(task_id=done.task_id, action=done.action, is_new=done.is_new)
+
+    done = await compensate(
+        clerk.database,
+        clerk.engine.catalog,
+        clerk.tenant_id,
+        asked.idempotency_key,
+        actor=clerk.actor,
+        reason=asked.reason,
+        once=clerk.once,
+        answer=answer,
+    )
+    clerk.engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
+    return answer(done)
 
 
 OPERATIONS = (list_effects, list_rules, allow_effect, deny_effect, compensate_effect)

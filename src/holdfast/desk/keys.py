@@ -13,6 +13,17 @@ from holdfast.desk.operation import Operation, Q
 from holdfast.dispatcher.once import Once
 from holdfast.errors import Invalid
 
+_ADVICE = {
+    "token.create": "Leave the key out. No secret is kept to be told again: if the answer got lost, revoke the token "
+    "by its name and make another; repeated, its name is taken.",
+    "webhook.add": "Leave the key out. No secret is told again: if the answer got lost, rotate it; repeated, its name "
+    "is taken.",
+    "webhook.rotate": "Leave the key out. It makes another secret each time, and none is told again: if the answer got "
+    "lost, rotate once more.",
+    "webhook.test": "Leave the key out. It sends another test event each time.",
+}
+"""Where a repetition is something else."""
+
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
@@ -34,5 +45,5 @@ def with_key(operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id:
             raise Invalid(
                 f"{operation.name} takes no idempotency key.",
                 code="key_not_taken",
-                advice="It changes nothing, or the same when repeated: leave the key out.",
+                advice=_ADVICE.get(operation.name, "It changes nothing, or the same when repeated: leave the key out."),
             )

@@ -60,6 +60,8 @@ class Operation(Generic[Q, A]):
     seconds_max: float
     is_whole: bool
     """Whether it is about the whole installation, not about one tenant."""
+    is_bulk: bool
+    """Whether its body holds many inputs, so that the limit of one does not bound it."""
 
     @property
     def path_fields(self) -> tuple[str, ...]:
@@ -92,6 +94,7 @@ def operation(
     body_bytes_max: int = 64 * 1024,
     seconds_max: float = ANSWER_SECONDS_MAX,
     is_whole: bool = False,
+    is_bulk: bool = False,
 ) -> Callable[[Callable[[Clerk, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
     """Declare the decorated handler as an operation; its types are the request and the answer, its doc the summary."""
 
@@ -113,6 +116,7 @@ def operation(
             body_bytes_max=body_bytes_max,
             seconds_max=seconds_max,
             is_whole=is_whole,
+            is_bulk=is_bulk,
         )
 
     return declare

@@ -7,11 +7,12 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import page_of
+from holdfast.desk.paging import next_of, valid_limit
 from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import members, tokens
 from holdfast.dispatcher.members import Member
 from holdfast.dispatcher.tokens import CreatedToken, TokenView
+from holdfast.errors import Forbidden, Invalid
 
 
 class CreateToken(Request, frozen=True, kw_only=True):
@@ -91,9 +92,10 @@ async def create_token(clerk: Clerk, asked: CreateToken) -> CreatedToken:
 @operation("token.list", "GET /api/v1/tokens", Access.ADMIN)
 async def list_tokens(clerk: Clerk, asked: ListTokens) -> TokenPage:
     """Lists API tokens, newest first, without their secrets."""
-    rows = await tokens.list_tokens(clerk.database, clerk.tenant_id, with_ended=asked.with_ended)
-    page, following = page_of(rows, lambda row: row.token_id, asked.after, asked.limit)
-    return TokenPage(tokens=page, next=following)
+    rows = await tokens.list_tokens(
+        clerk.database, clerk.tenant_id, with_ended=asked.with_ended, after=asked.after, limit=valid_limit(asked.limit)
+    )
+    return TokenPage(tokens=rows, next=next_of(rows, asked.limit, lambda row: row.token_id))
 
 
 @operation("token.revoke", "POST /api/v1/tokens/{token_id}/revoke", Access.ADMIN)
@@ -108,6 +110,12 @@ async def revoke_token(clerk: Clerk, asked: RevokeToken) -> TokenRevoked:
 @operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
 async def add_member(clerk: Clerk, asked: AddMember) -> Member:
     """Lets an account, or everybody of a domain, sign in."""
+    if asked.domain is not None and not clerk.is_of_installation:
+        raise Forbidden(
+            "Only whoever runs the installation says which tenant a domain belongs to.",
+            code="domain_not_yours",
+            advice="Add single accounts by their subject, or ask an administrator of the default tenant.",
+        )
     return await members.add_member(
         clerk.database,
         clerk.tenant_id,
@@ -124,9 +132,18 @@ async def add_member(clerk: Clerk, asked: AddMember) -> Member:
 @operation("member.list", "GET /api/v1/members", Access.ADMIN)
 async def list_members(clerk: Clerk, asked: ListNames) -> MemberPage:
     """Lists who may sign in."""
-    rows = await members.list_members(clerk.database, clerk.tenant_id)
-    page, following = page_of(rows, lambda row: str(row.member_id), asked.after, asked.limit)
-    return MemberPage(members=page, next=following)
+    rows = await members.list_members(
+        clerk.database, clerk.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
+    )
+    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: str(row.member_id)))
+
+
+def _place(after: str | None) -> int:
+    if after is None:
+        return 0
+    if not (after.isascii() and after.isdigit() and len(after) <= 9):
+        raise Invalid(f"{after[:80]!r} is no `next` of a page.", code="invalid_cursor", advice="Begin at the start.")
+    return int(after)
 
 
 @operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)

@@ -6,6 +6,7 @@ proxy of the environment is asked.
 
 from __future__ import annotations
 
+import ssl
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -14,7 +15,7 @@ import msgspec
 
 from holdfast.desk.operation import Operation, Q
 from holdfast.desk.refusals import error_of
-from holdfast.errors import NotFound, Unavailable
+from holdfast.errors import HoldfastError, NotFound, Unauthorized, Unavailable
 from holdfast.net.server import is_here, require_private_way
 
 if TYPE_CHECKING:
@@ -60,11 +61,21 @@ class RemoteDesk:
     async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
         status, body = await self._send(operation, asked, key)
         if status >= 400:
-            raise error_of(status, body)
+            raise self._advised(error_of(status, body))
         try:
             return msgspec.json.decode(body, type=operation.answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _stranger(self._url, str(error)) from error
+
+    def _advised(self, error: HoldfastError) -> HoldfastError:
+        """With what a person can do where the server's advice is for programs that send headers."""
+        if isinstance(error, Unauthorized):
+            error.advice = (
+                "Set HOLDFAST_TOKEN to one that is in use: an administrator makes it with `holdfast token create`."
+                if "authorization" in self._headers
+                else "Set HOLDFAST_TOKEN; for a server of your own on this machine, HOLDFAST_ENV=local."
+            )
+        return error
 
     async def _send(self, operation: Operation[Q, A], asked: Q, key: str | None) -> tuple[int, bytes]:
         import httpx

@@ -14,7 +14,7 @@ from holdfast.core.bindings import accept_run_input
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import valid_interval
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
 from holdfast.desk.shapes import ListNames, Paused, Steer
 from holdfast.dispatcher import schedules
@@ -156,10 +156,12 @@ async def resume_schedule(clerk: Clerk, asked: Steer) -> Paused:
     return Paused(name=asked.name, paused=False, is_changed=done)
 
 
-@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202)
+@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202, once=Once.STORED)
 async def fire_schedule(clerk: Clerk, asked: Steer) -> Fired:
     """Fires a schedule now, also a paused one."""
-    return await schedules.fire(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+    return await schedules.fire(
+        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason, once=clerk.once
+    )
 
 
 @operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)

@@ -62,7 +62,9 @@ class SteerBreaker(Request, frozen=True, kw_only=True):
 async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
     """Lists workers, present ones first."""
     before = None if asked.before is None else _place(asked.before)
-    rows = await look.list_workers(clerk.database, limit=valid_limit(asked.limit), before=before)
+    rows = await look.list_workers(
+        clerk.database, limit=valid_limit(asked.limit), tenant_id=clerk.tenant_id, before=before
+    )
     following = next_of(rows, asked.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
     return WorkerPage(workers=rows, next=following)
 
@@ -81,13 +83,15 @@ def _is_number(text: str) -> bool:
 @operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
 async def show_worker(clerk: Clerk, asked: OfWorker) -> WorkerView:
     """Shows one worker and what it holds."""
-    return await look.show_worker(clerk.database, _number(asked.worker_id))
+    return await look.show_worker(clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id)
 
 
 @operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
 async def drain(clerk: Clerk, asked: SteerWorker) -> WorkerView:
     """Asks a worker to finish what it holds and take no more."""
-    return await drain_worker(clerk.database, _number(asked.worker_id), actor=clerk.actor, reason=asked.reason)
+    return await drain_worker(
+        clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id, actor=clerk.actor, reason=asked.reason
+    )
 
 
 def _number(worker_id: str) -> int:

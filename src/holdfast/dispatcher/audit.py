@@ -151,9 +151,10 @@ async def audit_page(
 
     Only so many rows are looked at: a page of a filter that matches little may be short with more behind it.
     """
-    if before is None:
-        head = await database.fetchrow(_READ_HEAD, tenant_id)
-        before = _SEQ_MAX if head is None else head["seq"] + 1
+    head = await database.fetchrow(_READ_HEAD, tenant_id)
+    if head is None:
+        return [], None
+    before = min(_SEQ_MAX if before is None else before, head["seq"] + 1)
     from_seq = before - max(limit, LOOK_ROWS)
     rows = await list_audit(database, tenant_id, before=before, limit=limit, from_seq=from_seq, **filters)
     if len(rows) == limit:

@@ -27,14 +27,17 @@ class Capabilities:
         self._database = database
         self._secret = b""
 
-    async def given_to(self, tasks: Iterable[Handed], tenant_id: int) -> list[Handed]:
-        """Claimed tasks of a tenant, each with the token of its attempt."""
+    async def given_to(self, tasks: Iterable[Handed], tenant_id: int, token_id: str) -> list[Handed]:
+        """Claimed tasks of a tenant, each with the token of its attempt, good while the API token of this id is."""
         secret = await self._own_secret()
-        return [replace(task, capability_token=_sealed(task, tenant_id, secret)) for task in tasks]
+        return [replace(task, capability_token=_sealed(task, tenant_id, token_id, secret)) for task in tasks]
 
-    async def renewed(self, tenant_id: int, task_id: int, attempt: int, lease_expires_at: datetime) -> str:
+    async def renewed(
+        self, tenant_id: int, task_id: int, attempt: int, lease_expires_at: datetime, token_id: str
+    ) -> str:
         """The token of an attempt whose lease was extended, for one that outlives every time it was told."""
-        return seal(Capability(tenant_id, task_id, attempt, end_of(lease_expires_at, None)), await self._own_secret())
+        ends = end_of(lease_expires_at, None)
+        return seal(Capability(tenant_id, task_id, attempt, ends, token_id), await self._own_secret())
 
     async def unseal(self, text: str) -> Capability | None:
         """What a token says, if it is one of ours and has not ended."""
@@ -46,9 +49,9 @@ class Capabilities:
         return self._secret
 
 
-def _sealed(task: Handed, tenant_id: int, secret: bytes) -> str:
+def _sealed(task: Handed, tenant_id: int, token_id: str, secret: bytes) -> str:
     ends = _end_of(task.lease_expires_at, task.timeout_seconds)
-    return seal(Capability(tenant_id, int(task.task_id), task.attempt, ends), secret)
+    return seal(Capability(tenant_id, int(task.task_id), task.attempt, ends, token_id), secret)
 
 
 _end_of = lru_cache(16)(end_of)

@@ -23,6 +23,7 @@ _CLAIM = sql("claim")
 _CLAIM_TASK = sql("claim_task")
 _WHY_NOT = sql("why_not_claimable")
 _HELD_BY = sql("held_by")
+_HELD_TASK = sql("held_task")
 _LOCK_LIMITS = sql("lock_limits")
 _ROOMS = sql("rooms")
 _SPEND_STARTS = sql("spend_starts")
@@ -303,6 +304,12 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tu
         [lease_token for _, lease_token in leases],
     )
     return [Claimed(*row) for row in rows]
+
+
+async def held_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed | None:
+    """The lease that this worker has of one named task, if it has one."""
+    row = await session.fetchrow(_HELD_TASK, task_id, identity.worker_id, identity.lease_seconds)
+    return None if row is None else Claimed(*row)
 
 
 async def warm_claim(session: Session) -> None:

@@ -6,12 +6,14 @@ that was undone is never answered with its receipt again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.dispatcher.once import Once
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -31,16 +33,34 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def compensate(
-    database: Database, catalog: Catalog, tenant_id: int, key: str, *, actor: str, reason: str
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    key: str,
+    *,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+    answer: Callable[[Compensation], Any] = lambda done: done,
 ) -> Compensation:
-    """Enqueue the action registered for the effect under `key`. Repeated, it answers with the same task."""
+    """Enqueue the action registered for the effect under `key`. Repeated, it answers with the same task.
+
+    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    """
+    if once is not None:
+        await once.look(database)
     found = await database.fetchrow(_LOCK_COMPENSATION, tenant_id, key)
     order = await _order(catalog, tenant_id, _checked(found, key))
     async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
         # Locked now, and looked at again: what was read before may have changed.
         found = _checked(await session.fetchrow(_LOCK_COMPENSATION, tenant_id, key), key)
         if found["compensated_by"] is not None:
-            return _answer(found["compensated_by"], found["compensation"], None, is_new=False)
+            done = _answer(found["compensated_by"], found["compensation"], None, is_new=False)
+            if once is not None:
+                await once.keep(session, answer(done))
+            return done
         keys = [f"compensate:{key}"]
         accepted = await enqueue(database, catalog, order, [_input(found, key)], keys=keys, session=session)
         [number] = accepted.task_ids
@@ -48,7 +68,10 @@ async def compensate(
         undone = {"task_id": str(number), "action": found["compensation"]}
         change = Change(verb="effect.compensate", subject_kind="effect", subject_id=key, after=undone)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    return _answer(number, found["compensation"], accepted.lane_id, is_new=True)
+        done = _answer(number, found["compensation"], accepted.lane_id, is_new=True)
+        if once is not None:
+            await once.keep(session, answer(done))
+    return done
 
 
 def _checked(found: Any, key: str) -> Any:

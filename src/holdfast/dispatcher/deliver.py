@@ -29,6 +29,7 @@ from holdfast.store.statements import sql
 _LEASE = sql("lease_webhooks")
 _ADVANCE = sql("advance_webhook")
 _RELEASE = sql("release_webhook")
+_REFUSE = sql("refuse_webhook")
 _FAIL = sql("fail_webhook")
 _PLACES = sql("event_places")
 
@@ -37,6 +38,8 @@ log = logging.getLogger("holdfast.webhooks")
 LEASE_SECONDS = 60.0
 HOLD_SECONDS_MAX = 20.0
 """A holder lets go after a while, so that every webhook gets its turn with every process."""
+REFUSED_SECONDS = 10.0
+"""About so long a webhook that may not be delivered from here is left to others."""
 WEBHOOKS_MAX = 20
 PAGE = 100
 ACTOR = "holdfast:deliver"
@@ -151,7 +154,8 @@ class _Delivery:
         except NotReached as error:
             failure = str(error)
         except Invalid as error:
-            failure = error.detail
+            await self._refuse(error.detail)
+            return False
         await self._fail(failure, status, retry_after)
         return False
 
@@ -190,6 +194,13 @@ class _Delivery:
 
     async def _release(self, seconds: float) -> None:
         await self._engine.database.fetch(_RELEASE, self._row["webhook_id"], self._row["lease_token"], seconds)
+
+    async def _refuse(self, sentence: str) -> None:
+        """Our own rules forbid it, here: no fault of the receiver, and another process may have other rules."""
+        self._done.failed += 1
+        log.warning("webhook %s is not delivered by this process: %s", self._row["name"], sentence)
+        seconds = REFUSED_SECONDS * random.uniform(0.5, 1.5)
+        await self._engine.database.fetch(_REFUSE, self._row["webhook_id"], self._row["lease_token"], sentence, seconds)
 
     async def _fail(self, sentence: str, status: int | None, retry_after: str | None) -> None:
         self._done.failed += 1

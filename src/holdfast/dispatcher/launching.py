@@ -91,6 +91,7 @@ class OverLaunch(msgspec.Struct, frozen=True):
     handle: str | None
     state: str
     is_reported: bool
+    age_seconds: float
 
 
 class OpenLaunch(msgspec.Struct, frozen=True):

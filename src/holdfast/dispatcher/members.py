@@ -17,6 +17,7 @@ _ADD = sql("add_member")
 _REMOVE = sql("remove_member")
 _LIST = sql("list_members")
 _FIND = sql("find_member")
+_IS_MEMBER = sql("is_member")
 
 LIST_MAX = 1_000
 SHORT_ISSUERS = {"google": GOOGLE, "accounts.google.com": GOOGLE}
@@ -64,10 +65,12 @@ async def add_member(
     async with database.transaction() as session:
         row = await session.fetchrow(_ADD, tenant_id, issuer, subject, domain, kind, name, actor)
         if row is None:
+            # Whose member it is elsewhere is nobody's business here.
+            is_own = await session.fetchval(_IS_MEMBER, tenant_id, issuer, subject, domain)
             raise Conflict(
-                f"{subject or domain} of {issuer} is a member already.",
-                code="member_exists",
-                advice="An account belongs to one tenant; remove it there first (`holdfast member remove`).",
+                f"{subject or domain} of {issuer} {'is a member already' if is_own else 'cannot be added'}.",
+                code="member_exists" if is_own else "member_not_added",
+                advice="See `holdfast member list`." if is_own else "Ask whoever runs the installation.",
             )
         member_id = row["member_id"]
         told = {"issuer": issuer, "subject": subject, "domain": domain, "role": kind}
@@ -113,9 +116,9 @@ async def remove_member(database: Database, tenant_id: int, member_id: int, *, a
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
-async def list_members(database: Database, tenant_id: int) -> list[Member]:
-    """Everybody who may sign in to a tenant."""
-    return [Member(**dict(row)) for row in await database.fetch(_LIST, tenant_id, LIST_MAX)]
+async def list_members(database: Database, tenant_id: int, *, after: int = 0, limit: int = LIST_MAX) -> list[Member]:
+    """A page of those who may sign in to a tenant, after one of them."""
+    return [Member(**dict(row)) for row in await database.fetch(_LIST, tenant_id, limit, after)]
 
 
 async def find_membership(database: Database, person: Person) -> Membership | None:

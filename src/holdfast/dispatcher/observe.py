@@ -28,7 +28,7 @@ _WHOLE = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened to one task or run. `cursor` resumes after it."""
+    """One thing that happened to a task or run, or else (`task_id` is empty). `cursor` resumes after it."""
 
     cursor: str
     at: datetime
@@ -88,30 +88,13 @@ async def event_tail(database: Database) -> str:
     return str(await database.fetchval(_EVENT_TAIL))
 
 
-async def events_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = 500) -> list[Event]:
-    """Events after `cursor`, oldest first. `limit` counts batches; one may hold many tasks."""
+async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> Page:
+    """Events after `cursor`, oldest first; those about no task have an empty `task_id`. `limit` counts batches.
+
+    A reader goes on at the page's cursor, which also passes what held nothing for it.
+    """
     xid, seq, place = cursor_of(cursor)
     # One more: the first may be the batch that the cursor stands in.
-    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1)
-    return [
-        Event(
-            cursor=f"{row['xid']}:{row['seq']}:{number}",
-            at=row["at"],
-            kind=row["kind"],
-            task_id=str(task_id),
-            attempt=attempt,
-            detail=_detail(row),
-            order=row["seq"],
-        )
-        for row in rows
-        for number, (task_id, attempt) in enumerate(zip(row["task_ids"], row["attempts"], strict=True), start=1)
-        if (row["xid"], row["seq"]) != (xid, seq) or number > place
-    ]
-
-
-async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> Page:
-    """Like `events_after`, and with events about no task, whose `task_id` is empty; for readers that keep a cursor."""
-    xid, seq, place = cursor_of(cursor)
     rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1)
     found = [
         Event(

@@ -7,7 +7,7 @@ only, so the rest is read again here. The verbs beneath are the same, and so is 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from types import TracebackType
 from uuid import UUID
@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.dispatcher.attach import attach
-from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by
+from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -45,6 +45,8 @@ _RENEW_HELD = sql("renew_held")
 _HELD_UNNAMED = sql("held_unnamed")
 
 CLAIM_MAX = 1_000
+Asking = Callable[[], Awaitable[None]]
+
 SESSIONS_MAX = 8
 """For claims and exchanges of one server, beside its pool for everything else."""
 
@@ -138,6 +140,7 @@ class RemoteWorkers:
         limit: int,
         wait_seconds: float = 0.0,
         allowed: Collection[str] | None = None,
+        is_welcome: Asking | None = None,
     ) -> list[Handed]:
         """Take at most `limit` tasks of the worker's actions, waiting for the first; one that drains gets none.
 
@@ -152,17 +155,22 @@ class RemoteWorkers:
             wait_seconds=wait_seconds,
             tells_ends=True,
             allowed=allowed,
+            is_welcome=is_welcome,
         )
         return done.tasks
 
     async def claim_named(
         self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
     ) -> list[Handed]:
-        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`)."""
+        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
+
+        A worker that has it is handed it again: it asks because the answer got lost.
+        """
         async with self._engine.database.session() as session:
             guest = await self.guests.find(session, worker_id, None, allowed)
             async with session.transaction():
-                claimed = await claim_task(session, guest.claimer.identity, task_id)
+                held = await held_task(session, guest.claimer.identity, task_id)
+                claimed = held or await claim_task(session, guest.claimer.identity, task_id)
                 await self._handing.require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
@@ -235,12 +243,13 @@ class RemoteWorkers:
         wait_seconds: float = 0.0,
         tells_ends: bool | None = None,
         allowed: Collection[str] | None = None,
+        is_welcome: Asking | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call. A worker has one such call under way at a time.
 
         What it holds and did not name is handed out again: the answer that gave it got lost. With `held` None nothing
         is renewed, and only what `known` (all its tokens) does not name is looked for. While there is nothing to tell,
-        the answer is held back for `wait_seconds`.
+        the answer is held back for `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more.
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
@@ -272,6 +281,8 @@ class RemoteWorkers:
             if lanes is None:
                 break
             rings = guest.place.rings
+            if is_welcome is not None:
+                await self._ask_again(is_welcome, guest, lanes)
             tasks = await self._look(guest, want, lanes, tells_ends=tells_ends)
             answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=guest.claimer.may_have_more)
         return answer
@@ -342,6 +353,14 @@ class RemoteWorkers:
             is_more = bool(done.claimed) and guest.claimer.may_have_more
             self.lobby.looked(guest.place, rings, is_more=is_more)
         return done.claimed, done.settled
+
+    async def _ask_again(self, is_welcome: Asking, guest: Guest, lanes: Lanes) -> None:
+        """Before one who waited takes something: who is welcome no longer leaves the turn to the next one."""
+        try:
+            await is_welcome()
+        except BaseException:
+            guest.place.call(1, lanes)
+            raise
 
     async def _look(self, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool) -> list[Handed]:
         """Claim again, for one who waited and was called."""

@@ -8,7 +8,7 @@ row in the audit log; what code declares is told by an event.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -20,11 +20,12 @@ from holdfast.core import limits
 from holdfast.core.duration import human
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.core.schedule_words import ScheduleFacts, describe
-from holdfast.core.slots import SLOT_CODES, SlotState, judge_by_hand
+from holdfast.core.slots import SLOT_CODES, SlotState, Verdict, judge_by_hand
 from holdfast.cron import timing_of, zone_of
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.schedule import (
     ScheduleRow,
     Target,
@@ -233,13 +234,19 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
         return is_changed
 
 
-async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> Fired:
-    """Fire a schedule now, paused or not. The overlap policy holds: `Conflict` where it would skip the slot."""
+async def fire(
+    engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str, once: Once | None = None
+) -> Fired:
+    """Fire a schedule now, paused or not; `once` keeps the answer. `Conflict` where overlaps would skip the slot."""
     database, catalog = engine.database, engine.catalog
+    if once is not None:
+        await once.look(database)
     row = await find_schedule(database, tenant_id, name)
     target = await find_target(database, catalog, row)
     try:
         async with database.transaction() as session:
+            if once is not None:
+                await once.begin(session)
             row = await _hold(session, row)
             standing, firings = await read_standing(session, row)
             judged = judge_by_hand(row.now, standing, reason)
@@ -254,6 +261,9 @@ async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str, reason:
             await session.fetch(_LOOK_SOON, row.schedule_id)
             change = _change("schedule.fire", name, None, {"state": verdict.state.value, "slot": row.now.isoformat()})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)
+            fired = _fired(row, target, verdict, settled.fired)
+            if once is not None:
+                await once.keep(session, fired)
     except REFUSED as error:
         raise Conflict(
             f"The schedule {name} has a slot at this very moment.", code="slot_taken", advice="Try again."
@@ -263,13 +273,16 @@ async def fire(engine: Engine, tenant_id: int, name: str, *, actor: str, reason:
         grace = engine.settings.worker.cancel_grace_seconds
         news = news.and_(await make_room(database, catalog, row, in_the_way(row, firings), grace))
     await follow_up(engine, news)
-    number = str(settled.fired[-1]) if verdict.state is SlotState.FIRED else None
-    is_task = target.task is not None
+    return fired
+
+
+def _fired(row: ScheduleRow, target: Target, verdict: Verdict, fired: Sequence[int]) -> Fired:
+    number = str(fired[-1]) if verdict.state is SlotState.FIRED else None
     return Fired(
         state=verdict.state.value,
         slot=row.now,
-        task_id=number if is_task else None,
-        run_id=None if is_task else number,
+        task_id=None if target.task is None else number,
+        run_id=number if target.task is None else None,
         reason=verdict.reason,
     )
 

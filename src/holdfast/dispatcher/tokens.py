@@ -150,9 +150,11 @@ async def revoke_token(database: Database, tenant_id: int, which: str, *, actor:
     return str(row["token_id"])
 
 
-async def list_tokens(database: Database, tenant_id: int, *, with_ended: bool = False) -> list[TokenView]:
-    """Tokens that can be used, newest first; with those that ended, if asked."""
-    return [TokenView(**dict(row)) for row in await database.fetch(_LIST, tenant_id, with_ended, LIST_MAX)]
+async def list_tokens(
+    database: Database, tenant_id: int, *, with_ended: bool = False, after: str | None = None, limit: int = LIST_MAX
+) -> list[TokenView]:
+    """A page of the tokens that can be used, newest first, after one of them; with those that ended, if asked."""
+    return [TokenView(**dict(row)) for row in await database.fetch(_LIST, tenant_id, with_ended, limit, after)]
 
 
 async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
@@ -166,6 +168,11 @@ async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
         await database.fetch(_TOUCH, presented.token_id)
     queues = None if row["queues"] is None else frozenset(row["queues"])
     return Bearer(tenant_id=row["tenant_id"], name=row["name"], role=Role(row["role"]), queues=queues)
+
+
+async def is_in_use(database: Database, token_id: str) -> bool:
+    """Whether the token of this id could be used now."""
+    return await database.fetchrow(_READ, token_id) is not None
 
 
 async def has_token(database: Database) -> bool:

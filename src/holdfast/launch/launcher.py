@@ -28,6 +28,12 @@ class LaunchError(Unavailable):
     default_code = "launch_failed"
 
 
+class NotHere(LaunchError):
+    """What is to be stopped runs where this process cannot reach it; another one can."""
+
+    default_code = "launched_elsewhere"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
     """One launch. Nothing of it comes from the task's input: an image, a command or a role is the profile's to choose.

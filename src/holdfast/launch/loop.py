@@ -20,7 +20,7 @@ from holdfast.dispatcher import launching
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.launching import Launch, OpenLaunch, OverLaunch
-from holdfast.launch.launcher import LaunchError, LaunchOrder, Seen, Sighting
+from holdfast.launch.launcher import LaunchError, LaunchOrder, NotHere, Seen, Sighting
 from holdfast.launch.profiles import Profile, Profiles
 from holdfast.store.database import TROUBLE
 from holdfast.wake.bell import WAKE_CHANNEL
@@ -34,6 +34,8 @@ CALL_SECONDS = 30.0
 LAUNCHES_AT_ONCE = 16
 MISSING_SECONDS = 30.0
 """So long a platform may not know yet what it started."""
+ELSEWHERE_SECONDS_MAX = 24 * 3600.0
+"""So long a launch waits for the machine that can stop it."""
 RING_SECONDS = 0.1
 
 
@@ -173,7 +175,14 @@ class Launching:
             if self._rests(profile):
                 return 0
             name = await self._name(one.task_id, one.attempt)
-            stopped = await self._asked(profile, f"stop {name}", lambda: profile.launcher.stop(name, one.handle))
+            try:
+                stopped = await self._asked(profile, f"stop {name}", lambda: profile.launcher.stop(name, one.handle))
+            except NotHere as error:
+                # Its own machine stops it; one that never comes back took what it ran with it.
+                if one.age_seconds < ELSEWHERE_SECONDS_MAX:
+                    return 0
+                log.warning("launcher %s forgets %s: %s", profile.name, name, error.detail)
+                stopped = None
             if stopped is _NO_ANSWER:
                 return 0
         await launching.forget_launch(self._database, one)
@@ -204,6 +213,8 @@ class Launching:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await ask()
+        except NotHere:
+            raise
         except Exception as error:  # noqa: BLE001 - a launcher is anybody's code; it is asked again
             log.warning("launcher %s, %s: %s", profile.name, what, _words(error))
             self._rest_until[profile.name] = time.monotonic() + self._settings.describe_seconds

@@ -16,7 +16,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.launch.launcher import APP_VARIABLE, URL_VARIABLE, LaunchError, LaunchOrder, Options, Seen, Sighting
+from holdfast.launch.launcher import (
+    APP_VARIABLE,
+    URL_VARIABLE,
+    LaunchError,
+    LaunchOrder,
+    NotHere,
+    Options,
+    Seen,
+    Sighting,
+)
 from holdfast.worker.descendants import kill_session
 
 OPTIONS = ("app", "command", "env", "directory", "stop_seconds")
@@ -78,6 +87,8 @@ class ProcessLauncher:
         child = self._children.get(name)
         if handle is None and child is not None:
             handle = _handle(child.pid)
+        if handle is not None and (node := handle.split("/")[0]) != platform.node():
+            raise NotHere(f"It was launched on {node}, and is stopped by a server there.")
         pid = None if handle is None else _pid_here(handle)
         if handle is None or pid is None or _handle(pid) != handle:
             self._bury()

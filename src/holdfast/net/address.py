@@ -97,7 +97,7 @@ def target_of(url: object, rules: Rules) -> Target:
         raise refusal("It has a fragment, which is never sent")
     port = port if port is not None else PORTS[parts.scheme]
     if not port or (rules.ports is not None and port not in rules.ports):
-        raise refusal(f"Port {port} is not open for requests of the engine", "See HOLDFAST_EGRESSPORTS.")
+        raise refusal(f"Port {port} is not open for requests of the engine", "See HOLDFAST_EGRESS_PORTS.")
     host = (parts.hostname or "").lower()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     address = _literal(host, is_bracketed="[" in parts.netloc)

@@ -15,7 +15,7 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim import Claimer, claim_task, held_by
+from holdfast.dispatcher.claim import Claimer, claim_task, held_by, held_task
 from holdfast.errors import Conflict
 from holdfast.testing.factories import (
     a_running_task,
@@ -93,6 +93,21 @@ async def _found_again(stage: Stage, worker: str, known: list[tuple[int, Any]]) 
     identity = (await stage.dispatcher._claimer(worker)).identity
     async with stage.engine.database.session() as session:
         return [one.task_id for one in await held_by(session, identity, known)]
+
+
+async def _has(stage: Stage, worker: str, task_id: int) -> bool:
+    identity = (await stage.dispatcher._claimer(worker)).identity
+    async with stage.engine.database.session() as session:
+        return await held_task(session, identity, task_id) is not None
+
+
+@check
+async def a_worker_finds_a_named_lease_of_its_own_alone(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    task_id = lease.claimed.task_id
+    assert (await _has(stage, "first", task_id), await _has(stage, "other", task_id)) == (True, False)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    assert not await _has(stage, "first", task_id)
 
 
 @check

@@ -87,6 +87,8 @@ async def only_the_holder_of_a_webhook_moves_it(stage: Stage) -> None:
     before = await _row(stage)
     assert await _writes(stage, first["webhook_id"], first["lease_token"]) == [[], []]
     assert not await stage.engine.database.fetch(sql("release_webhook"), first["webhook_id"], first["lease_token"], 0.0)
+    refused = (first["webhook_id"], first["lease_token"], "not from here", 0.0)
+    assert not await stage.engine.database.fetch(sql("refuse_webhook"), *refused)
     assert await _row(stage) == before
     assert await _writes(stage, second["webhook_id"], second["lease_token"]) != [[], []]
 

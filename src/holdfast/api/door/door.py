@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,17 +20,17 @@ from holdfast.api.door.developer import developer
 from holdfast.api.door.id_tokens import IdTokens
 from holdfast.api.door.known import Known
 from holdfast.api.door.providers import providers_of
-from holdfast.api.identity import Caller
+from holdfast.api.door.tries import Tries
+from holdfast.api.identity import NOBODY, Caller
 from holdfast.core import api_token
 from holdfast.core.access import ROLES, UNPRIVILEGED, Access
 from holdfast.core.capability import PREFIX as CAPABILITY_PREFIX
-from holdfast.core.patience import Patience
 from holdfast.dispatcher.audit import Change, record
 from holdfast.dispatcher.capabilities import Capabilities
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.members import find_membership
-from holdfast.dispatcher.tokens import find_bearer, has_token
-from holdfast.errors import Forbidden, Unauthorized, Unavailable
+from holdfast.dispatcher.tokens import find_bearer, has_token, is_in_use
+from holdfast.errors import Forbidden, Unauthorized
 
 log = logging.getLogger("holdfast.api")
 
@@ -49,7 +48,7 @@ class Door:
         self.capabilities = Capabilities(engine.database)
         self._id_tokens = IdTokens(self._providers, clock=clock)
         self._known = Known(engine.settings.auth.token_cache_seconds)
-        self._patience = Patience()
+        self._tries = Tries(clock)
         self._looking: dict[bytes, asyncio.Task[Caller]] = {}
         self._denials: OrderedDict[tuple[str, str], float] = OrderedDict()
 
@@ -78,44 +77,55 @@ class Door:
         await self._id_tokens.close()
 
     async def _attempt(self, credential: str, address: str) -> Caller:
-        """Whoever runs one attempt. Believed by its signature: no query, nothing to remember."""
+        """Whoever runs one attempt. Believed by its signature, while the token it was claimed with is in use."""
         found = await self.capabilities.unseal(credential)
         if found is None:
-            self._try(address)
+            self._tries.spend(address)
             raise self._unknown("The capability token is not accepted: it is not ours, or has ended.")
+        if found.token_id:
+            await self._require_in_use(found.token_id)
         return Caller(
             actor=f"attempt:{found.task_id}.{found.attempt}",
             tenant_id=found.tenant_id,
             may=frozenset({Access.ATTEMPT}),
+            token_id=found.token_id,
             attempt=(found.task_id, found.attempt),
         )
 
-    async def _bearer(self, credential: str, address: str) -> Caller:
-        digest, at = sha256(credential.encode()).digest(), self._clock()
-        if (caller := self._known.fresh(digest, at)) is not None:
-            return caller
-        is_first = digest not in self._known
-        if is_first:
-            self._try(address)
-        try:
-            caller = await self._once(digest, credential)
-        except Unauthorized:
-            self._known.forget(digest)
-            raise
-        except BaseException:
-            # Who is no member, and what could not be looked up, is not somebody guessing.
-            self._give_back(address, is_first)
-            raise
-        self._give_back(address, is_first)
-        self._known.keep(digest, caller, at)
-        return caller
+    async def _require_in_use(self, token_id: str) -> None:
+        """`Unauthorized` if the API token that an attempt was claimed with expired or was revoked."""
+        key, at = f"id {token_id}".encode(), self._clock()
+        if self._known.fresh(key, at) is not None:
+            return
+        if not await is_in_use(self._engine.database, token_id):
+            raise self._unknown("The token that this attempt was claimed with expired or was revoked.")
+        self._known.keep(key, NOBODY, at)
 
-    async def _once(self, digest: bytes, credential: str) -> Caller:
-        """Look a credential up once for all who present it meanwhile."""
+    async def _bearer(self, credential: str, address: str) -> Caller:
+        digest = sha256(credential.encode()).digest()
+        if (caller := self._known.fresh(digest, self._clock())) is not None:
+            return caller
+        # Once for all who present it meanwhile.
         if (looking := self._looking.get(digest)) is None:
-            looking = self._looking[digest] = asyncio.create_task(self._look_up(credential), name="holdfast-door")
+            made_out = self._make_out(digest, credential, address)
+            looking = self._looking[digest] = asyncio.create_task(made_out, name="holdfast-door")
             looking.add_done_callback(lambda _: self._looking.pop(digest, None))
         return await asyncio.shield(looking)
+
+    async def _make_out(self, digest: bytes, credential: str, address: str) -> Caller:
+        """Look a credential up, which costs its address a try unless it is right, or was a moment ago."""
+        at = self._clock()
+        if digest in self._known:
+            try:
+                caller = await self._look_up(credential)
+            except Unauthorized:
+                self._known.forget(digest)
+                raise
+        else:
+            async with self._tries.one(address):
+                caller = await self._look_up(credential)
+        self._known.keep(digest, caller, at)
+        return caller
 
     async def _look_up(self, credential: str) -> Caller:
         database = self._engine.database
@@ -123,7 +133,13 @@ class Door:
             if (bearer := await find_bearer(database, token)) is None:
                 raise self._unknown("The token is not accepted: it is unknown, expired or revoked.")
             may = ROLES[bearer.role]
-            return Caller(actor=f"token:{bearer.name}", tenant_id=bearer.tenant_id, may=may, queues=bearer.queues)
+            return Caller(
+                actor=f"token:{bearer.name}",
+                tenant_id=bearer.tenant_id,
+                may=may,
+                queues=bearer.queues,
+                token_id=token.token_id,
+            )
         if not self._providers or credential.count(".") != 2:
             raise self._unknown("The token is not accepted.")
         person = await self._id_tokens.read(credential)
@@ -135,21 +151,6 @@ class Door:
                 advice="Ask an administrator for `holdfast member add`.",
             )
         return Caller(actor=person.actor, tenant_id=membership.tenant_id, may=ROLES[membership.role])
-
-    def _try(self, address: str) -> None:
-        """Count one try of an address; `Unavailable` if it made too many."""
-        wait_seconds = self._patience.spend(address, self._clock())
-        if wait_seconds:
-            raise Unavailable(
-                "Too many credentials from this address were not accepted.",
-                code="too_many_attempts",
-                advice="Wait, and use a token that is in use.",
-                retry_after_seconds=math.ceil(wait_seconds),
-            )
-
-    def _give_back(self, address: str, is_first: bool) -> None:
-        if is_first:
-            self._patience.refund(address, self._clock())
 
     def _unknown(self, detail: str) -> Unauthorized:
         local = "With ENV=local, on this machine: send the header `x-dev-user: NAME`."

@@ -171,6 +171,25 @@ left join lateral (
   limit 1
 ) b on true;
 
+-- name: held_task
+-- The lease of one named task, if this worker has it: the answer to its claim got lost. The lease begins anew, because the
+-- worker cannot know when it began. A lease that expired is not revived.
+with found as (
+  update holdfast.live t
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  where t.task_id = $1 and t.state = 'r' and t.worker_id = $2 and t.lease_expires_at > holdfast.instant()
+  returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
+    t.run_id, t.node_no
+)
+select found.*, b.input, b.tags
+from found
+left join lateral (
+  select b.input, b.tags
+  from holdfast.body b
+  where b.task_id = found.task_id
+  limit 1
+) b on true;
+
 -- name: lock_limits
 -- Serialise claims on limited queues until this transaction ends. Locked in the order given, by everyone the same.
 select pg_advisory_xact_lock(1752132965, q.queue_id)

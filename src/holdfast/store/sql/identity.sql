@@ -13,11 +13,13 @@ where t.tenant_id = $1 and (t.token_id = $2 or t.name = $2) and t.revoked_at is 
 returning t.token_id, t.name, t.role;
 
 -- name: list_tokens
--- Tokens of a tenant, newest first, to a bound; without $2 only those that can still be used.
+-- A page of the tokens of a tenant, newest first, after the one of id $4; without $2 only those that can still be used.
 select t.token_id, t.name, t.role, t.queues, t.created_by, t.created_at, t.expires_at, t.last_used_at, t.revoked_at,
   t.revoked_by, coalesce(t.expires_at <= holdfast.instant(), false) as is_expired
 from holdfast.token t
+left join holdfast.token c on c.tenant_id = $1 and c.token_id = $4
 where t.tenant_id = $1
+  and ($4::text is null or t.created_at < c.created_at or (t.created_at = c.created_at and t.token_id > c.token_id))
   and ($2::boolean or t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.instant()))
 order by t.created_at desc, t.token_id
 limit $3;
@@ -51,6 +53,13 @@ values ($1, $2, $3, $4, $5, $6, $7)
 on conflict do nothing
 returning member_id, added_at;
 
+-- name: is_member
+-- Is this account or domain in already, in this tenant?
+select exists (
+  select from holdfast.member m
+  where m.tenant_id = $1 and m.issuer = $2 and (m.subject = $3 or m.domain = $4)
+);
+
 -- name: remove_member
 -- Let a member of this tenant in no longer.
 delete from holdfast.member m
@@ -58,10 +67,10 @@ where m.tenant_id = $1 and m.member_id = $2
 returning m.member_id, m.issuer, m.subject, m.domain, m.role;
 
 -- name: list_members
--- Members of a tenant in the order they came, to a bound.
+-- A page of the members of a tenant in the order they came, after the one of id $3.
 select m.member_id, m.issuer, m.subject, m.domain, m.role, m.name, m.added_by, m.added_at
 from holdfast.member m
-where m.tenant_id = $1
+where m.tenant_id = $1 and m.member_id > $3
 order by m.member_id
 limit $2;
 

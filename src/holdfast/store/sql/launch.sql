@@ -1,5 +1,12 @@
 -- name: launchable
--- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none.
+-- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none. Of each
+-- launcher, tenants take turns, counting the slots they hold: one with much to do leaves the others their share.
+with held as (
+  select s.launcher, s.tenant_id, count(*) as slots
+  from holdfast.launch_slot s
+  where holdfast.is_slot_held(s)
+  group by s.launcher, s.tenant_id
+)
 select t.task_id, t.attempt + 1 as attempt, t.tenant_id, a.launcher, l.action, q.name as queue, n.name as tenant
 from holdfast.action a
 join holdfast.lane l on l.tenant_id = a.tenant_id and l.action = a.name
@@ -12,8 +19,11 @@ cross join lateral (
   order by t.priority, t.task_id
   limit $1
 ) t
+left join held on held.launcher = a.launcher and held.tenant_id = t.tenant_id
 where a.launcher is not null
-order by t.priority, t.task_id;
+order by
+  coalesce(held.slots, 0) + row_number() over (partition by a.launcher, t.tenant_id order by t.priority, t.task_id),
+  t.priority, t.task_id;
 
 -- name: take_slot
 -- Take the first free slot of a launcher that has $2 of them, for a moment. Who finds none, or comes second, gets no row.
@@ -151,7 +161,8 @@ select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   h.state = 'a' and (
     exists (select from holdfast.attempt a where a.task_id = h.task_id and a.attempt = h.attempt and a.state = 'c')
     or exists (select from holdfast.failure f where f.task_id = h.task_id and f.attempt = h.attempt and f.state = 'f')
-  ) as is_reported
+  ) as is_reported,
+  extract(epoch from holdfast.instant() - h.created_at)::double precision as age_seconds
 from holdfast.launch h
 where h.launcher = any($1::text[])
   and not exists (

@@ -92,6 +92,14 @@ set lease_token = null, lease_expires_at = null, due_at = holdfast.instant() + m
 where w.webhook_id = $1 and w.lease_token = $2
 returning w.webhook_id;
 
+-- name: refuse_webhook
+-- Our own rules forbid the URL here: let go for a moment, saying why, and count nothing. Another process may be allowed.
+update holdfast.webhook w
+set lease_token = null, lease_expires_at = null, failed_at = holdfast.instant(), last_error = $3,
+  due_at = holdfast.instant() + make_interval(secs => $4)
+where w.webhook_id = $1 and w.lease_token = $2
+returning w.webhook_id;
+
 -- name: fail_webhook
 -- The event after the cursor was not taken: try again later, or pause with the reason once it failed too often.
 update holdfast.webhook w
