@@ -201,6 +201,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("node", view.node if view.item is None else f"{view.node}, item {view.item}"),
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
+        ("letter", view.dead_letter),
         ("canceled by", view.canceled_by),
         ("because", view.cancel_reason),
         ("input", bytes(view.input).decode()),

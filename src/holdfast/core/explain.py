@@ -11,6 +11,7 @@ from typing import assert_never
 
 from holdfast.core.dead import is_budget_spent
 from holdfast.core.duration import human
+from holdfast.core.explain_letter import is_in_hand, letter_lines, letter_moves
 from holdfast.core.facts import LaunchFacts, Position, TaskFacts
 from holdfast.core.gates import Check, gates_of
 from holdfast.core.launch import LAUNCHES_MAX
@@ -56,6 +57,8 @@ class Explanation:
 def explain(facts: TaskFacts) -> Explanation:
     """Explain where a task stands; of a node also where it belongs, and what it may have done without knowing."""
     explanation = _stand(facts)
+    if facts.letters and facts.position is not Position.FAILED:
+        explanation = replace(explanation, evidence=(*explanation.evidence, *letter_lines(facts)))
     if facts.place is not None:
         explanation = replace(explanation, evidence=(*explanation.evidence, str(facts.place)))
     if not facts.unknown_effects:
@@ -292,13 +295,15 @@ def _held_by(facts: TaskFacts) -> str | None:
 
 
 def _failed(facts: TaskFacts) -> Explanation:
-    failure = facts.failure
+    failure, letters = facts.failure, letter_lines(facts)
     tries = count_of(facts.attempt, "attempt")
+    is_back_soon = is_in_hand(facts)
+    failed = "Failed" if is_back_soon else "Failed for good"
     evidence: tuple[str, ...] = ()
     if failure is None:
-        headline, code = f"Failed for good after {tries}; its attempts are no longer on record.", "failed"
+        headline, code = f"{failed} after {tries}; its attempts are no longer on record.", "failed"
     else:
-        headline = f"Failed for good after {tries}: {full_stop(cause(failure))} {failure.sentence}".rstrip()
+        headline = f"{failed} after {tries}: {full_stop(cause(failure))} {failure.sentence}".rstrip()
         code = "attempts_exhausted" if failure.reason.endswith("_exhausted") else "non_retryable"
         evidence = (
             f"attempt {failure.attempt} {what_happened(failure)}",
@@ -307,11 +312,15 @@ def _failed(facts: TaskFacts) -> Explanation:
     if facts.ended_at is not None:
         evidence = (*evidence, f"ended {ago(facts.at, facts.ended_at)}")
     return Explanation(
-        code=code,
-        headline=headline,
+        code="redrive_waits" if is_back_soon else code,
+        headline=" ".join((headline, *letters[:1])),
         state="failed",
-        evidence=evidence,
-        moves=(f"holdfast task show {facts.task_id}", _again(facts)),
+        evidence=(*evidence, *letters[1:]),
+        moves=(
+            f"holdfast task show {facts.task_id}",
+            *letter_moves(facts),
+            *(() if is_back_soon else (_again(facts),)),
+        ),
     )
 
 

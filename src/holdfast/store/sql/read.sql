@@ -190,7 +190,7 @@ with place as materialized (
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 )
-select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, w.is_past
+select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, w.is_past, holdfast.instant() as at
 from (
   select 1 as rank, t.task_id, case t.state when 'r' then 'running' when 'w'
       then case when t.is_retrying then 'retrying' else 'queued' end else 'queued' end as state,
