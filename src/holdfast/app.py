@@ -226,7 +226,7 @@ class App:
         # Imported where it is used: a worker needs the app and none of this, and starts in half the time.
         from holdfast.client.client import Client
 
-        return Client(self.settings, self.actions, self.flows)
+        return Client(self.settings, self.actions, self.flows, datasets=self.datasets)
 
     def processor(
         self,
@@ -266,7 +266,7 @@ class App:
         """The same for code without an event loop: `with app.sync_client() as client:`"""
         from holdfast.client.blocking import SyncClient
 
-        return SyncClient(self.settings, self.actions, self.flows)
+        return SyncClient(self.settings, self.actions, self.flows, datasets=self.datasets)
 
 
 _RETRY_NAMES = {"enabled": "is_enabled"}

@@ -25,6 +25,7 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replayed
+    from holdfast.worker.writing import Datasets
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,8 +134,10 @@ class SyncClient:
         settings: Settings,
         actions: Mapping[str, Action[..., Any]],
         flows: Mapping[str, Flow[...]] | None = None,
+        *,
+        datasets: Datasets | None = None,
     ) -> None:
-        self._client = Client(settings, actions, flows)
+        self._client = Client(settings, actions, flows, datasets=datasets)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
 
@@ -194,8 +197,15 @@ class SyncClient:
     def why(self, task_id: str) -> Explanation:
         return self.finished(self._client.why(task_id))
 
-    def replay(self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None) -> Replayed:
-        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects))
+    def replay(
+        self,
+        task_id: str,
+        *,
+        attempt: int | None = None,
+        effects: Mapping[str, Any] | None = None,
+        sends: bool = False,
+    ) -> Replayed:
+        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects, sends=sends))
 
     def retry(self, task_id: str, *, reason: str = "") -> int:
         return self.finished(self._client.retry(task_id, reason=reason))

@@ -10,7 +10,7 @@ from holdfast import wire
 from holdfast.client.declared import declared_action
 from holdfast.core import limits
 from holdfast.core.access import Access
-from holdfast.core.replay import Recorded
+from holdfast.core.replay import Receipt, Recorded
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit, words
@@ -148,6 +148,19 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
     output: msgspec.Raw
 
 
+class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What an effect was answered with: a receipt, or a refusal. `digest` stands for its arguments."""
+
+    effect: str
+    user_key: str | None
+    ordinal: int
+    digest: str
+    state: str
+    receipt: msgspec.Raw
+    code: str
+    message: str
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a task was given, to run it elsewhere, and the attempt to compare that with."""
 
@@ -159,6 +172,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     input: msgspec.Raw
     recorded: RecordedEnd | None
+    receipts: list[RecordedReceipt] = []
 
 
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
@@ -272,6 +286,20 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
         tags=list(found.tags),
         input=msgspec.Raw(found.input),
         recorded=recorded,
+        receipts=[_receipt(one) for one in found.receipts],
+    )
+
+
+def _receipt(known: Receipt) -> RecordedReceipt:
+    return RecordedReceipt(
+        effect=known.effect,
+        user_key=known.user_key,
+        ordinal=known.ordinal,
+        digest=known.digest.hex(),
+        state=known.state,
+        receipt=wire.NULL if known.receipt is None else msgspec.Raw(known.receipt),
+        code=known.code,
+        message=known.message,
     )
 
 
@@ -289,6 +317,19 @@ def captured_of(snapshot: Snapshot) -> Captured:
         input=bytes(snapshot.input),
         tags=tuple(snapshot.tags),
         recorded=recorded,
+        receipts=tuple(
+            Receipt(
+                effect=one.effect,
+                user_key=one.user_key,
+                ordinal=one.ordinal,
+                digest=bytes.fromhex(one.digest),
+                state=one.state,
+                receipt=bytes(one.receipt) if one.state == "done" else None,
+                code=one.code,
+                message=one.message,
+            )
+            for one in snapshot.receipts
+        ),
     )
 
 
