@@ -259,7 +259,8 @@ async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[Eff
 
 
 def _effects(page: EffectPage) -> list[EffectView]:
-    return page.effects
+    """Those that are sent again: what was undone is not."""
+    return [one for one in page.effects if one.compensated_by is None]
 
 
 @task.command()

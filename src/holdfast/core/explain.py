@@ -11,6 +11,7 @@ from typing import assert_never
 
 from holdfast.core.dead import is_budget_spent
 from holdfast.core.duration import human
+from holdfast.core.explain_effects import effect_lines
 from holdfast.core.explain_letter import is_in_hand, letter_lines, letter_moves
 from holdfast.core.facts import LaunchFacts, Position, TaskFacts
 from holdfast.core.gates import Check, gates_of
@@ -31,9 +32,6 @@ from holdfast.core.phrases import (
 
 FRESH_SECONDS = 2.0
 """How long a wait needs no other cause than that wake-ups and polls take a moment."""
-
-UNKNOWN_MAX = 5
-"""How many effects without an answer are named one by one."""
 
 OVERDUE_SECONDS = 5.0
 """How late a repair pass may be before its absence is the news."""
@@ -61,23 +59,13 @@ def explain(facts: TaskFacts) -> Explanation:
         explanation = replace(explanation, evidence=(*explanation.evidence, *letter_lines(facts)))
     if facts.place is not None:
         explanation = replace(explanation, evidence=(*explanation.evidence, str(facts.place)))
-    if not facts.unknown_effects:
+    if not facts.unknown_effects and not facts.undone_effects:
         return explanation
     return replace(
         explanation,
-        evidence=(*explanation.evidence, *_unknown(facts)),
+        evidence=(*explanation.evidence, *effect_lines(facts)),
         moves=(*explanation.moves, f"holdfast effect list --task {facts.task_id}"),
     )
-
-
-def _unknown(facts: TaskFacts) -> list[str]:
-    """One line for each effect without an answer, to a bound."""
-    named = [
-        f"effect {one_line(effect)} is unknown: it was begun and has no answer" for effect in facts.unknown_effects
-    ]
-    more = len(named) - UNKNOWN_MAX
-    lines = named[:UNKNOWN_MAX] + ([f"and {more} more effects are unknown"] if more > 0 else [])
-    return [*lines, "another attempt would send what is unknown again, under the same key"]
 
 
 def _stand(facts: TaskFacts) -> Explanation:

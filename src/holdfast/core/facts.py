@@ -216,6 +216,8 @@ class TaskFacts:
     output_bytes: int = 0
     unknown_effects: tuple[str, ...] = ()
     """What its attempts began to send and have neither receipt nor refusal for."""
+    undone_effects: tuple[str, ...] = ()
+    """What was undone since, and by which task."""
     letters: tuple[LetterStand, ...] = ()
     """The newest dead letter that is being retried, the newest that was left alone, the newest that is open."""
     place: RunPlace | None = None

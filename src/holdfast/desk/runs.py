@@ -85,11 +85,13 @@ class RetryRun(Request, frozen=True, kw_only=True):
 
 
 class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that run again, and what they may have done already: it is sent again, under the same keys."""
+    """The nodes that run again, what they may have done already (it is sent again, under the same keys), and what of
+    theirs was undone: asked for again under its key, it fails."""
 
     run_id: str
     reset: list[str]
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
 
 
 class PlanRetry(Request, frozen=True, kw_only=True):
@@ -105,6 +107,7 @@ class RetryPlan(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     reset: list[str]
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
     roots: list[str]
     dry_run: bool = True
 
@@ -252,14 +255,25 @@ async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
     run = clerk.client.run(asked.run_id)
     plan = await run.plan_retry(only=asked.node)
     reset = await run.retry(asked.reason, only=asked.node, actor=clerk.actor)
-    return RunRetried(run_id=asked.run_id, reset=reset, unknown_effects=plan.unknown_effects)
+    return RunRetried(
+        run_id=asked.run_id,
+        reset=reset,
+        unknown_effects=plan.unknown_effects,
+        undone_effects=plan.undone_effects,
+    )
 
 
 @operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
 async def plan_retry(clerk: Clerk, asked: PlanRetry) -> RetryPlan:
     """Says what a retry of a run would run again and which effects may repeat, and changes nothing."""
     plan = await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
-    return RetryPlan(run_id=asked.run_id, reset=plan.reset, unknown_effects=plan.unknown_effects, roots=plan.roots)
+    return RetryPlan(
+        run_id=asked.run_id,
+        reset=plan.reset,
+        unknown_effects=plan.unknown_effects,
+        undone_effects=plan.undone_effects,
+        roots=plan.roots,
+    )
 
 
 @operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)

@@ -103,6 +103,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         ahead_is_more=wait is not None and wait["ahead"] >= AHEAD_MAX,
         output_bytes=row["output_bytes"],
         unknown_effects=tuple(row["unknown_effects"] or ()),
+        undone_effects=tuple(row["undone_effects"] or ()),
         letters=await read_letters(database, tenant_id, task_id),
         place=await _place(database, catalog, row),
         launch=None if launch is None else _launch(launch),

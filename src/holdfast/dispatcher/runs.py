@@ -14,7 +14,7 @@ from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
-from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.redrive import Redriven, plan_redrive, redrive_run
@@ -183,6 +183,7 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
     roots: list[str]
     reset: list[str]
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
 
 
 async def plan_retry(
@@ -192,7 +193,8 @@ async def plan_retry(
     async with database.transaction() as session:
         plan = await plan_redrive(session, catalog, tenant_id, run_id, only=only)
     unknown = await unknown_effects(database, tenant_id, plan.task_ids)
-    return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown)
+    undone = await undone_effects(database, tenant_id, plan.task_ids)
+    return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown, undone_effects=undone)
 
 
 def _change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:

@@ -55,8 +55,16 @@ select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant(
   (
     select array_agg(e.name || coalesce(' (' || e.user_key || ')', '') order by e.sent_at, e.key)
     from holdfast.effect e
-    where e.task_id = $1 and holdfast.effect_state(e) = 'unknown'
-  ) as unknown_effects
+    where e.task_id = $1 and holdfast.effect_state(e) = 'unknown' and e.compensated_by is null
+  ) as unknown_effects,
+  (
+    select array_agg(
+      e.name || coalesce(' (' || e.user_key || ')', '') || ' was undone by task ' || e.compensated_by
+      order by e.sent_at, e.key
+    )
+    from holdfast.effect e
+    where e.task_id = $1 and e.compensated_by is not null
+  ) as undone_effects
 from stand
 join holdfast.lane l on l.lane_id = stand.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id

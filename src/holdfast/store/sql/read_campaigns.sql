@@ -63,8 +63,8 @@ where c.campaign_id = $1;
 -- name: group_effects
 -- What the open tasks of a group did outside: effects with a receipt, which a re-drive does not repeat, and effects
 -- nobody knows the answer to, which it may. Some of both can be undone instead.
-select e.name, count(*) filter (where e.state = 'd')::int as receipts,
-  count(*) filter (where e.state in ('p', 'u'))::int as unknown,
+select e.name, count(*) filter (where e.state = 'd' and e.compensated_by is null)::int as receipts,
+  count(*) filter (where e.state in ('p', 'u') and e.compensated_by is null)::int as unknown,
   count(*) filter (where e.state <> 'r' and e.compensation is not null and e.compensated_by is null)::int as compensable
 from holdfast.dead_letter d
 join holdfast.effect e on e.tenant_id = d.tenant_id and e.task_id = d.task_id
