@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.core.outcome import Completed
@@ -230,6 +232,9 @@ def test_retry_of_a_spent_budget_names_the_dead_letter_and_the_command(holdfast,
     ran = holdfast("task", "retry", ids["failed"])
     assert (ran.code, "retry budget exhausted [retry_budget_exhausted]" in ran.err) == (5, True)
     assert f"holdfast dead redrive --task {ids['failed']}" in ran.err
+    [letter] = holdfast("dead", "list", "--task", ids["failed"], "-o", "json").json
+    error = json.loads(holdfast("task", "retry", ids["failed"], "-o", "json").err)["error"]
+    assert (error["code"], error["dead_letter_id"]) == ("retry_budget_exhausted", letter["dead_letter_id"])
 
 
 def test_retrying_what_did_not_fail_is_a_conflict(holdfast, seed):
