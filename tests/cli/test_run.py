@@ -143,6 +143,20 @@ def test_a_copy_keeps_flow_and_input_and_names_its_original(holdfast, seed):
     assert f"copy of\t{run}" in holdfast("run", "show", same).out
 
 
+def test_a_clone_takes_over_what_is_not_said(holdfast, seed):
+    seed(declared)
+    run = holdfast("run", "start", "shop.sum", "x=7", "--tag", "red", "--priority", "2").out.strip()
+    kept = holdfast("run", "start", "--clone", run).out.strip()
+    given = ("--tag", "blue", "--priority", "8", "--max-active", "3")
+    changed = holdfast("run", "start", "--clone", run, *given).out.strip()
+    shown = [holdfast("run", "show", one, "-o", "json").json for one in (kept, changed)]
+    assert [one["tags"] for one in shown] == [["red"], ["blue"]]
+    assert [one["priority"] for one in shown] == [2, 8]
+    assert [one["max_active"] for one in shown] == [None, 3]
+    refused = holdfast("run", "start", "--clone", run, "--version", "1")
+    assert (refused.code, "invalid_start" in refused.err) == (2, True)
+
+
 def test_watch_tells_each_event_with_its_cursor_and_goes_on_after_one(holdfast, seed):
     run = seed(ended(lambda: a_flow("a>b")))
     ran = holdfast("run", "watch", run)

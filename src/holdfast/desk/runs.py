@@ -52,7 +52,8 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRun(Request, frozen=True, kw_only=True):
-    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for its changed `input`."""
+    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for what is said here: its
+    changed `input`, its tags, priority and limit. A copy has its original's version."""
 
     flow: str | None = None
     clone: str | None = None
@@ -184,15 +185,21 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
 async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
     """Starts a run of a flow, or a copy of another run."""
     client = clerk.client
+    options = RunOptions(
+        max_active=_positive(asked.max_active),
+        priority=None if asked.priority is None else limits.valid_priority(asked.priority),
+        tags=limits.valid_tags(asked.tags),
+        key=asked.key,
+    )
     if asked.clone is not None and asked.flow is None:
-        run = await copy_run(client, limits.task_number(asked.clone), asked.input, key=asked.key)
+        if asked.version is not None:
+            raise Invalid(
+                "A copy runs the version that its original ran.",
+                code="invalid_start",
+                advice="Leave the version out, or start the flow by its name.",
+            )
+        run = await copy_run(client, limits.task_number(asked.clone), asked.input, options)
     elif asked.flow is not None and asked.clone is None:
-        options = RunOptions(
-            max_active=_positive(asked.max_active),
-            priority=None if asked.priority is None else limits.valid_priority(asked.priority),
-            tags=limits.valid_tags(asked.tags),
-            key=asked.key,
-        )
         run = await client.start_by_name(asked.flow, asked.input, version=asked.version, options=options)
     else:
         raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
