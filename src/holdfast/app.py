@@ -26,6 +26,7 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
 from holdfast.flow.flow import Flow
+from holdfast.flow.shelf import Shelf
 from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
 
@@ -49,7 +50,7 @@ class App:
         self.name = limits.valid_action(name)
         self.version = version
         self.actions: dict[str, Action[..., Any]] = {}
-        self.flows: dict[str, Flow[...]] = {}
+        self.flows = Shelf()
         self.schedules: dict[str, Schedule] = {}
         self.datasets: dict[tuple[str, int], Dataset] = {}
         self._settings = settings
@@ -124,8 +125,8 @@ class App:
                     f"The action {name} is registered twice.", code="action_exists", advice="Give one another name."
                 )
             self.actions[name] = action
-        for flow in other.flows.values():
-            self._keep_flow(flow)
+        for flow in other.flows.versions.values():
+            self.flows.keep(flow)
 
     @overload
     def flow(self, function: Callable[P, object], /) -> Flow[P]: ...
@@ -136,35 +137,27 @@ class App:
     def flow(self, *bare: Callable[..., object], name: str | None = None, version: int = 1) -> Any:
         """Register a plain function as a flow of this app: `@app.flow` or `@app.flow(version=2)`.
 
-        The function says which actions run on what. It is traced when the flow is first needed.
+        The function says which actions run on what. It is traced when the flow is first needed. Versions live side by
+        side; a bare name means the newest.
         """
         if bare:
-            return self._keep_flow(Flow.of_function(self._flow_name(bare[0], name), version, bare[0]))
-        return lambda decorated: self._keep_flow(Flow.of_function(self._flow_name(decorated, name), version, decorated))
+            return self.flows.keep(Flow.of_function(self._flow_name(bare[0], name), version, bare[0]))
+        return lambda decorated: self.flows.keep(Flow.of_function(self._flow_name(decorated, name), version, decorated))
 
     def load_flows(self, *paths: str | Path) -> list[Flow[...]]:
         """Register flows written in YAML: files, or folders whose `*.yaml` files are all flows.
 
-        They are checked against the actions that the app has by now.
+        They are checked against the actions and flows that the app has by now, and against one another.
         """
-        from holdfast.flow.yaml_flow import flow_files, read_flow
+        from holdfast.flow.yaml_flow import flow_files, read_flows
 
         ports = {name: action.signature.ports for name, action in self.actions.items()}
-        found = [read_flow(file, ports) for path in paths for file in flow_files(path)]
-        return [self._keep_flow(Flow.of_definition(definition)) for definition in found]
+        files = [file for path in paths for file in flow_files(path)]
+        found = read_flows(files, ports, self.flows.values())
+        return [self.flows.keep(Flow.of_definition(definition)) for definition in found]
 
     def _flow_name(self, function: Callable[..., object], name: str | None) -> str:
         return limits.valid_flow(f"{self.name}.{name or function.__name__}")
-
-    def _keep_flow(self, flow: Flow[Any]) -> Flow[Any]:
-        if flow.name in self.flows:
-            raise Invalid(
-                f"The flow {flow.name} is registered twice.",
-                code="flow_exists",
-                advice="Give one another name; versions of a flow follow one another, they do not live side by side.",
-            )
-        self.flows[flow.name] = flow
-        return flow
 
     def schedule(
         self,

@@ -68,7 +68,7 @@ class Client:
     ) -> None:
         self._settings = settings
         self._actions = actions
-        self._flows = flows or {}
+        self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url
         self._datasets: Datasets = {} if datasets is None else datasets
         self._place: Place | None = None

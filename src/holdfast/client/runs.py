@@ -198,7 +198,7 @@ async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any]
     return Run(client, number)
 
 
-async def copy_run(client: Client, number: int, changed: Mapping[str, Any], options: RunOptions = RunOptions()) -> Run:
+async def copy_run(client: Client, number: int, changed: Mapping[str, Any], options: RunOptions | None = None) -> Run:
     """Start a run as another was started, but for what is changed of its input and said in `options`."""
     engine = client.engine
     async with engine.database.session() as session:
@@ -206,6 +206,7 @@ async def copy_run(client: Client, number: int, changed: Mapping[str, Any], opti
         if row is None:
             raise no_run(number)
         await engine.catalog.flows.learn([row["snapshot_id"]], session)
+    options = options or RunOptions()
     options = replace(
         options,
         max_active=row["max_active"] if options.max_active is None else options.max_active,
