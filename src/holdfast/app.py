@@ -118,7 +118,7 @@ class App:
         return action
 
     def include(self, other: App) -> None:
-        """Also run the actions and flows of another app, under their own names."""
+        """Also run the actions and flows of another app, and keep its schedules and datasets, under their own names."""
         for name, action in other.actions.items():
             if name in self.actions:
                 raise Invalid(
@@ -127,6 +127,10 @@ class App:
             self.actions[name] = action
         for flow in other.flows.versions.values():
             self.flows.keep(flow)
+        for schedule in other.schedules.values():
+            self._keep_schedule(schedule)
+        for dataset in other.datasets.values():
+            self._keep_dataset(dataset)
 
     @overload
     def flow(self, function: Callable[P, object], /) -> Flow[P]: ...
@@ -179,11 +183,8 @@ class App:
         says what happens while the previous firing is not over, `missed` (skip, latest, all) what happens to slots that
         passed while no scheduler ran. A parameter `scheduled_for` gets the slot's time.
         """
-        full = limits.valid_action(f"{self.name}.{name}")
-        if full in self.schedules:
-            raise Invalid(f"The schedule {full} is declared twice.", code="schedule_exists", advice="Rename one.")
-        self.schedules[full] = schedule_of(
-            full,
+        made = schedule_of(
+            limits.valid_action(f"{self.name}.{name}"),
             target,
             cron=cron,
             every=every,
@@ -193,7 +194,15 @@ class App:
             max_waiting=max_waiting,
             input=input,
         )
-        return self.schedules[full]
+        return self._keep_schedule(made)
+
+    def _keep_schedule(self, schedule: Schedule) -> Schedule:
+        if schedule.name in self.schedules:
+            raise Invalid(
+                f"The schedule {schedule.name} is declared twice.", code="schedule_exists", advice="Rename one."
+            )
+        self.schedules[schedule.name] = schedule
+        return schedule
 
     def dataset(
         self,
@@ -205,7 +214,10 @@ class App:
         schema: str = PLACE_DEFAULT,
     ) -> Dataset:
         """Declare one version of a dataset: actions write to it (`ctx.dataset`), readers select from its view."""
-        dataset = defined(name, version=version, columns=columns, key=key, schema=schema)
+        return self._keep_dataset(defined(name, version=version, columns=columns, key=key, schema=schema))
+
+    def _keep_dataset(self, dataset: Dataset) -> Dataset:
+        name, version = dataset.name, dataset.version
         if self.datasets.setdefault((name, version), dataset) != dataset:
             raise Invalid(
                 f"Version {version} of the dataset {name} is declared twice, and differently.",

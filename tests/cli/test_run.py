@@ -201,13 +201,15 @@ def test_starting_and_waiting_exits_with_the_outcome(holdfast, seed):
     assert holdfast("run", "show", run, "-o", "json").json["state"] == "canceled"
 
 
-def test_graph_draws_nodes_with_their_states(holdfast, seed):
+def test_graph_draws_nodes_with_their_states(holdfast, seed, tmp_path):
     run = seed(ended(fail=[1]))
     drawn = holdfast("run", "graph", run).out
     assert "✕ failed" in drawn and "✕ upstream failed" in drawn and "┌" in drawn
     assert max(map(len, holdfast("run", "graph", run, "--width", "60").out.splitlines())) <= 60
-    svg = holdfast("run", "graph", run, "--svg").out
+    svg = holdfast("run", "graph", run, "--svg", "-").out
     assert svg.startswith("<svg") and 'data-node="left"' in svg and "hf-failed" in svg
+    file = tmp_path / "run.svg"
+    assert f"Wrote {file}." in holdfast("run", "graph", run, "--svg", str(file)).err and file.read_text() == svg
     found = holdfast("run", "graph", run, "-o", "json").json
     assert {"upstream": "left", "downstream": "end"} in found["edges"]
     assert {"node": "end", "state": "upstream_failed"} in found["nodes"]

@@ -13,11 +13,11 @@ import click
 
 from holdfast.cli.complete import flow_names
 from holdfast.cli.shell import OK, Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import SVG_FILE, SVG_HELP, Column, emit_json, emit_pairs, emit_rows, write_svg
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age
 from holdfast.core.duration import human
-from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -140,7 +140,7 @@ def show(name: str, version: int | None, app_ref: str | None) -> None:
 @click.argument("name", shell_complete=flow_names)
 @VERSION
 @APP
-@click.option("--svg", "svg_file", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG to this file.")
+@click.option("--svg", "svg_file", type=SVG_FILE, help=SVG_HELP)
 @click.option("--width", type=click.IntRange(20), help="Columns to draw in.  [default: the terminal's]")
 def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | None, width: int | None) -> None:
     """Draw one flow on the terminal, or as an SVG. NAME may be a YAML file."""
@@ -152,8 +152,7 @@ def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | 
     definition = _definition(shell, name, version, app_ref)
     drawing = layout(definition)
     if svg_file is not None:
-        _write(svg_file, draw_svg(drawing))
-        shell.talk(f"Wrote {svg_file}.")
+        write_svg(shell, svg_file, draw_svg(drawing))
         return
     if shell.is_json:
         emit_json(_drawn(definition, drawing))
@@ -283,12 +282,3 @@ def _drawn(definition: FlowDefinition, drawing: Drawing) -> dict[str, Any]:
             for route in drawing.routes
         ],
     }
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise Invalid(
-            f"{file} cannot be written: {error.strerror}.", code="file_unwritable", advice="Check the path."
-        ) from error
