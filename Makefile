@@ -24,10 +24,10 @@ test: setup  ## the whole suite, under 8 minutes on 2 cores; style and types are
 checked: lint types
 
 suite: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -17,7 +17,12 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import holdfast
+
+# Read and parsed once, by one process of the run.
+pytestmark = pytest.mark.xdist_group("sources")
 
 ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -51,7 +56,7 @@ BELOW = {
     "schedule": {"action", "core", "cron", "errors", "wire"},
     "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
     "bench": LEAVES
-    | {"action", "api", "app", "client", "core", "dispatcher", "load", "place", "store", "wake", "worker"},
+    | {"action", "api", "app", "client", "core", "desk", "dispatcher", "load", "place", "store", "wake", "worker"},
     "cli": LEAVES
     | {
         "action",
@@ -107,10 +112,15 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(path)))
+
+
 def imported(path: Path) -> set[str]:
     """What a file imports from Holdfast, without the leading `holdfast.`."""
     names: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "holdfast":
@@ -123,10 +133,8 @@ def imported(path: Path) -> set[str]:
 
 def strings(path: Path) -> list[str]:
     """Every string of a file that is not a docstring."""
-    tree = tree_of(path)
-    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    skipped = {id(node.value) for node in documented}
-    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    skipped = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+    constants = [node for node in nodes_of(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return [node.value for node in constants if id(node) not in skipped]
 
 
@@ -191,7 +199,7 @@ def test_a_file_is_short_and_named_for_a_concept():
 
 def test_a_function_fits_on_a_page():
     def wrong(path: Path) -> list[str]:
-        functions = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        functions = [n for n in nodes_of(path) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
         return [one.name for one in functions if one.end_lineno - one.lineno >= FUNCTION_LINES_MAX]
 
     assert not offenders(MODULES, wrong)

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.each import each
 
 from holdfast.api.pace import Buckets
 from holdfast.core.outcome import Failed
@@ -105,7 +106,7 @@ async def test_keys_are_forgotten_after_a_day(call, dispatcher, engine, clock):
     assert await engine.database.fetchval("select count(*) from holdfast.request_key") == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "path", "body", "code"),
     [
         ("POST", "/api/v1/tasks", {"action": ACTION, "state": "completed"}, "invalid_body"),

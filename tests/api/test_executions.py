@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.each import each
 
 from holdfast.api.identity import Access, Caller
 from holdfast.core.outcome import Failed
@@ -49,7 +50,7 @@ async def test_403_without_the_operator_role_even_for_an_execution_that_is_not_t
     assert (answer.status, answer.json["code"]) == (403, "forbidden")
 
 
-@pytest.mark.parametrize("task_id", ["999", "abc", "1" * 30])
+@each("task_id", ["999", "abc", "1" * 30])
 async def test_404_execution_not_found_if_no_execution_exists(call, path, task_id):
     answer = await call.post(path.format(task_id))
     assert (answer.status, answer.json["code"]) == (404, "execution_not_found")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from tests.each import each
 
 from holdfast.testing.factories import a_task
 
@@ -63,8 +64,8 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
+@each("path", BODIES)
+@each("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
 async def test_nothing_is_kept_without_the_very_lease(call, lease, engine, path, forged):
     answer = await call.post(path, {**lease, **BODIES[path], **forged})
     assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
@@ -77,7 +78,7 @@ async def test_words_without_the_lease_are_dropped(call, lease, engine):
     assert await engine.database.fetchval("select count(*) from holdfast.note") == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "bad"),
     [
         ("/internal/effects", {"digest": "AAAA"}),

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from tests.each import each
 
 from holdfast.core.outcome import Failed
 from holdfast.dispatcher.audit import list_audit
@@ -19,8 +20,8 @@ async def test_a_task_is_shown_in_full(call, dispatcher):
     assert [one["state"] for one in body["attempts"]] == ["failed"]
 
 
-@pytest.mark.parametrize("task_id", ["999", "abc", "1" * 30, "-1"])
-@pytest.mark.parametrize("rest", ["", "/why", "/retry", "/cancel"])
+@each("task_id", ["999", "abc", "1" * 30, "-1"])
+@each("rest", ["", "/why", "/retry", "/cancel"])
 async def test_an_unknown_task_is_not_found(call, task_id, rest):
     method = "POST" if rest in ("/retry", "/cancel") else "GET"
     answer = await call(method, f"/api/v1/tasks/{task_id}{rest}")
@@ -53,7 +54,7 @@ async def test_lists_are_filtered(call, dispatcher):
     assert [await count(one) for one in ("queue=mail", "action=shop.charge", "tag=red", "queue=none")] == [2, 3, 1, 0]
 
 
-@pytest.mark.parametrize("query", ["state=odd", "limit=0", "limit=x", "limit=100000", "colour=red"])
+@each("query", ["state=odd", "limit=0", "limit=x", "limit=100000", "colour=red"])
 async def test_a_bad_query_is_refused(call, query):
     assert (await call.get(f"/api/v1/tasks?{query}")).status == 400
 
@@ -151,7 +152,7 @@ async def test_events_are_streamed_in_order_with_their_ids(call, history):
     assert reader.response.headers["content-type"].startswith("text/event-stream")
 
 
-@pytest.mark.parametrize("seen", [1, 2, 3])
+@each("seen", [1, 2, 3])
 async def test_a_reader_resumes_behind_any_single_event(call, history, seen):
     reader = await a_stream(call)
     everything = await reader.take(4)
@@ -170,7 +171,7 @@ async def test_without_a_cursor_only_what_comes_is_told(call, history, dispatche
     assert json.loads(event["data"])["task_id"] == task.task_id
 
 
-@pytest.mark.parametrize("cursor", ["x", "1", "1:2:3:4", "1:x", "99999999999999999999999:1"])
+@each("cursor", ["x", "1", "1:2:3:4", "1:x", "99999999999999999999999:1"])
 async def test_a_bad_cursor_is_refused(call, cursor):
     answer = await call.get("/api/v1/events", last_event_id=cursor)
     assert (answer.status, answer.json["code"]) == (400, "invalid_cursor")

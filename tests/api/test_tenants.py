@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.each import each
 from tests.tenants.acme import CANARY, MISSING, acme, at_acme, rows_of, theirs  # noqa: F401 - fixtures
 
 from holdfast.api.identity import Access
@@ -94,7 +95,7 @@ async def test_a_strangers_attempt_cannot_be_completed_or_extended(call, engine,
     assert await rows_of(engine.database, acme.tenant_id) == before
 
 
-@pytest.mark.parametrize("where", ["query", "header", "body"])
+@each("where", ["query", "header", "body"])
 async def test_a_tenant_that_a_request_names_decides_nothing(call, theirs, where):  # noqa: F811
     path, headers = f"/api/v1/tasks/{theirs['task']}", {}
     if where == "query":

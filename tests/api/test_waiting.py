@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+from tests.each import each
 
 from holdfast.dispatcher.contract import Claim, Wait
 from holdfast.dispatcher.lobby import RUNNERS
@@ -93,7 +94,7 @@ async def test_a_claim_that_waits_in_vain_is_answered_with_nothing(call, worker)
     assert (answer.status, answer.json["tasks"]) == (200, [])
 
 
-@pytest.mark.parametrize("seconds", [51, -1, 1e9])
+@each("seconds", [51, -1, 1e9])
 async def test_nobody_waits_for_ever(call, worker, seconds):
     for path in ("task-claim", "exchange", "wait"):
         answer = await call.post(f"/internal/{path}", {"worker_id": worker, "limit": 1, "wait_seconds": seconds})

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from tests.api.conftest import Caller
+from tests.each import each
 
 from holdfast.api.server import serving
 from holdfast.core.circuit import Breaker
@@ -50,7 +51,7 @@ async def test_a_worker_registers_and_learns_its_id_and_pace(call, engine):
     assert '"python"' in row["labels"] and '"zone"' in row["labels"]
 
 
-@pytest.mark.parametrize("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])
+@each("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])
 async def test_a_bad_registration_is_refused(call, bad):
     assert (await call.post("/internal/workers", bad)).status == 400
 
@@ -93,7 +94,7 @@ async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatch
     assert answer.json["reason"] == "paused"
 
 
-@pytest.mark.parametrize("unknown", ["999", "w1", -1])
+@each("unknown", ["999", "w1", -1])
 async def test_an_unregistered_worker_is_refused(call, unknown):
     answer = await call.post("/internal/task-claim", {"worker_id": unknown, "limit": 1})
     assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
@@ -133,7 +134,7 @@ async def test_a_heartbeat_counts_as_a_beat_of_its_worker(call, worker, dispatch
     assert after > before
 
 
-@pytest.mark.parametrize("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
+@each("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
 async def test_a_heartbeat_needs_the_very_lease(call, worker, dispatcher, forged):
     await dispatcher.enqueue(a_task())
     [task] = await claimed(call, worker)
@@ -233,7 +234,7 @@ async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatche
     assert (await call.post("/internal/task-complete", lease_of(second, status="completed"))).status == 200
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         {"status": "fine"},

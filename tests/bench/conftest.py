@@ -14,7 +14,7 @@ from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.testing.databases import remove_home, throw_away_home
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server() -> Iterator[EmbeddedServer]:
     home = throw_away_home()
     running = start(home, settings={"shared_buffers": "32MB"})

@@ -15,6 +15,8 @@ from holdfast.bench.peers.run import DRIVERS, PeerRuns, drain_peer
 from holdfast.bench.trial import Trial
 from holdfast.errors import Invalid, Unavailable
 
+pytestmark = pytest.mark.xdist_group("bench")
+
 
 def test_every_peer_has_a_driver() -> None:
     assert {peer.module for peer in PEERS} == {path.stem for path in DRIVERS.glob("*_peer.py")}

@@ -176,11 +176,11 @@ class Program:
         self._started.append(started)
         return started
 
-    def on_a_terminal(self, *arguments: str, **given: str) -> str:
+    def on_a_terminal(self, *arguments: str, module: str | None = "holdfast", **given: str) -> str:
         """Run a command whose stdout and stderr are a terminal; answers what it shows."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments],
+            [sys.executable, *(() if module is None else ("-m", module)), *arguments],
             env=self.environment(TERM="xterm-256color", COLUMNS="160", **given),
             stdout=theirs,
             stderr=theirs,

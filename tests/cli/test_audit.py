@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.each import each
 
 from holdfast.core.outcome import Failed
 from holdfast.testing.factories import a_failure, a_running_task, a_task
@@ -44,7 +45,12 @@ def test_commands_leave_who_and_why(holdfast, seed):
     assert paused["actor"].startswith("cli:")
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def changed(seed):
+    seed(plain_changes)
+
+
+@each(
     ("options", "rows"),
     [
         ((), [2, 1]),
@@ -58,8 +64,7 @@ def test_commands_leave_who_and_why(holdfast, seed):
         (("--since", "1h"), [2, 1]),
     ],
 )
-def test_the_list_is_filtered(holdfast, seed, options, rows):
-    seed(plain_changes)
+def test_the_list_is_filtered(holdfast, changed, options, rows):
     assert [row["seq"] for row in holdfast("audit", "list", "-o", "json", *options).json] == rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from tests.each import each
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.testing import factories as a
@@ -70,9 +70,7 @@ def test_a_group_needs_a_yes(holdfast, seed):
     assert (ran.code, "confirmation_needed" in ran.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--task", "1"), ("--reason", "x"), ("--task", "1", "--group", "f", "--reason", "x")]
-)
+@each("options", [(), ("--task", "1"), ("--reason", "x"), ("--task", "1", "--group", "f", "--reason", "x")])
 def test_what_is_re_driven_and_why_must_be_said(holdfast, options):
     assert holdfast("dead", "redrive", *options).code == 2
 

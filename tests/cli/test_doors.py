@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Ran, invoke
 from tests.cli.doors import a_server
 from tests.core.flows import a_node, an_order_edge
+from tests.each import each
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import FlowInput, Node, NodeKind
@@ -210,10 +211,13 @@ def by(url: str):
     return partial(invoke, HOLDFAST_URL=url, HOLDFAST_ENV="local")
 
 
-def seed_on(url: str, prepare):
+def scenes_on(url: str, count: int) -> list[dict[str, str]]:
+    """So many scenes on one database, none of which a command for another touches."""
+
     async def work():
         async with Engine(url, Settings()) as engine:
-            return await prepare(Dispatcher(engine))
+            dispatcher = Dispatcher(engine)
+            return [await a_scene(dispatcher) for _ in range(count)]
 
     return run_apart(work())
 
@@ -236,11 +240,14 @@ def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_u
     other_url = run_apart(holdfast_databases.create())
     try:
         with a_server(other_url) as server_url:
-            for commands in CHANGES if form == "json" else CHANGES[::4]:
-                said = []
-                for url, door in ((holdfast_url, by(holdfast_url)), (other_url, by(server_url))):
-                    scene = seed_on(url, a_scene)
-                    said.append([shown(door(*typed(command, scene), "-o", form)) for command in commands])
+            changes = CHANGES if form == "json" else CHANGES[::4]
+            doors = (by(holdfast_url), by(server_url))
+            scenes = [scenes_on(url, len(changes)) for url in (holdfast_url, other_url)]
+            for commands, *both in zip(changes, *scenes, strict=True):
+                said = [
+                    [shown(door(*typed(command, scene), "-o", form)) for command in commands]
+                    for door, scene in zip(doors, both, strict=True)
+                ]
                 assert said[0] == said[1], commands
     finally:
         run_apart(holdfast_databases.drop(other_url))
@@ -289,7 +296,7 @@ NEED_THE_DATABASE = [
 ]
 
 
-@pytest.mark.parametrize("command", NEED_THE_DATABASE)
+@each("command", NEED_THE_DATABASE)
 def test_what_needs_the_database_itself_says_so(command, server_url, shop):
     words = command.format(shop=shop).split()
     ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")

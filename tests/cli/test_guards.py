@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.core.circuit import Breaker
 from holdfast.core.outcome import Failed
@@ -99,7 +99,7 @@ def test_why_names_the_quota(holdfast, seed):
     assert "retry quota of queue mail (1 per minute) is used up; next slot in" in said
 
 
-@pytest.mark.parametrize("options", [("--retries", "many"), ("--retries", "0"), ("--retry-share", "150%")])
+@each("options", [("--retries", "many"), ("--retries", "0"), ("--retry-share", "150%")])
 def test_a_bad_quota_is_a_usage_error(holdfast, seed, options):
     seed(a_held_back_retry)
     assert holdfast("queue", "limit", "mail", *options).code == 2

@@ -40,11 +40,11 @@ def test_work_needs_an_app_or_a_pack(bare):
 
 
 @pytest.mark.crash
-def test_a_worker_runs_the_actions_of_a_pack(program):
+def test_a_worker_runs_the_actions_of_a_pack(program, holdfast):
     worker = program.start("work", "--pack", str(EXAMPLES), HOLDFAST_POLL_SECONDS="0.2")
-    label = program.run("task", "submit", "shop.label", "--input", '{"order_id": 7}', "--wait", "-o", "json")
+    label = holdfast("task", "submit", "shop.label", "--input", '{"order_id": 7}', "--wait", "-o", "json")
     while label.code == 3 and worker.poll() is None:  # until the worker has declared its actions
-        label = program.run("task", "submit", "shop.label", "--input", '{"order_id": 7}', "--wait", "-o", "json")
+        label = holdfast("task", "submit", "shop.label", "--input", '{"order_id": 7}', "--wait", "-o", "json")
     assert (label.code, '"DE-7"' in label.out) == (0, True)
-    price = program.run("task", "submit", "shop.price", "--input", '{"items": [3, 4]}', "--wait", "-o", "json")
+    price = holdfast("task", "submit", "shop.price", "--input", '{"items": [3, 4]}', "--wait", "-o", "json")
     assert (price.code, "7.0" in price.out) == (0, True)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import invoke
 
 from holdfast.testing.databases import remove_home, throw_away_home
 from holdfast.testing.factories import a_running_task, a_task
@@ -37,7 +38,8 @@ def test_help_is_quick(program):
 
 
 def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfast, shop):
-    work = program.start("work", f"{shop}:app", "--slots", "2", "--queues", "math,slow", "--processes", "1")
+    options = ("--slots", "2", "--queues", "math,slow", "--processes", "1")
+    work = program.start("work", f"{shop}:app", *options, HOLDFAST_HEARTBEAT_SECONDS="0.3")
     wait_until(lambda: holdfast("worker", "list", "-o", "json").json)
 
     (worker,) = holdfast("worker", "list", "-o", "json").json
@@ -58,12 +60,9 @@ def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfa
     assert holdfast("worker", "list", "-o", "json").json == []
 
 
-@pytest.mark.parametrize(
-    ("ref", "text"), [("nowhere.py:app", "There is no file nowhere.py"), ("json:app", "json has no attribute 'app'")]
-)
-def test_work_with_a_wrong_app_is_a_usage_error(program, ref, text):
-    ran = program.run("work", ref)
-    assert (ran.code, text in ran.err) == (2, True)
+def test_work_with_a_wrong_app_is_a_usage_error(program):
+    ran = program.run("work", "nowhere.py:app")
+    assert (ran.code, "There is no file nowhere.py" in ran.err) == (2, True)
 
 
 def test_work_without_any_queue_name_is_refused_rather_than_taken_for_all(bare, shop):
@@ -77,15 +76,16 @@ def test_the_server_repairs_and_stops_on_a_signal(program, holdfast, seed):
         await dispatcher.engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant()")
 
     seed(due)
-    server = program.start("server")
+    server = program.start("server", "--no-http")
+    assert server.stderr.readline().startswith("Repair loops on postgresql://")
     wait_until(lambda: holdfast("queue", "list", "-o", "json").json[0]["queued"] == 1)
     server.send_signal(signal.SIGINT)
-    assert server.wait(30) == 0
-    assert "Repair loops on postgresql://" in server.stderr.read()
+    out, err = server.communicate(timeout=30)
+    assert (server.returncode, "HTTP" in out + err) == (0, False)
 
 
-def test_the_server_refuses_a_database_it_cannot_use(program):
-    ran = program.run("server", "--url", "postgresql://127.0.0.1:1/x")
+def test_the_server_refuses_a_database_it_cannot_use(bare):
+    ran = bare("server", "--url", "postgresql://127.0.0.1:1/x")
     assert (ran.code, "database_unreachable" in ran.err) == (1, True)
 
 
@@ -99,24 +99,30 @@ def home():
 def test_dev_runs_everything_and_leaves_nothing(program, shop, home):
     place = {"HOLDFAST_HOME": str(home), "HOLDFAST_URL": ""}
     dev = program.start("dev", f"{shop}:app", **place)
-
-    def try_submit() -> str:
-        return program.run("task", "submit", "shop.double", "--input", '{"x": 21}', "--wait", **place).out
-
-    wait_until(lambda: program.run("worker", "list", "-o", "json", **place).out.strip() not in ("", "[]"), seconds=45)
-    assert try_submit() == "42\n"
+    said = []
+    while not said or said[-1] != "Ctrl-C stops everything.\n":
+        said.append(dev.stderr.readline())
+        assert said[-1], said
+    [url] = [line.split()[1] for line in said if line.startswith("HTTP")]
+    wait_until(lambda: invoke("worker", "list", "-o", "json", HOLDFAST_URL=url, HOLDFAST_ENV="local").json)
+    ran = program.run("task", "submit", "shop.double", "--input", '{"x": 21}', "--wait", **place)
+    assert (ran.code, ran.out) == (0, "42\n")
     dev.send_signal(signal.SIGINT)
-    _, said = dev.communicate(timeout=40)
-    assert dev.returncode == 0
-    assert "(embedded)" in said
-    assert "✓ completed  1  shop.double" in said
-    assert said.rstrip().endswith("Stopped.")
+    rest = dev.stderr.read()
+    assert dev.wait(40) == 0
+    assert any("(embedded)" in line for line in said)
+    assert "✓ completed  1  shop.double" in rest
+    assert rest.rstrip().endswith("Stopped.")
     assert not processes_naming(str(home))
 
 
-def test_dev_with_a_wrong_app_starts_no_database(program, home):
-    ran = program.run("dev", "nowhere.py:app", HOLDFAST_HOME=str(home), HOLDFAST_URL="")
-    assert (ran.code, "There is no file nowhere.py" in ran.err, "Starting" in ran.err) == (2, True, False)
+@pytest.mark.parametrize(
+    ("ref", "text"), [("nowhere.py:app", "There is no file nowhere.py"), ("json:app", "json has no attribute 'app'")]
+)
+def test_dev_with_a_wrong_app_starts_no_database(bare, tmp_path, ref, text):
+    ran = bare("dev", ref, HOLDFAST_HOME=str(tmp_path / "home"), HOLDFAST_URL="")
+    assert (ran.code, text in ran.err, "Starting" in ran.err) == (2, True, False)
+    assert not (tmp_path / "home").exists()
 
 
 def processes_naming(text: str) -> list[str]:
@@ -139,16 +145,36 @@ def test_a_terminal_gets_a_table_in_colour_and_a_pipe_gets_plain_lines(program, 
     assert "\x1b" not in piped and piped.split("\t")[:3] == ["1", "running", "shop.charge"]
 
 
-def test_json_on_a_terminal_is_json(program, seed):
-    seed(a_running_task)
-    assert json.loads(program.on_a_terminal("task", "list", "-o", "json"))[0]["state"] == "running"
+SEVERAL = """
+import json, os, sys
+from holdfast.cli.main import cli
+
+for words, given in json.loads(sys.argv[1]):
+    before = dict(os.environ)
+    os.environ.update(given)
+    try:
+        cli(words, prog_name="holdfast")
+    except SystemExit:
+        print("~", flush=True)
+    os.environ.clear()
+    os.environ.update(before)
+"""
 
 
-@pytest.mark.parametrize(("options", "given"), [((), {"NO_COLOR": "1"}), (("--no-color",), {})])
-def test_no_color_is_honoured_on_a_terminal(program, seed, options, given):
+def test_json_is_json_and_no_color_is_honoured_on_a_terminal(program, seed):
     seed(a_running_task)
-    shown = program.on_a_terminal("task", "list", *options, **given)
-    assert "▶ running" in shown and "\x1b[3" not in shown
+    commands = [
+        (["task", "list", "-o", "json"], {}),
+        (["task", "list"], {"NO_COLOR": "1"}),
+        (["task", "list", "--no-color"], {}),
+        (["task", "list"], {}),
+    ]
+    shown = program.on_a_terminal("-c", SEVERAL, json.dumps(commands), module=None)
+    as_json, *plain, coloured, _ = shown.split("~")
+    assert json.loads(as_json)[0]["state"] == "running"
+    assert len(plain) == 2
+    assert all("▶ running" in text and "\x1b[3" not in text for text in plain)
+    assert "\x1b[34m" in coloured
 
 
 def test_a_closed_pipe_ends_quietly(program, seed):

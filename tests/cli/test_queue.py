@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
@@ -58,15 +58,13 @@ def test_two_who_limit_a_queue_at_once_lose_nothing_of_each_other(holdfast_behin
     assert holdfast_behind(other, "queue", "limit", "mail", "--per-second", "0.5").out == "mail\t3 running, 0.5/s\n"
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")]
-)
+@each("options", [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")])
 def test_a_bad_limit_is_a_usage_error(holdfast, seed, options):
     seed(some_work)
     assert holdfast("queue", "limit", "mail", *options).code == 2
 
 
-@pytest.mark.parametrize("verb", [("pause",), ("resume",), ("limit", "--running", "1")])
+@each("verb", [("pause",), ("resume",), ("limit", "--running", "1")])
 def test_an_unknown_queue_is_not_found(holdfast, seed, verb):
     seed(some_work)
     ran = holdfast("queue", verb[0], "mial", *verb[1:])
@@ -97,8 +95,8 @@ def test_a_worker_that_left_is_a_conflict_to_drain_and_only_listed_on_request(ho
     assert holdfast("worker", "drain", row["worker_id"]).code == 5
 
 
-@pytest.mark.parametrize("verb", ["show", "drain"])
-@pytest.mark.parametrize("worker_id", ["77", "nobody", "99999999999"])
+@each("verb", ["show", "drain"])
+@each("worker_id", ["77", "nobody", "99999999999"])
 def test_an_unknown_worker_is_not_found(holdfast, verb, worker_id):
     ran = holdfast("worker", verb, worker_id)
     assert (ran.code, "There is no worker" in ran.err) == (3, True)

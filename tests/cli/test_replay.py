@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.each import each
 
 from holdfast.core.outcome import Failed
 from holdfast.testing.factories import a_failure, a_task
@@ -71,7 +72,7 @@ def test_effects_are_answered_by_option(holdfast, task_of, app_ref):
     assert "mailing" in ran.err
 
 
-@pytest.mark.parametrize("bad", ["smtp.send", "=1", "smtp.send=nonsense"])
+@each("bad", ["smtp.send", "=1", "smtp.send=nonsense"])
 def test_a_bad_answer_is_a_usage_error(holdfast, task_of, app_ref, bad):
     assert holdfast("task", "replay", task_of("shop.mail"), "--app", app_ref, "--effect", bad).code == 2
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.core.flows import a_flow
+from tests.each import each
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -96,14 +97,14 @@ def test_a_taken_name_is_a_conflict(known):
     assert (refused.code, json.loads(refused.err)["error"]["code"]) == (5, "schedule_exists")
 
 
-@pytest.mark.parametrize("verb", [("show",), ("pause",), ("resume",), ("fire",), ("delete", "--yes")])
+@each("verb", [("show",), ("pause",), ("resume",), ("fire",), ("delete", "--yes")])
 def test_an_unknown_schedule_is_not_found_and_a_near_one_is_named(known, verb):
     known(*CREATE, *CRON)
     ran = known("schedule", verb[0], "nihgtly", *verb[1:])
     assert ran.code == 3 and "Did you mean nightly?" in ran.err
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "code"),
     [
         ((), "invalid_schedule"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.cli.conftest import invoke
 
 from holdfast.testing.factories import a_delayed_task
 
@@ -48,20 +50,12 @@ def test_in_production_nobody_gets_in_by_a_header(program):
     assert refused.value.code == 401
 
 
-def test_local_on_another_address_refuses_to_start(program):
-    ran = program.run("server", "--host", "0.0.0.0", HOLDFAST_ENV="local")
+def test_local_on_another_address_refuses_to_start(bare):
+    ran = bare("server", "--host", "0.0.0.0", HOLDFAST_ENV="local")
     assert (ran.code, "local_beyond_loopback" in ran.err) == (2, True)
 
 
-def test_a_taken_port_is_an_error_that_says_so(program):
-    port = address(program.start("server")).rpartition(":")[2]
-    ran = program.run("server", "--port", port)
+def test_a_taken_port_is_an_error_that_says_so(holdfast_url):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = invoke("server", "--port", str(taken.getsockname()[1]), HOLDFAST_URL=holdfast_url)
     assert (ran.code, "address_unavailable" in ran.err) == (1, True)
-
-
-def test_without_http_only_the_loops_run(program):
-    process = program.start("server", "--no-http")
-    assert "Repair loops" in process.stderr.readline()
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=20)
-    assert (process.returncode, "HTTP" in out + err) == (0, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.each import each
 
 from holdfast.testing.factories import a_task
 
@@ -23,7 +23,7 @@ def test_two_who_limit_a_tenant_at_once_lose_nothing_of_each_other(holdfast_behi
     assert holdfast_behind(other, "tenant", "limit", "default", "--max-queued", "100").out == "default\t1\t5\t100\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "code"),
     [
         (("create", "default"), 5),

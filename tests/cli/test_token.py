@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cli.conftest import invoke
+from tests.each import each
 
 from holdfast.core.api_token import parse
 
@@ -36,7 +37,7 @@ def test_revoke_ends_it_by_id_or_name(holdfast):
     assert verbs == ["token.revoke"] * 2 + ["token.create"] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "code"),
     [
         (["a b", "--role", "viewer"], 2),
@@ -71,6 +72,6 @@ def test_members_are_added_listed_and_removed(holdfast):
     assert holdfast("member", "add", "--issuer", "google", "--subject", "7", "--role", "viewer").code == 5
 
 
-def test_a_server_on_a_network_says_what_it_lacks(program):
-    ran = program.run("server", "--host", "0.0.0.0")
+def test_a_server_on_a_network_says_what_it_lacks(holdfast_url):
+    ran = invoke("server", "--host", "0.0.0.0", HOLDFAST_URL=holdfast_url)
     assert (ran.code, "no_authentication" in ran.err, "holdfast token create" in ran.err) == (2, True, True)

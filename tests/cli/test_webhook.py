@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from tests.each import each
 
 from holdfast.webhooks import key_of
 
@@ -49,7 +50,7 @@ def test_every_change_is_in_the_record(webhook, holdfast):
     assert rows[-1]["reason"] == "for the pager"
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "code", "said"),
     [
         (("add", "hook", "http://10.0.0.1/"), 2, "url_not_allowed"),

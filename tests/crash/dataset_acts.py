@@ -75,12 +75,6 @@ async def declare_version(stage: Stage) -> None:
         stage.say("declared")
 
 
-async def stage_rows(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await write(engine, stage.given, Generation(stage.given["generation_id"], dataset_of(stage.given)))
-        stage.say("staged")
-
-
 async def stage_and_commit(stage: Stage) -> None:
     """The whole of an attempt's writing. Said again after an unknown answer, it is the report that is repeated."""
     async with opened(stage) as engine:

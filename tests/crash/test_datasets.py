@@ -166,8 +166,7 @@ async def test_a_declaration_is_there_or_not_there(strikes):
     await strikes("declare_version", arrange, judge, statements_min=8)
 
 
-@pytest.mark.parametrize("act", ["stage_rows", "stage_and_commit"])
-async def test_rows_come_once_whatever_happens_to_their_writer(strikes, act):
+async def test_rows_come_once_whatever_happens_to_their_writer(strikes):
     async def arrange(play):
         await play.declared()
         await play.running()
@@ -178,7 +177,7 @@ async def test_rows_come_once_whatever_happens_to_their_writer(strikes, act):
         await play.finish(Generation(play.given["generation_id"], acts.dataset_of(play.given)))
         assert (await play.seen(), await play.staged()) == (EXPECTED, 0)
 
-    await strikes(act, arrange, judge, statements_min=10)
+    await strikes("stage_and_commit", arrange, judge, statements_min=10)
 
 
 async def built(play):
@@ -316,10 +315,10 @@ async def test_a_real_worker_cut_off_at_every_statement_writes_each_row_once(mod
         missed = 0
         for k in count(1):
             fault.arm(k)
-            tasks = await client.enqueue_many(write, [{"round": k, "number": number} for number in range(3)])
-            assert [await task.result(timeout=20) for task in tasks] == [2, 2, 2], fault.statement
+            tasks = await client.enqueue_many(write, [{"round": k, "number": number} for number in range(2)])
+            assert [await task.result(timeout=20) for task in tasks] == [2, 2], fault.statement
             found = await engine.database.fetch("select number from holdfast_data.lines where round = $1 order by 1", k)
-            assert [row[0] for row in found] == [0, 1, 2, 100, 101, 102], fault.statement
+            assert [row[0] for row in found] == [0, 1, 100, 101], fault.statement
             # Two sessions may speak at once, and the fault counts both: one round without a strike is not the end.
             missed = 0 if fault.fired else missed + 1
             if missed == 3:

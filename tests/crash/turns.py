@@ -1,13 +1,14 @@
 """Which fault strikes at which statement. Every run strikes at every statement; with what takes turns.
 
-In one run each statement meets one of the four faults, and tomorrow the next of them: four days, or `make sweep`, which
-strikes with all four everywhere, see everything. `CRASH_SWEEP_DAY` repeats a day.
+In one run each statement meets one of the four faults, and tomorrow the next of them; scenarios that are nearly alike
+follow each other every four days. Twelve days, or `make sweep`, which strikes with all four everywhere, see everything.
+`CRASH_SWEEP_DAY` repeats a day.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +41,12 @@ class Turn:
         except BaseException as error:
             error.add_note(f"{mode} at statement {k}; to repeat it: CRASH_SWEEP=all pytest -k {mode} …")
             raise
+
+
+def has_its_turn(name: str, alike: Sequence[Sequence[str]]) -> bool:
+    """Whether a scenario is run now: of those that are alike one, for as long as it takes to meet every fault."""
+    group = next((names for names in alike if name in names), [name])
+    return IS_WHOLE or group[DAY // len(ORDER) % len(group)] == name
 
 
 TURNS = [Turn(mode) for mode in Mode] if IS_WHOLE else [Turn()]

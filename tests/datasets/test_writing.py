@@ -157,7 +157,7 @@ async def test_an_action_that_fails_after_writing_leaves_nothing(app, client, en
 
 
 async def test_a_long_stream_is_never_whole_in_memory(app, client, engine):
-    count, size = 60_000, 1_000
+    count, size = 25_000, 1_000
 
     @app.action
     def ingest(ctx: hf.Context) -> int:

@@ -248,6 +248,8 @@ class Histories(RuleBasedStateMachine):
             if line.open is not None:
                 await line.open.rollback()
         for _ in range(20):
+            if not await self.engine.database.fetchval("select count(*) from holdfast.live"):
+                break
             await self.clock.advance(seconds=60)
             await self.dispatcher.reap_once()
             await self.dispatcher.reconcile_once()
@@ -277,7 +279,7 @@ def test_every_random_history_keeps_every_promise(holdfast_databases):
     run_state_machine_as_test(
         lambda: Histories(holdfast_databases),
         settings=settings(
-            max_examples=25,
+            max_examples=20,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

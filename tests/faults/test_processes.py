@@ -15,7 +15,7 @@ from holdfast.store.statements import sql
 
 pytestmark = pytest.mark.crash
 
-KILLS = 6
+KILLS = 4
 
 
 async def until(engine, query, *arguments, seconds_max=30.0):

@@ -15,12 +15,9 @@ from tests.flow.test_views import act, stories
 from holdfast.client.run_events import run_events
 from holdfast.core.outcome import Completed
 from holdfast.core.run_replay import Replay
-from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import START, cursor_of, run_events_after
 from holdfast.errors import Invalid, NotFound
-from holdfast.settings import Settings
 from holdfast.testing import factories as a
-from holdfast.testing.apart import run_apart
 from holdfast.testing.dispatcher import Dispatcher
 
 VERSIONS = count(1)
@@ -172,25 +169,24 @@ async def test_unknown_runs_and_cursors_are_refused(dispatcher):
     await finish(dispatcher)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
-def test_folding_its_events_gives_the_states_of_any_run(holdfast_url, story):
-    async def play() -> None:
+def test_folding_its_events_gives_the_states_of_any_run(on_engine, story):
+    async def play(engine) -> None:
         flow, acts, limit, retries = story
-        async with Engine(holdfast_url, Settings.load({"HOLDFAST_URL": holdfast_url})) as engine:
-            dispatcher, held = Dispatcher(engine), []
-            dispatcher.runs.policy = replace(
-                dispatcher.runs.policy, max_retries=int(retries), base_backoff_secs=0.0, jitter_factor=0.0
-            )
-            flow = replace(flow, version=next(VERSIONS))
-            run = await dispatcher.runs.start(flow, max_active=limit)
-            for what in acts:
-                await act(dispatcher, run, what, held)
-            if await dispatcher.runs.state(run) == "open":
-                await act(dispatcher, run, "cancel", held)
-            for lease in held:
-                await dispatcher.settle(lease, Completed(b"1"))
-            state = await dispatcher.runs.state(run)
-            assert fold(await told(dispatcher, run), flow) == (state, await dispatcher.runs.nodes(run))
+        dispatcher, held = Dispatcher(engine), []
+        dispatcher.runs.policy = replace(
+            dispatcher.runs.policy, max_retries=int(retries), base_backoff_secs=0.0, jitter_factor=0.0
+        )
+        flow = replace(flow, version=next(VERSIONS))
+        run = await dispatcher.runs.start(flow, max_active=limit)
+        for what in acts:
+            await act(dispatcher, run, what, held)
+        if await dispatcher.runs.state(run) == "open":
+            await act(dispatcher, run, "cancel", held)
+        for lease in held:
+            await dispatcher.settle(lease, Completed(b"1"))
+        state = await dispatcher.runs.state(run)
+        assert fold(await told(dispatcher, run), flow) == (state, await dispatcher.runs.nodes(run))
 
-    run_apart(play())
+    on_engine(play)

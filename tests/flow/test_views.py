@@ -18,15 +18,12 @@ from holdfast.client.results import Results
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import TaskState
 from holdfast.core.verdict import RunState, can_move_run
-from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.look import list_tasks, show_task
 from holdfast.dispatcher.queues import list_queues
 from holdfast.dispatcher.show_runs import list_runs, show_run
 from holdfast.errors import Conflict, NotFound
-from holdfast.settings import Settings
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
-from holdfast.testing.apart import run_apart
 from holdfast.testing.dispatcher import Dispatcher
 
 VERSIONS = count(1)
@@ -91,29 +88,28 @@ async def act(dispatcher, run, what, held) -> None:
             await getattr(runs, what)(run)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
-def test_all_views_agree_at_every_moment_of_any_story(holdfast_url, story):
-    async def play() -> None:
+def test_all_views_agree_at_every_moment_of_any_story(on_engine, story):
+    async def play(engine) -> None:
         flow, acts, limit, retries = story
-        async with Engine(holdfast_url, Settings.load({"HOLDFAST_URL": holdfast_url})) as engine:
-            dispatcher, held = Dispatcher(engine), []
-            dispatcher.runs.policy = replace(dispatcher.runs.policy, max_retries=int(retries))
-            flow = replace(flow, version=next(VERSIONS))
-            run = await dispatcher.runs.start(flow, max_active=limit)
-            was = RunState.QUEUED
-            for what in acts:
-                await act(dispatcher, run, what, held)
-                stands = await agree(dispatcher, run, flow)
-                assert stands is was or can_move_run(was, stands), (was, what, stands)
-                was = stands
-            if await dispatcher.runs.state(run) == "open":
-                await act(dispatcher, run, "cancel", held)
-            for lease in held:
-                await dispatcher.settle(lease, Completed(b"1"))
-            await agree(dispatcher, run, flow)
+        dispatcher, held = Dispatcher(engine), []
+        dispatcher.runs.policy = replace(dispatcher.runs.policy, max_retries=int(retries))
+        flow = replace(flow, version=next(VERSIONS))
+        run = await dispatcher.runs.start(flow, max_active=limit)
+        was = RunState.QUEUED
+        for what in acts:
+            await act(dispatcher, run, what, held)
+            stands = await agree(dispatcher, run, flow)
+            assert stands is was or can_move_run(was, stands), (was, what, stands)
+            was = stands
+        if await dispatcher.runs.state(run) == "open":
+            await act(dispatcher, run, "cancel", held)
+        for lease in held:
+            await dispatcher.settle(lease, Completed(b"1"))
+        await agree(dispatcher, run, flow)
 
-    run_apart(play())
+    on_engine(play)
 
 
 @pytest.mark.parametrize(("fail", "steps"), [([0], 1), ([1], 2), ([2], 3), ([], 9)])

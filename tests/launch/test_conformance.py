@@ -66,7 +66,9 @@ def a_launcher(kind, url, command):
 
 
 @pytest.fixture(autouse=True)
-def credentials(monkeypatch):
+def surroundings(monkeypatch):
+    """What the launchers and the workers they start find: credentials, and beats that hear of a cancel soon."""
+    monkeypatch.setenv("HOLDFAST_HEARTBEAT_SECONDS", "0.3")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -20,7 +20,8 @@ from holdfast.worker.orders import Orders
 
 @pytest.fixture
 def settings(holdfast_url) -> Settings:
-    return Settings(url=holdfast_url, worker=WorkerSettings(cancel_grace_seconds=0.4, poll_seconds=0.2))
+    quick = WorkerSettings(cancel_grace_seconds=0.4, poll_seconds=0.2, heartbeat_seconds=0.3)
+    return Settings(url=holdfast_url, worker=quick)
 
 
 @pytest.fixture

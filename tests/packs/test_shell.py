@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.each import each
 
 from holdfast.errors import TaskFailed
 
@@ -63,7 +64,7 @@ async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
     assert (by_shell["stdout"], alone["stdout"]) == ("42 $(id)\n", "$((6 * 7))\n")
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "code", "known_as"),
     [
         ("echo broken >&2; exit 3", "exit_3", "unclassified"),

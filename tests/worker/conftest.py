@@ -1,8 +1,8 @@
 """Worker processes to be killed, stopped and starved, and a journal of what their attempts did.
 
 Whoever asks for `running_worker` runs twice: with workers that have the database, and over HTTP. That is the
-conformance suite of the two lines to the dispatcher. Tests with a `fleet` of processes take turns by the day; `make
-sweep` runs both ways.
+conformance suite of the two lines to the dispatcher. Tests with a `fleet` of processes, and those of what happens
+inside a worker whichever line it has, take turns by the day; `make sweep` runs both ways.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,16 @@ from holdfast.settings import Settings, WorkerSettings
 from holdfast.worker.descendants import kill_session
 from holdfast.worker.http_line import HttpLine
 from holdfast.worker.loop import Worker
+from holdfast.worker.parent import STOP_SIGNALS
 
 HERE = Path(__file__).parent
 WAYS = ("direct", "http")
+INSIDE_THE_WORKER = {"test_isolated.py", "test_overrun.py"}
 SOURCES = Path(holdfast.errors.__file__).parents[1]
 LEASE_SECONDS = 1.5
 TIMES = {
     "lease_seconds": LEASE_SECONDS,
-    "heartbeat_seconds": 0.5,
+    "heartbeat_seconds": 0.3,
     "poll_seconds": 0.2,
     "cancel_grace_seconds": 0.4,
     "shutdown_seconds": 20.0,
@@ -79,13 +81,23 @@ class Journal:
 class Fleet:
     """A parent process and its workers."""
 
-    def __init__(self, url: str, folder: Path, app_ref: str, *, processes: int, slots: int, loops: bool) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        app_ref: str,
+        *,
+        processes: int,
+        slots: int,
+        loops: bool,
+        ignored: signal.Signals | None,
+    ) -> None:
         self.log_path = folder / f"fleet-{time.monotonic_ns()}.log"
         times = {f"HOLDFAST_{name.upper()}": str(value) for name, value in TIMES.items()}
         place = {"HOLDFAST_URL": url, "HOLDFAST_ENV": "local"}
         environment = os.environ | times | place | {"FLEET_JOURNAL": str(folder / "journal")}
         command = [str(HERE / "fleet_main.py"), app_ref, str(processes), str(slots), "loops" if loops else "alone"]
-        with self.log_path.open("wb") as log:
+        with self.log_path.open("wb") as log, _inheriting(ignored):
             self.process = subprocess.Popen(
                 [sys.executable, *command],
                 stdin=subprocess.DEVNULL,
@@ -133,6 +145,18 @@ class Fleet:
         self.process.wait()
         for pid in self._seen:
             kill_session(pid)
+
+
+@contextmanager
+def _inheriting(ignored: signal.Signals | None) -> Iterator[None]:
+    """Have what is started meanwhile hear every stop signal but this one, whatever this process was started with."""
+    wanted = {which: signal.SIG_IGN if which is ignored else signal.SIG_DFL for which in STOP_SIGNALS}
+    before = {which: signal.signal(which, how) for which, how in wanted.items()}
+    try:
+        yield
+    finally:
+        for which, how in before.items():
+            signal.signal(which, how)
 
 
 def is_over(pid: int) -> bool:
@@ -200,7 +224,7 @@ def app_ref() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the way of a test with processes whose turn it is not."""
+    """Leave out the way whose turn it is not."""
     out = [one for one in items if HERE in one.path.parents and not IS_WHOLE and not _has_its_turn(one)]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -208,7 +232,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _has_its_turn(item: Any) -> bool:
-    if "fleet" not in item.fixturenames or "callspec" not in vars(item):
+    is_costly = "fleet" in item.fixturenames or item.path.name in INSIDE_THE_WORKER
+    if not is_costly or "callspec" not in vars(item):
         return True
     turn = WAYS[(crc32(item.originalname.encode()) + DAY) % len(WAYS)]
     return bool(item.callspec.params.get("way", turn) == turn)
@@ -297,9 +322,10 @@ def fleet(
         processes: int = 1,
         slots: int = 20,
         loops: bool = True,
+        ignored: signal.Signals | None = None,
     ) -> Fleet:
         url = holdfast_url if way == "direct" else http_server(loops=loops).url
-        fleets.append(Fleet(url, tmp_path, app_ref, processes=processes, slots=slots, loops=loops))
+        fleets.append(Fleet(url, tmp_path, app_ref, processes=processes, slots=slots, loops=loops, ignored=ignored))
         return fleets[-1]
 
     yield begin

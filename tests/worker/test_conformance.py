@@ -115,14 +115,21 @@ async def test_a_timeout_stops_the_attempt_and_is_called_one(running_worker, cli
     assert await engine.database.fetchval("select state from holdfast.failure") == b"t"
 
 
-async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, dispatcher):
+async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, engine, dispatcher, eventually):
+    began, go = asyncio.Event(), asyncio.Event()
+
     async def long() -> str:
-        await asyncio.sleep(4.0)
+        began.set()
+        await go.wait()
         return "done"
 
     app = app_with(long)
     async with client_of(app) as client, running_worker(app=app):
         task = await client.enqueue("local.long")
+        await began.wait()
+        first = await engine.database.fetchval("select lease_expires_at from holdfast.live")
+        await eventually(lambda: engine.database.fetchval("select holdfast.instant() > $1", first))
+        go.set()
         assert await task.result(20) == "done"
         assert len(await dispatcher.attempts(task.task_id)) == 1
 

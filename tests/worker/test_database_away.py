@@ -84,11 +84,11 @@ async def repeated(step):
 async def test_work_goes_on_through_immediate_restarts(server, fleet, own_client, eventually):
     fleet(processes=2, slots=20)
     async with under_load(own_client) as accepted:
-        for _ in range(3):
+        for _ in range(2):
             before = await eventually(lambda: completed_count(own_client))
             await asyncio.to_thread(server.crash)
             await asyncio.to_thread(server.recover)
-            await eventually(lambda before=before: more_completed(own_client, than=before + 50))
+            await eventually(lambda before=before: more_completed(own_client, than=before + 20))
     outputs = [await repeated(lambda task=task: task.result(30)) for task in accepted]
     assert outputs == list(range(len(outputs)))
     rows = await own_client.engine.database.fetch("select task_id from holdfast.attempt where state = 'c'")

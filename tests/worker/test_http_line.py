@@ -19,7 +19,7 @@ from holdfast.worker.http_repairs import HttpRepairs
 from holdfast.worker.line import Listening, Signing
 from holdfast.worker.loop import Worker
 
-PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.5, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
+PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
 """A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
 
 
@@ -37,45 +37,62 @@ def an_app(function, **options) -> hf.App:
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 @pytest.mark.parametrize("path", ["/internal/exchange", "/internal/heartbeats", "/internal/wait", "/internal/effects"])
-async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path):
+async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path, monkeypatch):
+    # Every pause is longer than the one before; that they may become seconds is not what this is about.
+    monkeypatch.setattr("holdfast.worker.loop.RECONNECT_SECONDS_MAX", 0.1)
     ran, sent, seen = Counter(), [], Counter()
+    beats = [asyncio.Event()]
 
     async def work(ctx: hf.Context, n: int) -> int:
         ran[n] += 1
         await ctx.effect("smtp.send", lambda: sent.append(n), key=f"n{n}")
-        await asyncio.sleep(0.6)
+        for _ in range(2):
+            await beats[-1].wait()
         return n
 
     def loses(asked: str) -> bool:
         seen[asked] += 1
+        if asked == "/internal/heartbeats":
+            beats[-1].set()
+            beats.append(asyncio.Event())
         return asked == path and seen[asked] % 2 == (path == "/internal/wait")
 
     app = an_app(work, max_losses=0, max_retries=0)
     async with LossyWay(http_server().url, loses) as lossy:
         lossy_line = HttpLine(lossy.url, settings)
-        async with client_of(app) as client, running_worker(app=app, line=lossy_line, slots=5):
-            tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(20)])
-            assert [await task.result(60) for task in tasks] == list(range(20))
-    assert set(ran.values()) == {1} and sorted(sent) == list(range(20))
+        async with client_of(app) as client, running_worker(app=app, line=lossy_line, slots=4):
+            # Who is busy asks for no wait: one more task, now and then, until an answer was lost.
+            for wave in (range(12), *([n] for n in range(12, 60))):
+                tasks = await client.enqueue_many("local.work", [{"n": n} for n in wave])
+                assert [await task.result(60) for task in tasks] == list(wave)
+                if lossy.lost:
+                    break
     assert lossy.lost, "answers were lost"
+    assert set(ran.values()) == {1} and sorted(sent) == sorted(ran) == list(range(len(ran)))
 
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 async def test_a_server_that_restarts_is_waited_for(http_server, running_worker, client_of):
-    ran = Counter()
+    ran, began, go = Counter(), asyncio.Semaphore(0), asyncio.Semaphore(0)
 
     async def work(n: int) -> int:
         ran[n] += 1
-        await asyncio.sleep(0.2)
+        began.release()
+        await go.acquire()
         return n
 
     app, server = an_app(work, max_losses=0, max_retries=0), http_server()
     async with client_of(app) as client, running_worker(app=app, slots=10):
         tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(60)])
-        for _ in range(2):
-            await tasks[len(ran)].result(30)
+        for started in (10, 25):
+            for _ in range(started):
+                await began.acquire()
             await asyncio.to_thread(server.stop)
+            for _ in range(25):
+                go.release()
             await asyncio.to_thread(server.start)
+        for _ in tasks:
+            go.release()
         assert [await task.result(30) for task in tasks] == list(range(60))
     assert set(ran.values()) == {1}
 

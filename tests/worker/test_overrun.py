@@ -29,7 +29,7 @@ async def test_an_attempt_past_its_grace_ends_its_process_and_is_tried_again(fle
 @pytest.mark.crash
 async def test_a_blocked_event_loop_keeps_its_lease(fleet, client, journal):
     fleet()
-    task = await client.enqueue("fleet.block_loop", seconds=4.0)
+    task = await client.enqueue("fleet.block_loop", seconds=2.5)
     assert await task.result(20) == 1
     assert [entry.word for entry in journal.entries()] == ["start", "stop"]
 

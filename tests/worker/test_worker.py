@@ -58,7 +58,7 @@ async def test_a_draining_worker_takes_nothing_and_goes_on_when_told(running_wor
         await eventually(lambda: worker._is_draining)
         task = await client.enqueue("local.work")
         with pytest.raises(hf.WaitTimeout):
-            await task.result(0.5)
+            await task.result(0.3)
         await database.fetch("update holdfast.worker set state = 'active'")
         assert await task.result(20) == "done"
 
@@ -149,7 +149,7 @@ async def test_cutting_connections_makes_no_attempt_run_twice(running_worker, cl
 
     app = app_with(count)
     async with client_of(app) as client:
-        tasks = await client.enqueue_many("local.count", [{"n": n} for n in range(400)])
+        tasks = await client.enqueue_many("local.count", [{"n": n} for n in range(200)])
         cutter = await asyncpg.connect(holdfast_url)
         left = len(tasks)
         async with running_worker(app=app, slots=10):

@@ -54,6 +54,8 @@ CONNECTIONS_MAX = 4_096
 FILES_BESIDE = 1_024
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
+SHUTDOWN_LOOK_SECONDS = 0.005
+TICK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,43 @@ def application(house: House, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Star
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process it is part of."""
+    """Leaves signals to the process it is part of, and stops as soon as the last answer is out."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stops = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stops.set()
+
+    async def main_loop(self) -> None:
+        # On the tick it writes the date that answers bear.
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stops.wait(), TICK_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, and let every connection end after the answer it is at."""
+        for listener in self.servers:
+            listener.close()
+        state = self.server_state
+        told: set[object] = set()
+        try:
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                while state.connections or state.tasks:
+                    # Also those that were accepted a moment ago.
+                    for connection in [one for one in state.connections if one not in told]:
+                        told.add(connection)
+                        connection.shutdown()
+                    await asyncio.sleep(SHUTDOWN_LOOK_SECONDS)
+        except TimeoutError:
+            for task in state.tasks:
+                task.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +189,6 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
     )
     running = asyncio.create_task(server.serve(sockets=[bound]), name="holdfast-http")
@@ -166,7 +199,7 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
         house.closing.set()
         house.tail.close()
         await house.crews.lobby.close()
-        server.should_exit = True
+        server.stop()
         await asyncio.gather(running, return_exceptions=True)
 
 
@@ -183,10 +216,12 @@ def _allow_connections() -> None:
 def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
     """A socket that listens."""
     try:
-        [(family, _, _, _, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        # The protocol is named because asyncio sends small answers at once only where it is: otherwise the body of an
+        # answer waits for its head to be acknowledged, 40 ms on a connection that is used again.
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.listen(2048)

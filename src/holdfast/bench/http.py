@@ -82,7 +82,8 @@ async def measure_http(trial: Trial) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _server(trial: Trial) -> AsyncIterator[tuple[str, Member]]:
+async def http_server(trial: Trial) -> AsyncIterator[tuple[str, Member]]:
+    """A server of this trial's database in a process of its own, and its URL."""
     async with crew(SIDE, [ServerOrders(url=trial.arena.url)]) as [member]:
         yield await member.line(READY_SECONDS_MAX), member
 
@@ -90,7 +91,7 @@ async def _server(trial: Trial) -> AsyncIterator[tuple[str, Member]]:
 @asynccontextmanager
 async def _workers_elsewhere(trial: Trial) -> AsyncIterator[list[Member]]:
     """The same workers, speaking HTTP."""
-    async with _server(trial) as (url, _):
+    async with http_server(trial) as (url, _):
         orders = msgspec.structs.replace(trial.orders(), url=url, slots=BATCH, has_loops=False)
         async with trial.workers([orders]) as members:
             yield members
@@ -114,7 +115,7 @@ async def _claim_latency(trial: Trial) -> dict[str, Any]:
     trial.say(f"http, {pollers} workers that wait")
     await trial.arena.fresh()
     trial.marks.clear()
-    async with trial.client() as client, _server(trial) as (url, _):
+    async with trial.client() as client, http_server(trial) as (url, _):
         await client.enqueue(hit, i=tasks)  # the first one also interns names and opens connections
         async with _crowd(trial, url, pollers=pollers, readers=0):
             began_at = time.monotonic()
@@ -138,7 +139,7 @@ async def _idle(trial: Trial) -> dict[str, Any]:
     trial.say(f"http, {connections} idle connections for {seconds:g} s")
     await trial.arena.fresh()
     half = connections // 2
-    async with _server(trial) as (url, member), _crowd(trial, url, pollers=half, readers=connections - half):
+    async with http_server(trial) as (url, member), _crowd(trial, url, pollers=half, readers=connections - half):
         before, began_at = await cpu_seconds(trial.arena, [member.pid]), time.monotonic()
         await asyncio.sleep(seconds)
         after = await cpu_seconds(trial.arena, [member.pid])

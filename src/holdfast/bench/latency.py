@@ -10,6 +10,7 @@ from holdfast.bench.app import hit
 from holdfast.bench.spread import percentile
 from holdfast.bench.trial import Trial
 from holdfast.bench.waiting import until
+from holdfast.client.client import Client
 
 TASKS = 500
 TASKS_QUICK = 100
@@ -34,12 +35,22 @@ async def latency_once(trial: Trial, workers: int) -> dict[str, Any]:
     async with trial.client() as client, trial.workers(trial.many_workers(workers)):
         await client.enqueue(hit, i=tasks)  # the first one also interns names and opens connections
         await asyncio.sleep(0.5)
-        began_at = time.monotonic()
-        for i in range(tasks):
-            await asyncio.sleep(max(0.0, began_at + i * PAUSE_SECONDS - time.monotonic()))
-            trial.marks.send(i)
-            await client.enqueue(hit, i=i)
-        await until(lambda: not trial.marks.missing(tasks), seconds_max=LATE_SECONDS_MAX)
+        await one_by_one(trial, client, tasks)
+    return waits_of(trial, tasks)
+
+
+async def one_by_one(trial: Trial, client: Client, tasks: int) -> None:
+    """Enqueue tasks with a pause between them, and wait for their marks."""
+    began_at = time.monotonic()
+    for i in range(tasks):
+        await asyncio.sleep(max(0.0, began_at + i * PAUSE_SECONDS - time.monotonic()))
+        trial.marks.send(i)
+        await client.enqueue(hit, i=i)
+    await until(lambda: not trial.marks.missing(tasks), seconds_max=LATE_SECONDS_MAX)
+
+
+def waits_of(trial: Trial, tasks: int) -> dict[str, Any]:
+    """Milliseconds from before each enqueue to the start of its action."""
     waits = [(trial.marks.started_at(i) - trial.marks.sent_at(i)) * 1000 for i in range(tasks) if trial.marks.count(i)]
     shown = {
         name: round(percentile(waits, part), 2) if waits else None

@@ -29,12 +29,13 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float
     heartbeat_seconds: float
     has_loops: bool
+    tenant: str = "default"
 
     def settings(self) -> Settings:
         worker = WorkerSettings(
             slots=self.slots, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
         )
-        return Settings(url=self.url, env="local", worker=worker)
+        return Settings(url=self.url, env="local", tenant=self.tenant, worker=worker)
 
 
 def main() -> int:

@@ -28,6 +28,11 @@ def table(results: Mapping[str, Any]) -> RenderableType:
     for line in lines(results):
         found.add_row(line.name, line.value, line.target, _coloured(line), line.detail)
     parts: list[RenderableType] = [found, *(_chart(chart) for chart in charts(results))]
+    if pages := _pages(results):
+        shown = Table("page", "p50 ms", "p99 ms", title="Pages, slowest first", title_justify="left", box=None)
+        for name, page in pages:
+            shown.add_row(name, f"{page['p50']:g}", f"{page['p99']:g}")
+        parts.append(shown)
     if notes := _peer_notes(results):
         parts.append(notes)
     return Group(*parts)
@@ -44,7 +49,14 @@ def plain(results: Mapping[str, Any]) -> str:
         f"peer {name}\t{peer['nodes_per_s'] or ''}\t\t\t{peer.get('note') or _times(peer)}"
         for name, peer in _flow_peers(results).items()
     ]
+    rows += [f"page {name}\t{page['p99']:g} ms\t\t\tp50 {page['p50']:g} ms" for name, page in _pages(results)]
     return "\n".join(rows)
+
+
+def _pages(results: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
+    """Every question that was asked, the slowest first."""
+    found: Mapping[str, Mapping[str, float]] = results.get("pages", {}).get("pages", {})
+    return sorted(found.items(), key=lambda one: -one[1]["p99"])
 
 
 def _flow_peers(results: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,14 +15,16 @@ from holdfast.bench.flow import measure_flow
 from holdfast.bench.http import measure_http
 from holdfast.bench.idle import measure_idle
 from holdfast.bench.latency import measure_latency
+from holdfast.bench.pages import measure_pages
 from holdfast.bench.peers.field import Peer
 from holdfast.bench.peers.run import PeerRuns
 from holdfast.bench.recovery import measure_recovery
 from holdfast.bench.redrive import measure_redrive
 from holdfast.bench.storm import measure_storm
+from holdfast.bench.tenants import measure_tenants
 from holdfast.bench.trial import Trial
 
-EXTRA_PARTS = ("storm", "redrive", "http")
+EXTRA_PARTS = ("storm", "redrive", "http", "pages", "tenants")
 """Measured only when asked for by name."""
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
@@ -35,6 +37,8 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "storm": ("storm", measure_storm),
     "redrive": ("redrive", measure_redrive),
     "http": ("http", measure_http),
+    "pages": ("pages", measure_pages),
+    "tenants": ("tenants", measure_tenants),
 }
 
 
@@ -82,7 +86,7 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     """What must never happen, if it did."""
     wrong = [
         f"{key}: {count} {word}"
-        for key in ("drain", "latency_ms", "backlog", "flow", "redrive", "http")
+        for key in ("drain", "latency_ms", "backlog", "flow", "redrive", "http", "tenants")
         for word in ("doubles", "losses")
         if (count := results.get(key, {}).get(word))
     ]

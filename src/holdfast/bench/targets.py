@@ -219,6 +219,19 @@ TARGETS = (
         unit="%",
         detail="of a core in the server for {http.idle.connections} connections",
     ),
+    Target(
+        name="pages, slowest p99",
+        path="pages.p99_max_ms",
+        limit=50,
+        unit="ms",
+        detail="{pages.questions} questions to {pages.lists} lists, {pages.tasks} tasks over, {pages.queued} queued",
+    ),
+    Target(
+        name="tenants, another's first task",
+        path="tenants.ratio",
+        limit=1.5,
+        detail="p50 {tenants.beside_ms.p50} ms beside {tenants.queued} of another, {tenants.alone_ms.p50} ms alone",
+    ),
 )
 
 

@@ -37,9 +37,9 @@ class Trial:
     say: Callable[[str], None]
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
+    async def client(self, tenant: str = "default") -> AsyncIterator[Client]:
         """The public client, as a user would open it."""
-        app.configure(Settings(url=self.arena.url))
+        app.configure(Settings(url=self.arena.url, tenant=tenant))
         async with app.client() as client:
             yield client
 

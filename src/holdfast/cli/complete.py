@@ -83,10 +83,10 @@ async def _flows(desk: Desk) -> list[str]:
 
 
 async def _schedules(desk: Desk) -> list[str]:
-    from holdfast.desk.schedules import list_schedules
-    from holdfast.desk.shapes import ListNames
+    from holdfast.desk.paging import NAMES_PAGE
+    from holdfast.desk.schedules import ListSchedules, list_schedules
 
-    return [one.name for one in (await desk.ask(list_schedules, ListNames())).schedules]
+    return [one.name for one in (await desk.ask(list_schedules, ListSchedules(limit=NAMES_PAGE))).schedules]
 
 
 async def _tasks(desk: Desk) -> list[str]:

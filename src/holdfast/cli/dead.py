@@ -44,7 +44,12 @@ def groups() -> None:
 def _group_columns() -> list[Column[GroupView]]:
     return [
         Column(title="GROUP", text=lambda row: row.fingerprint),
-        Column(title="TASKS", text=lambda row: compact(row.count), plain=lambda row: row.count, right=True),
+        Column(
+            title="TASKS",
+            text=lambda row: compact(row.count, is_partial=row.is_partial),
+            plain=lambda row: row.count,
+            right=True,
+        ),
         Column(title="FIRST", text=lambda row: age(row.first_seen), plain=lambda row: row.first_seen.isoformat()),
         Column(title="LAST", text=lambda row: age(row.last_seen), plain=lambda row: row.last_seen.isoformat()),
         Column(title="QUEUES", text=lambda row: ", ".join(row.queues)),
@@ -71,10 +76,10 @@ def list_(states: tuple[str, ...], everything: bool, before: str | None, **filte
 
     shell = the_shell()
     asked = ListLetters(state=list(states), everything=everything, before=before, **filters)
-    rows = shell.ask(list_letters, asked).letters
+    rows, following = shell.ask_enough(list_letters, asked, lambda page: page.letters)
     emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
-    if shell.is_table and len(rows) == filters["limit"]:
-        shell.talk(f"More: --before {rows[-1].dead_letter_id}")
+    if shell.is_table and following is not None:
+        shell.talk(f"More: --before {following}")
 
 
 def _letter_columns() -> list[Column[LetterView]]:

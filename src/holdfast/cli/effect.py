@@ -39,7 +39,8 @@ def list_(task_id: str | None, state: str | None, limit: int) -> None:
     from holdfast.desk.effects import ListEffects, list_effects
 
     shell = the_shell()
-    rows = shell.ask(list_effects, ListEffects(task_id=task_id, state=state, limit=limit)).effects
+    asked = ListEffects(task_id=task_id, state=state, limit=limit)
+    rows, _ = shell.ask_enough(list_effects, asked, lambda page: page.effects)
     emit_rows(shell, rows, _columns(), empty="No effects match." if task_id or state else "No effects yet.")
 
 

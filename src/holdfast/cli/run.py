@@ -99,12 +99,14 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
 
     shell = the_shell()
     wanted = [part for state in states for part in state.split(",") if part]
-    rows = shell.ask(list_runs, ListRuns(state=wanted, before=before, **filters)).runs
+    rows, following = shell.ask_enough(
+        list_runs, ListRuns(state=wanted, before=before, **filters), lambda page: page.runs
+    )
     named = {"state": ", ".join(wanted), "flow": filters["flow"], "tag": filters["tag"]}
     asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
     emit_rows(shell, rows, _columns(), empty=f"No runs match {asked}." if asked else "No runs yet.")
-    if shell.is_table and len(rows) == filters["limit"]:
-        shell.talk(f"More: --before {rows[-1].run_id}")
+    if shell.is_table and following is not None:
+        shell.talk(f"More: --before {following}")
 
 
 def _columns() -> list[Column[RunLine]]:

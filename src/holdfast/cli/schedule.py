@@ -70,11 +70,10 @@ def create(name: str, **options: Any) -> None:
 @schedule.command("list")
 def list_() -> None:
     """List schedules: when they fire next, in their own zone and here, and how they stand."""
-    from holdfast.desk.schedules import list_schedules
-    from holdfast.desk.shapes import ListNames
+    from holdfast.desk.schedules import ListSchedules, list_schedules
 
     shell = the_shell()
-    rows = shell.ask_all(list_schedules, ListNames(), lambda page: page.schedules)
+    rows = shell.ask_all(list_schedules, ListSchedules(), lambda page: page.schedules)
     emit_rows(shell, rows, _columns(shell), empty="No schedules yet: holdfast schedule create")
 
 

@@ -102,6 +102,17 @@ class Shell:
 
         return self.run(pages())
 
+    def ask_enough(
+        self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]
+    ) -> tuple[list[T], str | int | None]:
+        """Ask for a page and, while it is short, for those behind it; also says where the rest begins."""
+
+        async def pages() -> tuple[list[T], str | int | None]:
+            async with self.desk() as desk:
+                return await enough_of(desk, operation, asked, rows)
+
+        return self.run(pages())
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         import asyncio
 
@@ -180,6 +191,22 @@ async def all_of(desk: Desk, operation: Operation[Any, Any], asked: Any, rows: C
         if page.next is None:
             return found
         asked = msgspec.structs.replace(asked, after=page.next)
+
+
+async def enough_of(
+    desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
+) -> tuple[list[T], str | int | None]:
+    """Rows of pages, each behind the one before, until there are as many as asked for or no more."""
+    import msgspec
+
+    cursor = "before" if "before" in operation.other_fields else "after"
+    page = await desk.ask(operation, asked)
+    found = list(rows(page))
+    while page.next is not None and len(found) < asked.limit:
+        more = msgspec.structs.replace(asked, **{cursor: page.next, "limit": asked.limit - len(found)})
+        page = await desk.ask(operation, more)
+        found += rows(page)
+    return found, page.next
 
 
 def actor() -> str:

@@ -124,12 +124,14 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
 
     shell = the_shell()
     wanted = [part for state in states for part in state.split(",") if part]
-    rows = shell.ask(list_tasks, ListTasks(state=wanted, before=before, **filters)).tasks
+    rows, following = shell.ask_enough(
+        list_tasks, ListTasks(state=wanted, before=before, **filters), lambda page: page.tasks
+    )
     named = {"state": ", ".join(wanted), **{name: filters[name] for name in ("queue", "action", "tag")}}
     asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
     emit_rows(shell, rows, _columns(), empty=f"No tasks match {asked}." if asked else "No tasks yet.")
-    if shell.is_table and len(rows) == filters["limit"]:
-        shell.talk(f"More: --before {rows[-1].task_id}")
+    if shell.is_table and following is not None:
+        shell.talk(f"More: --before {following}")
 
 
 def _columns() -> list[Column[TaskRow]]:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of
+from holdfast.desk.paging import PAGE, Limit
 from holdfast.dispatcher import audit, hints, verify
 from holdfast.dispatcher.audit import AuditRow, AuditVerified
 from holdfast.dispatcher.checkup import Finding, check_up
@@ -54,7 +54,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 @operation("audit.list", "GET /api/v1/audit", Access.VIEWER)
 async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
     """Lists privileged changes, newest first, in pages."""
-    rows = await audit.list_audit(
+    rows, following = await audit.audit_page(
         clerk.database,
         clerk.tenant_id,
         actor=asked.actor,
@@ -65,8 +65,7 @@ async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
         before=asked.before,
         limit=asked.limit,
     )
-    following = next_of(rows, asked.limit, lambda row: str(row.seq))
-    return AuditPage(rows=rows, next=None if following is None else int(following))
+    return AuditPage(rows=rows, next=following)
 
 
 @operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX)

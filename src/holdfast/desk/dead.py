@@ -6,19 +6,17 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.access import Access
-from holdfast.core.dead import LetterState
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, words
+from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.dispatcher import dead_look, recover
 from holdfast.dispatcher.campaigns import RepeatedEffect, group_effects
-from holdfast.dispatcher.dead_look import GroupView, LetterView
+from holdfast.dispatcher.dead_look import UNRESOLVED, GroupView, LetterView
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.letters import Requeued
 from holdfast.dispatcher.recover import Asked
 from holdfast.errors import Conflict, Invalid, NotFound
 
-UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
 EXPORT_PAGE = 500
 
 
@@ -141,7 +139,7 @@ async def list_groups(clerk: Clerk, asked: ListGroups) -> Groups:
 @operation("dead.list", "GET /api/v1/dead/letters", Access.VIEWER)
 async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
     """Lists dead letters, newest first, in pages."""
-    rows = await dead_look.list_letters(
+    rows, following = await dead_look.letter_page(
         clerk.database,
         clerk.tenant_id,
         states=words(asked.state) or ([] if asked.everything else UNRESOLVED),
@@ -150,7 +148,7 @@ async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
         before=None if asked.before is None else _number(asked.before),
         limit=asked.limit,
     )
-    return LetterPage(letters=rows, next=next_of(rows, asked.limit, lambda row: row.dead_letter_id))
+    return LetterPage(letters=rows, next=_text(following))
 
 
 @operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)
@@ -287,7 +285,7 @@ async def _dismiss(
 @operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
 async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
     """Gives dead letters with their inputs, newest first, in pages."""
-    rows = await dead_look.list_letters(
+    rows, following = await dead_look.letter_page(
         clerk.database,
         clerk.tenant_id,
         states=[] if asked.everything else UNRESOLVED,
@@ -296,7 +294,11 @@ async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
         limit=EXPORT_PAGE,
         with_input=True,
     )
-    return LetterPage(letters=rows, next=next_of(rows, EXPORT_PAGE, lambda row: row.dead_letter_id))
+    return LetterPage(letters=rows, next=_text(following))
+
+
+def _text(following: int | None) -> str | None:
+    return None if following is None else str(following)
 
 
 def _number(text: str) -> int:

@@ -8,7 +8,7 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, page_of
+from holdfast.desk.paging import PAGE, Limit, page_of
 from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import authority, effects
 from holdfast.dispatcher.authority import AuthorityRule
@@ -67,7 +67,7 @@ class Compensated(msgspec.Struct, frozen=True, kw_only=True):
 @operation("effect.list", "GET /api/v1/effects", Access.VIEWER, commands=("effect list", "task retry", "task show"))
 async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
     """Lists effects, of the newest tasks first."""
-    rows = await effects.list_effects(
+    rows, following = await effects.effect_page(
         clerk.database,
         clerk.tenant_id,
         task_ids=None if asked.task_id is None else [limits.task_number(asked.task_id)],
@@ -75,7 +75,7 @@ async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
         after=asked.after,
         limit=asked.limit,
     )
-    return EffectPage(effects=rows, next=next_of(rows, asked.limit, lambda row: row.idempotency_key))
+    return EffectPage(effects=rows, next=following)
 
 
 @operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)

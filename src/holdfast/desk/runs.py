@@ -14,7 +14,7 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, words
+from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.desk.tasks import SUBMIT_BYTES_MAX, WAITING, bounded_wait
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import show_runs
@@ -166,7 +166,7 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
 @operation("run.list", "GET /api/v1/runs", Access.VIEWER)
 async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
     """Lists runs, newest first, in pages."""
-    rows = await show_runs.list_runs(
+    rows, following = await show_runs.run_page(
         clerk.database,
         clerk.engine.catalog,
         clerk.tenant_id,
@@ -176,7 +176,7 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
         before=None if asked.before is None else limits.task_number(asked.before),
         limit=asked.limit,
     )
-    return RunPage(runs=rows, next=next_of(rows, asked.limit, lambda row: row.run_id))
+    return RunPage(runs=rows, next=None if following is None else str(following))
 
 
 @operation(

@@ -15,7 +15,7 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import valid_interval
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import page_of
+from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
 from holdfast.desk.shapes import ListNames, Paused, Steer
 from holdfast.dispatcher import schedules
 from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
@@ -43,6 +43,12 @@ class CreateSchedule(Request, frozen=True, kw_only=True):
     queue: str | None = None
     priority: int | None = None
     reason: str = ""
+
+
+class ListSchedules(ListNames, frozen=True, kw_only=True):
+    """`after` is the `next` of the page before. A page is shorter than one of names: there is more to say of each."""
+
+    limit: Limit = PAGE
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,11 +125,11 @@ async def _read(clerk: Clerk, name: str) -> ScheduleView:
 
 
 @operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
-async def list_schedules(clerk: Clerk, asked: ListNames) -> SchedulePage:
-    """Lists schedules: when they fire next, and how they stand."""
-    rows = await schedules.list_schedules(clerk.database, clerk.tenant_id)
-    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
-    return SchedulePage(schedules=page, next=following)
+async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
+    """Lists schedules by name: when they fire next, and how they stand."""
+    limit = valid_limit(asked.limit)
+    rows = await schedules.list_schedules(clerk.database, clerk.tenant_id, after=asked.after, limit=limit)
+    return SchedulePage(schedules=rows, next=next_of(rows, limit, lambda row: row.name))
 
 
 @operation("schedule.show", "GET /api/v1/schedules/{name}", Access.VIEWER)

@@ -13,7 +13,7 @@ from holdfast.core.access import Access
 from holdfast.core.replay import Receipt, Recorded
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit, words
+from holdfast.desk.paging import PAGE, Limit, valid_limit, words
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import look, replay
 from holdfast.dispatcher.explain_runs import why
@@ -178,7 +178,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
 async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
     """Lists tasks, newest first, in pages."""
-    rows = await look.list_tasks(
+    rows, following = await look.task_page(
         clerk.database,
         clerk.tenant_id,
         states=words(asked.state),
@@ -188,7 +188,7 @@ async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
         before=None if asked.before is None else limits.task_number(asked.before),
         limit=asked.limit,
     )
-    return TaskPage(tasks=rows, next=next_of(rows, asked.limit, lambda row: row.task_id))
+    return TaskPage(tasks=rows, next=None if following is None else str(following))
 
 
 @operation(

@@ -27,6 +27,7 @@ _READ_CHAIN = sql("read_audit_chain")
 _READ_HEAD = sql("read_audit_head")
 
 LIMIT_MAX = 10_000
+LOOK_ROWS = 10_000
 PAGE = 2_000
 _SEQ_MAX = 2**63 - 1
 
@@ -134,12 +135,30 @@ async def list_audit(
     since_seconds: float | None = None,
     before: int | None = None,
     limit: int = 50,
+    from_seq: int = -_SEQ_MAX,
 ) -> list[AuditRow]:
-    """A page of the log, newest first; the next page begins `before` the last row of this one."""
+    """A page of the log from a row on, newest first; the next page begins `before` the last row of this one."""
     if not 1 <= limit <= LIMIT_MAX:
         raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
     asked = (_SEQ_MAX if before is None else before, actor, verb, subject_kind, subject_id, since_seconds, limit)
-    return [_row(row) for row in await database.fetch(_LIST, tenant_id, *asked)]
+    return [_row(row) for row in await database.fetch(_LIST, tenant_id, *asked, from_seq)]
+
+
+async def audit_page(
+    database: Database, tenant_id: int, *, before: int | None = None, limit: int = 50, **filters: Any
+) -> tuple[list[AuditRow], int | None]:
+    """A page of the log, and `before` which row the next one begins; None where there are no more.
+
+    Only so many rows are looked at: a page of a filter that matches little may be short with more behind it.
+    """
+    if before is None:
+        head = await database.fetchrow(_READ_HEAD, tenant_id)
+        before = _SEQ_MAX if head is None else head["seq"] + 1
+    from_seq = before - max(limit, LOOK_ROWS)
+    rows = await list_audit(database, tenant_id, before=before, limit=limit, from_seq=from_seq, **filters)
+    if len(rows) == limit:
+        return rows, rows[-1].seq
+    return rows, from_seq if from_seq > 1 else None
 
 
 def _row(row: Any) -> AuditRow:

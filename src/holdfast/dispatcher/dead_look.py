@@ -19,6 +19,9 @@ _DEAD_GROUPS = sql("dead_groups")
 _LIST_LETTERS = sql("list_letters")
 
 LIMIT_MAX = 10_000
+LETTERS_COUNT_MAX = 5_000
+LOOK_LETTERS = 5_000
+UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
 _ID_MAX = 2**63 - 1
 
 
@@ -40,6 +43,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     actions: list[str]
     queues: list[str]
     task_id: str
+    is_partial: bool = False
+    """Whether older letters were left uncounted: every count is then one of at least."""
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +86,23 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:
-    """Unresolved letters by fingerprint, the largest group first."""
-    rows = await database.fetch(_DEAD_GROUPS, tenant_id, limit)
+    """The newest unresolved letters by fingerprint, the largest group first."""
+    rows = await database.fetch(_DEAD_GROUPS, tenant_id, limit, LETTERS_COUNT_MAX)
     return [GroupView(**{**dict(row), "task_id": str(row["task_id"])}) for row in rows]
 
 
-async def list_letters(
+async def list_letters(database: Database, tenant_id: int, **asked: Any) -> list[LetterView]:
+    """A page of letters, newest first, found by looking at page after page until one is full or there are no more."""
+    limit: int = asked.pop("limit", 50)
+    rows, following = await letter_page(database, tenant_id, **asked, limit=limit)
+    while following is not None and len(rows) < limit:
+        asked["before"] = following
+        more, following = await letter_page(database, tenant_id, **asked, limit=limit - len(rows))
+        rows += more
+    return rows
+
+
+async def letter_page(
     database: Database,
     tenant_id: int,
     *,
@@ -96,8 +112,11 @@ async def list_letters(
     before: int | None = None,
     limit: int = 50,
     with_input: bool = False,
-) -> list[LetterView]:
-    """A page of letters, newest first; the next page begins `before` the last id of this one."""
+) -> tuple[list[LetterView], int | None]:
+    """A page of letters, newest first, and `before` which id the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
     for state in states:
         if state not in set(LetterState):
             advice = f"Choose from {', '.join(LetterState)}."
@@ -105,14 +124,21 @@ async def list_letters(
     if not 1 <= limit <= LIMIT_MAX:
         raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
     asked = (list(states) or None, fingerprint, task_id, _ID_MAX if before is None else before)
-    rows = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input)
-    return [_view(row) for row in rows]
+    is_unresolved = bool(states) and set(states) <= set(UNRESOLVED)
+    look = None if task_id is not None or (fingerprint is not None and is_unresolved) else max(limit, LOOK_LETTERS)
+    found = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input, look, is_unresolved)
+    rows = [_view(row) for row in found if row["dead_letter_id"] is not None]
+    if len(rows) == limit:
+        return rows, int(rows[-1].dead_letter_id)
+    return rows, found[0]["floor"]
 
 
 async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
     """One letter in full, or `NotFound`."""
-    rows = await database.fetch(_LIST_LETTERS, tenant_id, None, None, None, _ID_MAX, 1, dead_letter_id, True)
-    if not rows:
+    rows = await database.fetch(
+        _LIST_LETTERS, tenant_id, None, None, None, _ID_MAX, 1, dead_letter_id, True, None, False
+    )
+    if rows[0]["dead_letter_id"] is None:
         raise NotFound(
             f"There is no dead letter {dead_letter_id}.",
             code="dead_letter_not_found",
@@ -123,7 +149,7 @@ async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -
 
 
 def _view(row: Any) -> LetterView:
-    found = dict(row)
+    found = {name: value for name, value in row.items() if name != "floor"}
     ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
     found |= {name: None if found[name] is None else str(found[name]) for name in ids}
     found["input"] = wire.NULL if found["input"] is None else msgspec.Raw(found["input"])

@@ -30,6 +30,7 @@ _UNDONE_EFFECTS = sql("undone_effects")
 
 STATES = tuple(state.value for state in EffectState)
 LIST_MAX = 10_000
+LOOK_ROWS = 2_000
 PAUSES_SECONDS = (0.05, 0.2, 1.0)
 """Between tries when the database is away. Longer than that and the attempt had better fail: leases do not wait."""
 
@@ -189,15 +190,40 @@ async def list_effects(
     after: str | None = None,
     limit: int = 100,
 ) -> list[EffectView]:
-    """Effects of some tasks, in one state, or the newest of all; the next page comes `after` the last one's key."""
+    """Effects of some tasks, in one state, or the newest of all: page after page until there are enough or no more."""
+    asked: dict[str, Any] = {"task_ids": task_ids, "state": state}
+    rows, following = await effect_page(database, tenant_id, **asked, after=after, limit=limit)
+    while following is not None and len(rows) < limit:
+        more, following = await effect_page(database, tenant_id, **asked, after=following, limit=limit - len(rows))
+        rows += more
+    return rows
+
+
+async def effect_page(
+    database: Database,
+    tenant_id: int,
+    *,
+    task_ids: Sequence[int] | None = None,
+    state: str | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> tuple[list[EffectView], str | None]:
+    """A page of effects, and `after` which key the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
     if state is not None and state not in STATES:
         raise Invalid(
             f"{state!r} is no state of an effect.", code="invalid_state", advice=f"One of {', '.join(STATES)}."
         )
     if not 1 <= limit <= LIST_MAX:
         raise Invalid(f"The limit must be from 1 to {LIST_MAX}, not {limit}.", code="invalid_limit")
-    asked = None if task_ids is None else list(task_ids)
-    return [_view(row) for row in await database.fetch(_LIST_EFFECTS, tenant_id, asked, state, limit, after)]
+    asked = (None if task_ids is None else list(task_ids), state, limit, after, max(limit, LOOK_ROWS))
+    found = await database.fetch(_LIST_EFFECTS, tenant_id, *asked)
+    rows = [_view(row) for row in found if row["task_id"] is not None]
+    if len(rows) == limit:
+        return rows, rows[-1].idempotency_key
+    return rows, found[0]["last_key"]
 
 
 async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
@@ -212,7 +238,7 @@ async def undone_effects(database: Database, tenant_id: int, task_ids: Sequence[
 
 
 def _view(row: Any) -> EffectView:
-    found = dict(row)
+    found = {name: value for name, value in row.items() if name != "last_key"}
     found["receipt"] = wire.NULL if row["receipt"] is None else msgspec.Raw(row["receipt"])
     return EffectView(**found)
 

@@ -39,7 +39,10 @@ STATES = (*(state.value for state in TaskState), RETRYING_LABEL)
 """What a list of tasks may be filtered by; `failed` means for good."""
 
 LIMIT_MAX = 10_000
+LOOK_ROWS, LOOK_ATTEMPTS, LOOK_RUNS = 2_000, 500, 100
+"""How many rows of each kind one page looks at, at least as many as it may show."""
 READ_SECONDS_MAX = 10
+_HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w")}
 ID_MAX = 2**63 - 1
 
 
@@ -192,7 +195,18 @@ class ActionView:
     """Closed, open or half-open; None where the action declares none."""
 
 
-async def list_tasks(
+async def list_tasks(database: Database, tenant_id: int, **asked: Any) -> list[TaskRow]:
+    """A page of tasks, newest first, found by looking at page after page until one is full or there are no more."""
+    limit: int = asked.pop("limit", 50)
+    rows, following = await task_page(database, tenant_id, **asked, limit=limit)
+    while following is not None and len(rows) < limit:
+        asked["before"] = following
+        more, following = await task_page(database, tenant_id, **asked, limit=limit - len(rows))
+        rows += more
+    return rows
+
+
+async def task_page(
     database: Database,
     tenant_id: int,
     *,
@@ -202,8 +216,11 @@ async def list_tasks(
     tag: str | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[TaskRow]:
-    """A page of tasks, newest first; the next page begins `before` the last id of this one."""
+) -> tuple[list[TaskRow], int | None]:
+    """A page of tasks, newest first, and `before` which id the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
     for state in states:
         if state not in STATES:
             raise Invalid(
@@ -215,9 +232,15 @@ async def list_tasks(
     if queue is not None or action is not None:
         lanes = [row["lane_id"] for row in await database.fetch(_FIND_LANES, tenant_id, queue, action)]
         if not lanes:
-            return []
+            return [], None
+    held = sorted({letter for state in states or _HELD for letter in _HELD.get(state, ())})
+    looks = (max(limit, LOOK_ROWS), max(limit, LOOK_RUNS), held, max(limit, LOOK_ATTEMPTS))
     asked = (tenant_id, list(states) or None, lanes, tag, ID_MAX if before is None else before, limit)
-    return [_task_row(row) for row in await bounded(database, _LIST_TASKS, *asked)]
+    found = await bounded(database, _LIST_TASKS, *asked, *looks)
+    rows = [_task_row(row) for row in found if row["task_id"] is not None]
+    if len(rows) == limit:
+        return rows, int(rows[-1].task_id)
+    return rows, found[0]["floor"]
 
 
 async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskView:
@@ -349,7 +372,7 @@ async def bounded(database: Database, statement: str, *arguments: Any) -> list[A
 def _task_row(row: Any) -> TaskRow:
     found = dict(row)
     line = error_line(found)
-    for name in ("code", "type", "message"):
+    for name in ("code", "type", "message", "floor"):
         del found[name]
     return TaskRow(**found, error=line)
 

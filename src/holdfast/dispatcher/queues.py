@@ -1,7 +1,7 @@
 """Queues: pause, resume and limit them, saying who and why; and how full they are.
 
-Counts are bounded. What is live is counted to a limit per lane; of history only the newest part is looked at, and a
-count that may be short says so.
+Counts are bounded. What is live is counted to a limit that lanes share; of history only the newest part is looked at,
+and a count that may be short says so.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _ENDED = sql("ended_counts")
 _COMPLETED = sql("completed_counts")
 _BLOCKED = sql("blocked_counts")
 
-LIVE_COUNT_MAX = 1_000_000
-HISTORY_COUNT_MAX = 250_000
-BLOCKED_COUNT_MAX = 20_000
+LIVE_COUNT_MAX = 10_000
+"""How many queued tasks are counted, of all lanes together, and how many held ones."""
+HISTORY_COUNT_MAX = 5_000
+BLOCKED_COUNT_MAX = 1_000
 RUNNING_MAX = 1_000_000
 PER_SECOND_MAX = 1_000_000.0
 
@@ -78,17 +79,26 @@ async def list_queues(
     """Every queue (or one) with its counts."""
     counts: dict[int, dict[str, int]] = {}
     partial: set[str] = set()
+    longer: set[int] = set()
     for row in await database.fetch(_QUEUED, tenant_id, LIVE_COUNT_MAX):
         counts.setdefault(row["queue_id"], {})["queued"] = row["queued"]
-        partial |= {"queued"} if row["is_more"] else set()
-    for row in await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX):
+        longer |= {row["queue_id"]} if row["is_more"] else set()
+    held = await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX)
+    for row in held:
         counts.setdefault(row["queue_id"], {}).update(_without_id(row))
+    if sum(row["running"] + row["retrying"] + row["delayed"] for row in held) >= LIVE_COUNT_MAX:
+        partial |= {"queued", "running", "retrying", "delayed"}
     if with_history:
         partial |= await _count_history(database, tenant_id, counts)
     quotas = {view.name: view.text for view in await list_quotas(database, tenant_id) if view.scope == "queue"}
     history = dict.fromkeys(("completed", "failed", "canceled", "blocked"), 0 if with_history else None)
     return [
-        _view(row, history | counts.get(row["queue_id"], {}), partial, quotas.get(row["name"]))
+        _view(
+            row,
+            history | counts.get(row["queue_id"], {}),
+            partial | ({"queued"} if row["queue_id"] in longer else set()),
+            quotas.get(row["name"]),
+        )
         for row in await database.fetch(_ROWS, tenant_id, name)
     ]
 

@@ -197,6 +197,8 @@ class RemoteWorkers:
         async with self._busy.session() as session:
             found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
             worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
+        if worker is not None:
+            self.guests.told(worker_id, worker["state"])
         canceled = frozenset(task_id for task_id, is_canceled in found.items() if is_canceled)
         return Beat(
             renewed=frozenset(found),

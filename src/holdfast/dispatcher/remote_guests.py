@@ -97,6 +97,11 @@ class Guests:
         place = self._lobby.place(self._tenant_id, identity)
         return Guest(claimer=Claimer(identity), slots=row["slots"], place=place, queues=row["queues"])
 
+    def told(self, worker_id: int, state: str) -> None:
+        """Take note of what a worker was told: it acts upon it at once."""
+        if (guest := self._known.get((worker_id, None))) is not None:
+            guest.is_draining = state == "draining"
+
     def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
         """Take note of who drains, and of who is gone: without a state."""
         asked, now = set(worker_ids), time.monotonic()

@@ -50,6 +50,7 @@ _PAUSE = sql("pause_schedule")
 _RESUME = sql("resume_schedule")
 _DELETE = sql("delete_schedule")
 _LIST = sql("list_schedules")
+_NAMES = sql("schedule_names")
 _SLOTS = sql("list_slots")
 
 NAME_CHARACTERS_MAX = 55
@@ -314,13 +315,17 @@ async def _missing(database: Database, tenant_id: int, name: str) -> NotFound:
 
 async def schedule_names(database: Database, tenant_id: int) -> list[str]:
     """The names of the first thousand schedules."""
-    return [row["name"] for row in await database.fetch(_LIST, tenant_id, None, LIST_MAX)]
+    return [row["name"] for row in await database.fetch(_NAMES, tenant_id, LIST_MAX)]
 
 
-async def list_schedules(database: Database, tenant_id: int, *, name: str | None = None) -> list[ScheduleView]:
-    """Every schedule (or one) and how it stands."""
-    rows = await database.fetch(_LIST, tenant_id, name, LIST_MAX)
-    return [await _view(database, row) for row in rows]
+async def list_schedules(
+    database: Database, tenant_id: int, *, name: str | None = None, after: str | None = None, limit: int = LIST_MAX
+) -> list[ScheduleView]:
+    """Schedules by name, those after one of them, or one of them; and how they stand."""
+    rows = await database.fetch(_LIST, tenant_id, name, limit, after)
+    fired = {row["schedule_id"]: row["last_slot_at"] for row in rows if row["last_slot_at"] is not None}
+    last = {row["schedule_id"]: row for row in await database.fetch(_SLOTS, list(fired), 1, list(fired.values()))}
+    return [_view(row, last.get(row["schedule_id"])) for row in rows]
 
 
 async def list_slots(
@@ -328,13 +333,11 @@ async def list_slots(
 ) -> list[SlotView]:
     """The newest slots of a schedule, newest first."""
     row = await find_schedule(database, tenant_id, name)
-    return [_slot(found) for found in await database.fetch(_SLOTS, row.schedule_id, limit, at)]
+    return [_slot(found) for found in await database.fetch(_SLOTS, [row.schedule_id], limit, [at])]
 
 
-async def _view(database: Database, row: Any) -> ScheduleView:
-    last = None
-    if row["last_slot_at"] is not None:
-        last = _slot(await database.fetchrow(_SLOTS, row["schedule_id"], 1, row["last_slot_at"]))
+def _view(row: Any, last_slot: Any) -> ScheduleView:
+    last = None if last_slot is None else _slot(last_slot)
     passed_over = json.loads(row["passed_over"] or "{}")
     facts = ScheduleFacts(
         at=row["now"],

@@ -12,7 +12,7 @@ import msgspec
 from holdfast import wire
 from holdfast.core.verdict import RunState
 from holdfast.dispatcher.children import run_output
-from holdfast.dispatcher.look import ID_MAX, LIMIT_MAX, bounded, error_line
+from holdfast.dispatcher.look import ID_MAX, LIMIT_MAX, LOOK_ROWS, bounded, error_line
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -23,6 +23,9 @@ _LIST_RUNS = sql("list_runs")
 _SHOW_RUN = sql("show_run")
 _NODE_STATES = sql("node_states")
 _LAST_FAILURES = sql("last_failures")
+
+LOOK_OPEN = 50
+"""How many open runs one page looks at: what state they are in is found out one by one."""
 
 STATES = tuple(state.value for state in RunState)
 
@@ -110,7 +113,18 @@ class RunView:
     at: datetime
 
 
-async def list_runs(
+async def list_runs(database: Database, catalog: Catalog, tenant_id: int, **asked: Any) -> list[RunLine]:
+    """A page of runs, newest first, found by looking at page after page until one is full or there are no more."""
+    limit: int = asked.pop("limit", 50)
+    rows, following = await run_page(database, catalog, tenant_id, **asked, limit=limit)
+    while following is not None and len(rows) < limit:
+        asked["before"] = following
+        more, following = await run_page(database, catalog, tenant_id, **asked, limit=limit - len(rows))
+        rows += more
+    return rows
+
+
+async def run_page(
     database: Database,
     catalog: Catalog,
     tenant_id: int,
@@ -120,8 +134,11 @@ async def list_runs(
     tag: str | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[RunLine]:
-    """A page of runs, newest first; the next page begins `before` the last id of this one."""
+) -> tuple[list[RunLine], int | None]:
+    """A page of runs, newest first, and `before` which id the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
     for state in states:
         if state not in STATES:
             raise Invalid(
@@ -131,9 +148,13 @@ async def list_runs(
         raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
     snapshots = None if flow is None else await catalog.flows.snapshot_ids(tenant_id, flow)
     if snapshots == []:
-        return []
+        return [], None
     asked = (tenant_id, list(states) or None, snapshots, tag, ID_MAX if before is None else before, limit)
-    return [_run_line(row) for row in await bounded(database, _LIST_RUNS, *asked)]
+    found = await bounded(database, _LIST_RUNS, *asked, max(limit, LOOK_OPEN), max(limit, LOOK_ROWS))
+    rows = [_run_line(row) for row in found if row["run_id"] is not None]
+    if len(rows) == limit:
+        return rows, int(rows[-1].run_id)
+    return rows, found[0]["floor"]
 
 
 async def show_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> RunView:
@@ -191,7 +212,7 @@ def _run_line(row: Any) -> RunLine:
     found = dict(row)
     node = found.pop("failed_node")
     line = error_line(found)
-    for name in ("code", "type", "message"):
+    for name in ("code", "type", "message", "floor"):
         del found[name]
     return RunLine(**found, error=f"{node}: {line or 'failed'}" if node is not None else None)
 

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -185,6 +186,7 @@ def _pool(rules: Rules, resolver: Resolver) -> Any:
     return httpcore.AsyncConnectionPool(network_backend=_pinned(rules, resolver), **options)
 
 
+@cache
 def _trust() -> ssl.SSLContext:
     """The system's authorities and the usual ones: small images have none of their own."""
     import certifi

@@ -268,7 +268,9 @@ class Worker:
         self._hold.interrupt(
             (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
         )
-        self._is_draining = beat.worker_state != "active"
+        was_draining, self._is_draining = self._is_draining, beat.worker_state != "active"
+        # Nobody rings for what came meanwhile.
+        self._may_have_work = self._may_have_work or was_draining
         self._crew, self._rank = max(1, beat.crew), beat.rank
         self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:

@@ -251,8 +251,13 @@ class _Parent:
 
 
 def _wanted_signals() -> list[signal.Signals]:
-    """A signal ignored from outside stays ignored: that is how `nohup` works."""
-    return [which for which in STOP_SIGNALS if signal.getsignal(which) is not signal.SIG_IGN]
+    """A hang-up ignored from outside stays ignored: that is how `nohup` works.
+
+    An interrupt does not: shells without job control have whatever they start in the background ignore it, and whoever
+    then sends one by hand means it.
+    """
+    is_kept_up = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [which for which in STOP_SIGNALS if not (which is signal.SIGHUP and is_kept_up)]
 
 
 def _how(code: int) -> str:

@@ -26,11 +26,11 @@ cross join unnest($8::bigint[], $9::text[], $10::text[], $11::text[], $12::text[
 returning seq;
 
 -- name: list_audit
--- A page of the log, newest first.
+-- A page of the log, newest first, of the rows from $9 on: what one page looks at is bounded.
 select a.tenant_id, a.seq, a.at, a.actor, a.verb, a.subject_kind, a.subject_id, a.reason, a.before::text as before,
   a.after::text as after, a.hash
 from holdfast.audit a
-where a.tenant_id = $1 and a.seq < $2
+where a.tenant_id = $1 and a.seq < $2 and a.seq >= $9
   and ($3::text is null or a.actor = $3)
   and ($4::text is null or a.verb = $4)
   and ($5::text is null or a.subject_kind = $5)

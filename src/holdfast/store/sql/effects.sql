@@ -136,7 +136,8 @@ order by a.effect, a.action;
 
 -- name: list_effects
 -- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key ($5).
--- Each branch reads a page along an index, from the task of that key on: what has no answer is few and has its own.
+-- Each branch reads a page along an index, from the task of that key on: what has no answer is few and has its own. No
+-- more than $6 are looked at; `last_key` is the last of them where that left the page short.
 with last as materialized (
   select l.task_id, l.opened_at, l.key
   from holdfast.effect l
@@ -156,20 +157,45 @@ page as materialized (
   union all
   (
     select e.key
-    from holdfast.effect e
-    where ($3::text is null or $3 not in ('pending', 'unknown')) and e.tenant_id = $1
-      and ($2::bigint[] is null or e.task_id = any($2)) and ($3::text is null or holdfast.effect_state(e) = $3)
-      and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
-      and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
+    from (
+      select e.key, e.task_id, e.opened_at, holdfast.effect_state(e) as label
+      from holdfast.effect e
+      where ($3::text is null or $3 not in ('pending', 'unknown')) and e.tenant_id = $1
+        and ($2::bigint[] is null or e.task_id = any($2))
+        and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
+        and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
+      order by e.task_id desc, e.opened_at, e.key
+      limit $6
+    ) e
+    where $3::text is null or e.label = $3
     order by e.task_id desc, e.opened_at, e.key
     limit $4
   )
+),
+looked as materialized (
+  select case when $3::text not in ('pending', 'unknown') and (select count(*) from page) < $4
+    then (
+      select e.key
+      from holdfast.effect e
+      where e.tenant_id = $1 and ($2::bigint[] is null or e.task_id = any($2))
+        and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
+        and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
+      order by e.task_id desc, e.opened_at, e.key
+      offset $6 - 1
+      limit 1
+    ) end as last_key
 )
-select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key,
-  holdfast.effect_state(e) as state, e.attempt, e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt,
-  e.code, e.message, e.compensation, e.compensated_by::text as compensated_by, e.compensated_at
-from page
-join holdfast.effect e on e.tenant_id = $1 and e.key = page.key
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key, e.label as state, e.attempt,
+  e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt, e.code, e.message, e.compensation,
+  e.compensated_by::text as compensated_by, e.compensated_at, looked.last_key
+from looked
+left join page on true
+left join lateral (
+  select e.*, holdfast.effect_state(e) as label
+  from holdfast.effect e
+  where e.tenant_id = $1 and e.key = page.key
+  limit 1
+) e on true
 order by e.task_id desc, e.opened_at, e.key;
 
 -- name: undone_effects

@@ -1,174 +1,3 @@
--- name: list_tasks
--- A page of tasks, newest first, before an id. Each branch reads at most a page; one whose states were not asked for
--- reads nothing. Nodes without a task of their own come from their runs, newest run first. Names, times and last failures
--- are fetched for the rows shown, never for those passed over; a definition is read once for all rows of its snapshot.
-with page as materialized (
-  select *
-  from (
-    (
-      select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
-      from holdfast.live t
-      where ($2::text[] is null or 'queued' = any($2))
-        and t.state = 'q' and t.tenant_id = $1 and t.task_id < $5
-        and ($3::int[] is null or t.lane_id = any($3))
-        and ($4::text is null or exists (
-          select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags)
-          union all
-          select from holdfast.run r where r.run_id = t.run_id and $4 = any(r.tags)
-        ))
-      order by t.task_id desc
-      limit $6
-    )
-    union all
-    (
-      select t.task_id, case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end,
-        t.attempt, t.run_id, t.node_no
-      from holdfast.live t
-      where ($2::text[] is null or $2 && array['queued', 'running', 'retrying'])
-        and t.state <> 'q' and t.tenant_id = $1 and t.task_id < $5
-        and ($2::text[] is null
-          or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2))
-        and ($3::int[] is null or t.lane_id = any($3))
-        and ($4::text is null or exists (
-          select from holdfast.body b where b.task_id = t.task_id and $4 = any(b.tags)
-          union all
-          select from holdfast.run r where r.run_id = t.run_id and $4 = any(r.tags)
-        ))
-      order by t.task_id desc
-      limit $6
-    )
-    union all
-    (
-      select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, e.attempt, e.run_id, e.node_no
-      from holdfast.ended e
-      where ($2::text[] is null or $2 && array['failed', 'canceled'])
-        and e.tenant_id = $1 and e.task_id < $5
-        and ($2::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any($2))
-        and ($3::int[] is null or e.lane_id = any($3))
-        and ($4::text is null or $4 = any(e.tags)
-          or exists (select from holdfast.run r where r.run_id = e.run_id and $4 = any(r.tags)))
-      order by e.task_id desc
-      limit $6
-    )
-    union all
-    (
-      select a.task_id, 'completed', a.attempt, w.run_id, w.node_no
-      from holdfast.attempt a
-      left join lateral (select b.lane_id, b.tags from holdfast.body b where b.task_id = a.task_id limit 1) b on true
-      left join lateral (
-        select w.run_id, w.node_no, w.item_no, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
-          coalesce(m.generation, 1) as generation
-        from holdfast.place(a.task_id) w
-        join holdfast.run r on r.run_id = w.run_id
-        join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
-        left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
-        where b.lane_id is null
-        limit 1
-      ) w on true
-      where ($2::text[] is null or 'completed' = any($2))
-        and a.state = 'c' and a.tenant_id = $1 and a.task_id < $5
-        and (b.lane_id is not null or w.item_no is not null or w.generation = a.generation)
-        and ($3::int[] is null or coalesce(b.lane_id, w.lane_id) = any($3))
-        and ($4::text is null or $4 = any(b.tags) or $4 = any(w.tags))
-      order by a.task_id desc
-      limit $6
-    )
-    union all
-    (
-      select n.run_id + 1 + n.node_no,
-        case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
-          when 'f' then 'failed' when 'x' then 'canceled' else 'running' end,
-        n.attempt, n.run_id, n.node_no
-      from holdfast.node n
-      where ($2::text[] is null
-          or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
-        and n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.tenant_id = $1 and n.run_id < $5
-        and n.run_id + 1 + n.node_no < $5
-        and ($2::text[] is null
-          or case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
-            when 'f' then 'failed' when 'x' then 'canceled' else 'running' end = any($2))
-        and (($3::int[] is null and $4::text is null) or exists (
-          select
-          from holdfast.run r
-          join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
-          where r.run_id = n.run_id and ($3::int[] is null or s.lane_ids[n.node_no + 1] = any($3))
-            and ($4::text is null or $4 = any(r.tags))
-        ))
-      order by n.run_id desc, n.node_no desc
-      limit $6
-    )
-    union all
-    (
-      select n.task_id, n.state, n.attempt, r.run_id, n.node_no
-      from holdfast.run r
-      cross join lateral holdfast.nodes_of(r.run_id) n
-      where ($2::text[] is null or $2 && array['blocked', 'canceled'])
-        and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5 and n.task_id < $5
-        and ($2::text[] is null or case when r.canceled_at is null then 'blocked' else 'canceled' end = any($2))
-        and (r.canceled_at is not null or r.pending > r.active)
-        and n.is_bare and (n.letter is null or n.letter in ('b', 'h', 'r'))
-        and ($3::int[] is null or n.lane_id = any($3))
-        and ($4::text is null or $4 = any(r.tags))
-      order by r.run_id desc, n.node_no desc
-      limit $6
-    )
-    union all
-    (
-      select n.task_id, n.state, n.attempt, r.run_id, n.node_no
-      from holdfast.run r
-      cross join lateral holdfast.nodes_of(r.run_id) n
-      where ($2::text[] is null or 'canceled' = any($2))
-        and r.state in ('f', 'x') and r.state = 'x' and r.tenant_id = $1 and r.run_id < $5 and n.task_id < $5
-        and n.is_bare and (n.letter is null or n.letter in ('b', 'h', 'r'))
-        and ($3::int[] is null or n.lane_id = any($3))
-        and ($4::text is null or $4 = any(r.tags))
-      order by r.run_id desc, n.node_no desc
-      limit $6
-    )
-  ) found
-  order by task_id desc
-  limit $6
-),
-placed as materialized (
-  select page.*, r.snapshot_id, r.created_at, r.tags, r.priority
-  from page
-  left join holdfast.run r on r.run_id = page.run_id
-),
-names as materialized (
-  select s.snapshot_id, (d.number - 1)::int as node_no, d.node ->> 'name' as node, d.node ->> 'action' as action,
-    s.lane_ids[d.number] as lane_id, s.policy_ids[d.number] as policy_id, s.priorities[d.number] as priority
-  from (select distinct snapshot_id from placed) asked
-  join holdfast.snapshot s on s.snapshot_id = asked.snapshot_id
-  join holdfast.flow f on f.flow_id = s.flow_id
-  cross join lateral jsonb_array_elements(f.definition -> 'nodes') with ordinality as d (node, number)
-)
-select page.task_id::text as task_id, page.state, coalesce(l.action, names.action) as action, coalesce(q.name, '') as queue,
-  page.attempt, coalesce(t.max_retries, e.max_retries, p.max_retries, 0) + 1 as max_attempts,
-  coalesce(t.priority, e.priority, b.priority, page.priority, names.priority) as priority,
-  coalesce(b.tags, e.tags, page.tags, '{}') as tags, coalesce(b.key, e.key) as key,
-  coalesce(b.created_at, page.created_at, e.created_at) as created_at, coalesce(t.started_at, a.started_at) as started_at,
-  coalesce(e.ended_at, a.ended_at) as ended_at,
-  case when not t.is_retrying then t.due_at end as due_at, case when t.is_retrying then t.due_at end as next_retry_at,
-  w.name as worker, f.code, f.type, f.message, holdfast.instant() as at, page.run_id::text as run_id, names.node
-from placed page
-left join holdfast.live t on t.task_id = page.task_id and page.state in ('queued', 'running', 'retrying')
-left join holdfast.ended e on e.task_id = page.task_id and page.state in ('failed', 'canceled')
-left join holdfast.attempt a on a.task_id = page.task_id and a.attempt = page.attempt and a.state = 'c' and page.state = 'completed'
-left join lateral (select * from holdfast.body b where b.task_id = page.task_id limit 1) b on true
-left join names on names.snapshot_id = page.snapshot_id and names.node_no = page.node_no
-left join holdfast.lane l on l.lane_id = coalesce(t.lane_id, e.lane_id, b.lane_id, names.lane_id)
-left join holdfast.queue q on q.queue_id = l.queue_id
-left join holdfast.policy p on p.policy_id = coalesce(t.policy_id, e.policy_id, b.policy_id, names.policy_id)
-left join holdfast.worker w on w.worker_id = coalesce(t.worker_id, a.worker_id)
-left join lateral (
-  select f.code, f.type, f.message
-  from holdfast.failure f
-  where f.task_id = page.task_id
-  order by f.attempt desc
-  limit 1
-) f on true
-order by page.task_id desc;
-
 -- name: find_lanes
 -- The lanes of a queue, of an action, or of both.
 select l.lane_id
@@ -298,20 +127,28 @@ where q.tenant_id = $1 and ($2::text is null or q.name = $2)
 order by q.name;
 
 -- name: queued_counts
--- Queued tasks per queue, each lane counted to a bound.
-select l.queue_id, sum(c.count)::bigint as queued, bool_or(c.count >= $2) as is_more
-from holdfast.lane l
+-- Queued tasks per queue. Lanes that have any share a bound on what is counted; a lane with more says so.
+with busy as materialized (
+  select l.lane_id, l.queue_id
+  from holdfast.lane l
+  where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id)
+),
+share as materialized (
+  select greatest($2::bigint / greatest(count(*), 1), 1) as most
+  from busy
+)
+select busy.queue_id, sum(c.count)::bigint as queued, bool_or(c.count >= (select most from share)) as is_more
+from busy
 cross join lateral (
   select count(*) as count
   from (
     select
     from holdfast.live t
-    where t.state = 'q' and t.lane_id = l.lane_id
-    limit $2
+    where t.state = 'q' and t.lane_id = busy.lane_id
+    limit (select most from share)
   ) counted
 ) c
-where l.tenant_id = $1
-group by l.queue_id;
+group by busy.queue_id;
 
 -- name: held_counts
 -- Running, reserved and waiting tasks per queue: bounded by what workers hold and what waits for its time.
@@ -406,14 +243,25 @@ group by l.queue_id;
 -- Blocked nodes per queue, of as many of the newest open runs that have any as fit into a bound on nodes.
 with open as materialized (
   select r.run_id, sum(r.nodes) over (order by r.run_id desc) as looked
-  from holdfast.run r
-  where r.state = 'o' and r.tenant_id = $1 and r.pending > r.active
+  from (
+    select r.run_id, r.nodes, r.tenant_id, r.pending, r.active
+    from holdfast.run r
+    where r.state = 'o'
+    order by r.run_id desc
+    limit $2
+  ) r
+  where r.tenant_id = $1 and r.pending > r.active
+),
+by_lane as materialized (
+  select n.lane_id, count(*) as count
+  from open
+  cross join lateral holdfast.nodes_of(open.run_id) n
+  where open.looked <= $2 and n.state = 'blocked'
+  group by n.lane_id
 )
-select l.queue_id, count(*) as blocked, (select max(looked) from open) > $2 as is_partial
-from open
-cross join lateral holdfast.nodes_of(open.run_id) n
-join holdfast.lane l on l.lane_id = n.lane_id
-where open.looked <= $2 and n.state = 'blocked'
+select l.queue_id, sum(by_lane.count)::bigint as blocked, (select max(looked) from open) > $2 as is_partial
+from by_lane
+join holdfast.lane l on l.lane_id = by_lane.lane_id
 group by l.queue_id;
 
 -- name: list_actions

@@ -1,59 +1,97 @@
 -- name: list_runs
--- A page of runs, newest first, before an id. Each branch reads at most a page by an index of its own; one whose states
--- were not asked for reads nothing. Names and the first failure are fetched for the runs shown.
-with page as materialized (
-  select *
+-- A page of runs, newest first, before an id. Each branch looks at so many runs of an index of its own and no further
+-- (open ones $7, others $8); one whose states were not asked for reads nothing. `floor` is the id above which all branches
+-- have looked; what is below is left for the next page. Names and the first failure are fetched for the runs shown.
+with opened as materialized (
+  select r.run_id
+  from (select * from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc limit $7) r
+  where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
+    and r.tenant_id = $1
+    and ($2::text[] is null or (
+      ($2 && array['queued', 'running'] or r.failed > 0 and 'blocked' = any($2)
+        or r.paused_at is not null and 'paused' = any($2))
+      and holdfast.run_state(r) = any($2)
+    ))
+    and ($3::int[] is null or r.snapshot_id = any($3))
+    and ($4::text is null or $4 = any(r.tags))
+  order by r.run_id desc
+  limit $6
+),
+failed as materialized (
+  select r.run_id
+  from (select * from holdfast.run r where r.state in ('f', 'x') and r.run_id < $5 order by r.run_id desc limit $8) r
+  where ($2::text[] is null or $2 && array['failed', 'canceled'])
+    and r.tenant_id = $1
+    and ($2::text[] is null or case r.state when 'f' then 'failed' else 'canceled' end = any($2))
+    and ($3::int[] is null or r.snapshot_id = any($3))
+    and ($4::text is null or $4 = any(r.tags))
+  order by r.run_id desc
+  limit $6
+),
+completed as materialized (
+  select r.run_id
   from (
-    (
-      select r.run_id
-      from holdfast.run r
-      where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
-        and r.state = 'o' and r.tenant_id = $1 and r.run_id < $5
-        and ($2::text[] is null or (
-          ($2 && array['queued', 'running'] or r.failed > 0 and 'blocked' = any($2)
-            or r.paused_at is not null and 'paused' = any($2))
-          and holdfast.run_state(r) = any($2)
-        ))
-        and ($3::int[] is null or r.snapshot_id = any($3))
-        and ($4::text is null or $4 = any(r.tags))
-      order by r.run_id desc
-      limit $6
-    )
+    select *
+    from holdfast.run r
+    where r.tenant_id = $1 and r.run_id < $5
+    order by r.run_id desc
+    limit $8
+  ) r
+  where ($2::text[] is null or 'completed' = any($2))
+    and r.state = 'c'
+    and ($3::int[] is null or r.snapshot_id = any($3))
+    and ($4::text is null or $4 = any(r.tags))
+  order by r.run_id desc
+  limit $6
+),
+looked as materialized (
+  select greatest(
+    case when ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
+        and (select count(*) from opened) < $6
+      then (select r.run_id from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc offset $7 - 1 limit 1)
+      end,
+    case when ($2::text[] is null or $2 && array['failed', 'canceled']) and (select count(*) from failed) < $6
+      then (
+        select r.run_id
+        from holdfast.run r
+        where r.state in ('f', 'x') and r.run_id < $5
+        order by r.run_id desc
+        offset $8 - 1
+        limit 1
+      ) end,
+    case when ($2::text[] is null or 'completed' = any($2)) and (select count(*) from completed) < $6
+      then (
+        select r.run_id
+        from holdfast.run r
+        where r.tenant_id = $1 and r.run_id < $5
+        order by r.run_id desc
+        offset $8 - 1
+        limit 1
+      ) end
+  ) as floor
+),
+page as materialized (
+  select found.run_id
+  from (
+    select run_id from opened
     union all
-    (
-      select r.run_id
-      from holdfast.run r
-      where ($2::text[] is null or $2 && array['failed', 'canceled'])
-        and r.state in ('f', 'x') and r.tenant_id = $1 and r.run_id < $5
-        and ($2::text[] is null or case r.state when 'f' then 'failed' else 'canceled' end = any($2))
-        and ($3::int[] is null or r.snapshot_id = any($3))
-        and ($4::text is null or $4 = any(r.tags))
-      order by r.run_id desc
-      limit $6
-    )
+    select run_id from failed
     union all
-    (
-      select r.run_id
-      from holdfast.run r
-      where ($2::text[] is null or 'completed' = any($2))
-        and r.state = 'c' and r.tenant_id = $1 and r.run_id < $5
-        and ($3::int[] is null or r.snapshot_id = any($3))
-        and ($4::text is null or $4 = any(r.tags))
-      order by r.run_id desc
-      limit $6
-    )
+    select run_id from completed
   ) found
-  order by run_id desc
+  where found.run_id >= coalesce((select floor from looked), 0)
+  order by found.run_id desc
   limit $6
 )
 select r.run_id::text as run_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
   r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
   r.parent_run_id::text as parent_run_id, r.original_run_id::text as original_run_id, holdfast.instant() as at,
-  f.definition -> 'nodes' -> broken.node_no ->> 'name' as failed_node, x.code, x.type, x.message
-from page
-join holdfast.run r on r.run_id = page.run_id
-join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
-join holdfast.flow f on f.flow_id = s.flow_id
+  f.definition -> 'nodes' -> broken.node_no ->> 'name' as failed_node, x.code, x.type, x.message, looked.floor
+from looked
+left join page on true
+left join holdfast.run r on r.run_id = page.run_id
+left join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+left join holdfast.flow f on f.flow_id = s.flow_id
 left join lateral (
   select b.node_no, b.task_id
   from (

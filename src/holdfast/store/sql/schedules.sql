@@ -281,7 +281,8 @@ where s.schedule_id = g.schedule_id
 returning s.schedule_id;
 
 -- name: list_schedules
--- Every schedule (or one), with its last firing, what is not settled, and what became of slots in the last day.
+-- Schedules by name (or one), with their last firing, what is not settled, and what became of the newest hundred slots
+-- if that was in the last day.
 select s.schedule_id, s.name, s.origin, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap,
   s.missed, s.max_waiting, s.queue, s.priority, s.tags, s.input, s.wants_time, s.next_at, s.trouble, s.paused_at,
   s.paused_by, s.paused_reason, s.created_at, holdfast.instant() as now,
@@ -299,20 +300,27 @@ select s.schedule_id, s.name, s.origin, s.kind::text as kind, s.target, s.cron, 
     select jsonb_object_agg(cause, slots)::text
     from (
       select f.cause, sum(f.slots) as slots
-      from holdfast.slot f
-      where f.schedule_id = s.schedule_id and f.state in ('k', 'm')
-        and f.decided_at > holdfast.instant() - interval '1 day'
+      from (select * from holdfast.slot f where f.schedule_id = s.schedule_id order by f.slot_at desc limit 100) f
+      where f.state in ('k', 'm') and f.decided_at > holdfast.instant() - interval '1 day'
       group by f.cause
     ) as by_cause
   ) as passed_over
 from holdfast.schedule s
-where s.tenant_id = $1 and ($2::text is null or s.name = $2)
+where s.tenant_id = $1 and ($2::text is null or s.name = $2) and s.name > coalesce($4::text, '')
 order by s.name
 limit $3;
 
+-- name: schedule_names
+-- What schedules there are, by name.
+select s.name
+from holdfast.schedule s
+where s.tenant_id = $1
+order by s.name
+limit $2;
+
 -- name: list_slots
--- The newest slots of a schedule and where their tasks or runs stand.
-select f.slot_at, f.first_at, f.slots, f.state::text as state, f.cause, f.reason, f.actor, f.decided_at, f.task_id,
+-- The newest slots of schedules, or one named slot of each, and where their tasks or runs stand.
+select f.schedule_id, f.slot_at, f.first_at, f.slots, f.state::text as state, f.cause, f.reason, f.actor, f.decided_at, f.task_id,
   f.run_id,
   case
     when f.run_id is not null then
@@ -324,10 +332,15 @@ select f.slot_at, f.first_at, f.slots, f.state::text as state, f.cause, f.reason
     when e.task_id is not null then case e.state when 'f' then 'failed' else 'canceled' end
     when a.task_id is not null then 'completed'
   end as outcome
-from holdfast.slot f
+from unnest($1::int[], $3::timestamptz[]) as g (schedule_id, slot_at)
+cross join lateral (
+  select *
+  from holdfast.slot f
+  where f.schedule_id = g.schedule_id and (g.slot_at is null or f.slot_at = g.slot_at)
+  order by f.slot_at desc
+  limit $2
+) f
 left join holdfast.live t on t.task_id = f.task_id
 left join holdfast.ended e on e.task_id = f.task_id
 left join holdfast.attempt a on a.task_id = f.task_id and a.state = 'c'
-where f.schedule_id = $1 and ($3::timestamptz is null or f.slot_at = $3)
-order by f.slot_at desc
-limit $2;
+order by f.schedule_id, f.slot_at desc;

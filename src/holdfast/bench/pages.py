@@ -1,0 +1,98 @@
+"""Pages: how long each list takes over HTTP with a million tasks of history and a million queued beside them.
+
+Every list of the operator's API is asked for with every filter. Each answer names where the next page begins, and the
+next question is for that page, so that later pages are measured like the first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.bench.history import fill_history
+from holdfast.bench.http import http_server
+from holdfast.bench.questions import Asked, all_questions
+from holdfast.bench.spread import percentile
+from holdfast.bench.trial import Trial
+from holdfast.desk.operation import Operation
+from holdfast.settings import Settings
+from holdfast.worker.http_call import Calls, Server
+
+TASKS, TASKS_QUICK = 1_000_000, 5_000
+ASKED, ASKED_QUICK = 200, 10
+WARM = 5
+SLOWEST_SHOWN = 10
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """What every page has in common."""
+
+    next: str | int | None = None
+
+
+async def measure_pages(trial: Trial) -> dict[str, Any]:
+    """Fill, then ask."""
+    tasks = TASKS_QUICK if trial.is_quick else TASKS
+    await trial.arena.fresh()
+    trial.say(f"pages: writing a history of {tasks:,} tasks, and {tasks:,} queued ones")
+    async with trial.client() as client:
+        history = await fill_history(trial.arena, client, tasks=tasks, queued=tasks)
+    pages: dict[str, dict[str, float]] = {}
+    times = ASKED_QUICK if trial.is_quick else ASKED
+    async with http_server(trial) as (url, _):
+        calls = Calls(Server.of(url, Settings(env="local")))
+        for operation, asked in all_questions(history):
+            name = shown(operation, asked)
+            trial.say(f"pages: {name}")
+            waits = await ask(calls, operation, asked, times)
+            pages[name] = {key: round(percentile(waits, part), 2) for key, part in (("p50", 0.5), ("p99", 0.99))}
+    worst = sorted(pages, key=lambda name: -pages[name]["p99"])
+    return {
+        "p99_max_ms": pages[worst[0]]["p99"],
+        "p50_max_ms": max(page["p50"] for page in pages.values()),
+        "slowest": {name: pages[name] for name in worst[:SLOWEST_SHOWN]},
+        "pages": pages,
+        "lists": len({operation.name for operation, _ in all_questions(history)}),
+        "questions": len(pages),
+        "asked": times,
+        "tasks": history.tasks,
+        "queued": history.queued,
+    }
+
+
+async def ask(calls: Calls, operation: Operation[Any, Any], asked: Asked, times: int) -> list[float]:
+    """Milliseconds of each answer: the page asked for, and those after it for as long as there are any."""
+    waits: list[float] = []
+    following: Mapping[str, Any] = {}
+    for number in range(WARM + times):
+        path = path_of(operation, {**asked, **following})
+        began_at = time.perf_counter()
+        page = await calls.get(path, _Page)
+        if number >= WARM:
+            waits.append((time.perf_counter() - began_at) * 1000)
+        cursor = "before" if "before" in operation.other_fields else "after"
+        following = {cursor: page.next} if page.next is not None and cursor in operation.other_fields else {}
+    return waits
+
+
+def path_of(operation: Operation[Any, Any], asked: Asked) -> str:
+    """The path and query of a question."""
+    path = operation.path.format(**{name: quote(str(asked[name])) for name in operation.path_fields})
+    query = {name: _text(value) for name, value in asked.items() if name not in operation.path_fields}
+    return f"{path}?{urlencode(query, doseq=True)}" if query else path
+
+
+def _text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def shown(operation: Operation[Any, Any], asked: Asked) -> str:
+    """A question as people read it: `task.list queue=rare`."""
+    filters = [
+        f"{name}={','.join(value) if isinstance(value, list) else _text(value)}" for name, value in asked.items()
+    ]
+    return " ".join([operation.name, *filters])

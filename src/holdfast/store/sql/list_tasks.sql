@@ -1,0 +1,294 @@
+-- name: list_tasks
+-- A page of tasks, newest first, before an id. Each branch looks at so many rows of an index and no further ($7; attempts
+-- $10, runs $8), however few it may show of them, and one whose states were not asked for reads nothing. `floor` is the id above which
+-- all branches have looked; what is below is left for the next page. Names, times and last failures are fetched for the
+-- rows shown; a definition is read once for all rows of its snapshot. Values that join tables come out of subqueries that
+-- stay apart (`offset 0`): behind the wall an expression would keep an index from being used.
+with lanes as materialized (
+  select l.lane_id
+  from holdfast.lane l
+  where l.tenant_id = $1 and ($3::int[] is null or l.lane_id = any($3))
+),
+newest as materialized (
+  select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
+  from (select * from holdfast.live t where t.task_id < $5 order by t.task_id desc limit $7) t
+  left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
+  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
+  where ($2::text[] is null or 'queued' = any($2))
+    and t.state = 'q' and t.tenant_id = $1
+    and ($3::int[] is null or t.lane_id = any($3))
+    and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
+  order by t.task_id desc
+  limit $6
+),
+queued as materialized (
+  select * from newest where $4::text is not null or (select count(*) from newest) >= $6
+  union all
+  (
+    select t.task_id, 'queued', t.attempt, t.run_id, t.node_no
+    from lanes
+    cross join generate_series(0, 9) as p (priority)
+    cross join lateral (
+      select t.task_id, t.attempt, t.run_id, t.node_no
+      from holdfast.live t
+      where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < $5
+      order by t.task_id desc
+      limit $6
+    ) t
+    where ($2::text[] is null or 'queued' = any($2)) and $4::text is null and (select count(*) from newest) < $6
+    order by t.task_id desc
+    limit $6
+  )
+),
+few as materialized (
+  select t.task_id, t.state, t.is_retrying, t.attempt, t.run_id, t.node_no, t.lane_id, t.tenant_id
+  from holdfast.live t
+  where t.state <> 'q' and t.state = any($9::text[]::"char"[])
+  limit $7
+),
+held as materialized (
+  select t.task_id, t.attempt, t.run_id, t.node_no,
+    case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end as state
+  from (
+    select * from few where (select count(*) from few) < $7
+    union all
+    select t.task_id, t.state, t.is_retrying, t.attempt, t.run_id, t.node_no, t.lane_id, t.tenant_id
+    from (select * from holdfast.live t where t.task_id < $5 order by t.task_id desc limit $7) t
+    where (select count(*) from few) >= $7 and t.state <> 'q'
+  ) t
+  left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
+  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
+  where t.tenant_id = $1 and t.task_id < $5
+    and ($2::text[] is null
+      or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2))
+    and ($3::int[] is null or t.lane_id = any($3))
+    and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
+  order by t.task_id desc
+  limit $6
+),
+over as materialized (
+  select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end as state, e.attempt, e.run_id, e.node_no
+  from (select * from holdfast.ended e where e.task_id < $5 order by e.task_id desc limit $7) e
+  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = e.run_id limit 1) r on true
+  where ($2::text[] is null or $2 && array['failed', 'canceled'])
+    and e.tenant_id = $1
+    and ($2::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any($2))
+    and ($3::int[] is null or e.lane_id = any($3))
+    and ($4::text is null or $4 = any(e.tags) or $4 = any(r.tags))
+  order by e.task_id desc
+  limit $6
+),
+done as materialized (
+  select a.task_id, 'completed' as state, a.attempt, w.run_id, w.node_no
+  from (
+    select a.task_id, a.attempt, a.generation, a.state, a.tenant_id
+    from holdfast.attempt a
+    where a.task_id < $5
+    order by a.task_id desc
+    limit $10
+  ) a
+  left join lateral (select b.lane_id, b.tags from holdfast.body b where b.task_id = a.task_id limit 1) b on true
+  left join lateral (
+    select w.run_id, w.node_no, w.item_no, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
+      coalesce(m.generation, 1) as generation
+    from (select * from holdfast.place(a.task_id) offset 0) w
+    join holdfast.run r on r.run_id = w.run_id
+    join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+    left join lateral (
+      select m.generation
+      from holdfast.node m
+      where m.run_id = w.run_id and m.node_no = w.node_no
+      limit 1
+    ) m on true
+    where b.lane_id is null
+    limit 1
+  ) w on true
+  where ($2::text[] is null or 'completed' = any($2))
+    and a.state = 'c' and a.tenant_id = $1
+    and (b.lane_id is not null or w.item_no is not null or w.generation = a.generation)
+    and ($3::int[] is null or coalesce(b.lane_id, w.lane_id) = any($3))
+    and ($4::text is null or $4 = any(b.tags) or $4 = any(w.tags))
+  order by a.task_id desc
+  limit $6
+),
+bare as materialized (
+  select n.task_id, n.label as state, n.attempt, n.run_id, n.node_no
+  from (
+    select n.run_id + 1 + n.node_no as task_id, n.run_id, n.node_no, n.attempt, n.tenant_id,
+      case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
+        when 'f' then 'failed' when 'x' then 'canceled' else 'running' end as label
+    from holdfast.node n
+    where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5
+    order by n.run_id desc, n.node_no desc
+    limit $7
+  ) n
+  where ($2::text[] is null
+      or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
+    and n.tenant_id = $1 and n.task_id < $5
+    and ($2::text[] is null or n.label = any($2))
+    and (($3::int[] is null and $4::text is null) or exists (
+      select
+      from holdfast.run r
+      join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+      where r.run_id = n.run_id and ($3::int[] is null or s.lane_ids[n.node_no + 1] = any($3))
+        and ($4::text is null or $4 = any(r.tags))
+    ))
+  order by n.run_id desc, n.node_no desc
+  limit $6
+),
+blocked as materialized (
+  select r.run_id + 1 + n.node_no as task_id, case when r.canceled_at is null then 'blocked' else 'canceled' end as state,
+    n.attempt, r.run_id, n.node_no
+  from (
+    (
+      select *
+      from holdfast.run r
+      where ($2::text[] is null or $2 && array['blocked', 'canceled']) and r.state = 'o' and r.run_id < $5
+      order by r.run_id desc
+      limit $8
+    )
+    union all
+    (
+      select *
+      from holdfast.run r
+      where ($2::text[] is null or 'canceled' = any($2)) and r.state in ('f', 'x') and r.run_id < $5
+      order by r.run_id desc
+      limit $8
+    )
+  ) r
+  join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+  cross join lateral (
+    select g.node_no, coalesce(m.attempt, 0) as attempt
+    from (
+      select d.node_no, r.run_id + 1 + d.node_no as task_id
+      from generate_series(least(r.nodes::bigint, $5::bigint - r.run_id - 1)::int - 1, 0, -1) as d (node_no)
+      offset 0
+    ) g
+    left join lateral (
+      select m.state, m.generation, m.attempt
+      from holdfast.node m
+      where m.run_id = r.run_id and m.node_no = g.node_no
+      limit 1
+    ) m on true
+    left join lateral (select true as is_there from holdfast.live x where x.task_id = g.task_id limit 1) t on true
+    left join lateral (select true as is_there from holdfast.ended x where x.task_id = g.task_id limit 1) e on true
+    left join lateral (
+      select true as is_there
+      from holdfast.attempt x
+      where x.task_id = g.task_id and x.state = 'c' and x.generation = coalesce(m.generation, 1)
+      limit 1
+    ) a on true
+    where (m.state is null or m.state in ('b', 'h', 'r'))
+      and t.is_there is null and e.is_there is null and a.is_there is null
+      and ($3::int[] is null or s.lane_ids[g.node_no + 1] = any($3))
+    limit $6
+  ) n
+  where r.tenant_id = $1 and r.state <> 'f'
+    and ($2::text[] is null or case when r.canceled_at is null then 'blocked' else 'canceled' end = any($2))
+    and (r.canceled_at is not null or r.pending > r.active)
+    and ($4::text is null or $4 = any(r.tags))
+  order by r.run_id desc, n.node_no desc
+  limit $6
+),
+looked as materialized (
+  select greatest(
+    case when ($4::text is not null and (select count(*) from queued) < $6 and ($2::text[] is null or 'queued' = any($2)))
+        or ((select count(*) from few) >= $7 and (select count(*) from held) < $6)
+      then (select t.task_id from holdfast.live t where t.task_id < $5 order by t.task_id desc offset $7 - 1 limit 1) end,
+    case when ($2::text[] is null or $2 && array['failed', 'canceled']) and (select count(*) from over) < $6
+      then (select e.task_id from holdfast.ended e where e.task_id < $5 order by e.task_id desc offset $7 - 1 limit 1) end,
+    case when ($2::text[] is null or 'completed' = any($2)) and (select count(*) from done) < $6
+      then (select a.task_id from holdfast.attempt a where a.task_id < $5 order by a.task_id desc offset $10 - 1 limit 1) end,
+    case when ($2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
+        and (select count(*) from bare) < $6
+      then (
+        select n.run_id + 1 + n.node_no
+        from holdfast.node n
+        where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5
+        order by n.run_id desc, n.node_no desc
+        offset $7 - 1
+        limit 1
+      ) end,
+    case when ($2::text[] is null or $2 && array['blocked', 'canceled']) and (select count(*) from blocked) < $6
+      then (select r.run_id from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc offset $8 - 1 limit 1)
+      end,
+    case when ($2::text[] is null or 'canceled' = any($2)) and (select count(*) from blocked) < $6
+      then (
+        select r.run_id
+        from holdfast.run r
+        where r.state in ('f', 'x') and r.run_id < $5
+        order by r.run_id desc
+        offset $8 - 1
+        limit 1
+      ) end
+  ) as floor
+),
+page as materialized (
+  select found.task_id, found.state, found.attempt, found.run_id, found.node_no
+  from (
+    select task_id, state, attempt, run_id, node_no from queued
+    union all
+    select task_id, state, attempt, run_id, node_no from held
+    union all
+    select task_id, state, attempt, run_id, node_no from over
+    union all
+    select task_id, state, attempt, run_id, node_no from done
+    union all
+    select task_id, state, attempt, run_id, node_no from bare
+    union all
+    select task_id, state, attempt, run_id, node_no from blocked
+  ) found
+  where found.task_id >= coalesce((select floor from looked), 0)
+  order by found.task_id desc
+  limit $6
+),
+placed as materialized (
+  select page.*, r.snapshot_id, r.created_at, r.tags, r.priority
+  from page
+  left join holdfast.run r on r.run_id = page.run_id
+),
+names as materialized (
+  select s.snapshot_id, (d.number - 1)::int as node_no, d.node ->> 'name' as node, d.node ->> 'action' as action,
+    s.lane_ids[d.number] as lane_id, s.policy_ids[d.number] as policy_id, s.priorities[d.number] as priority
+  from (select distinct snapshot_id from placed) asked
+  join holdfast.snapshot s on s.snapshot_id = asked.snapshot_id
+  join holdfast.flow f on f.flow_id = s.flow_id
+  cross join lateral jsonb_array_elements(f.definition -> 'nodes') with ordinality as d (node, number)
+),
+filled as materialized (
+  select page.*, names.node, names.action, t.due_at, t.is_retrying, t.max_retries as live_retries, e.max_retries as ended_retries,
+    coalesce(t.priority, e.priority, b.priority, page.priority, names.priority) as its_priority,
+    coalesce(b.tags, e.tags, page.tags, '{}') as its_tags, coalesce(b.key, e.key) as key,
+    coalesce(b.created_at, page.created_at, e.created_at) as its_created_at,
+    coalesce(t.started_at, a.started_at) as started_at, coalesce(e.ended_at, a.ended_at) as ended_at,
+    coalesce(t.lane_id, e.lane_id, b.lane_id, names.lane_id) as lane_id,
+    coalesce(t.policy_id, e.policy_id, b.policy_id, names.policy_id) as policy_id,
+    coalesce(t.worker_id, a.worker_id) as worker_id
+  from placed page
+  left join holdfast.live t on t.task_id = page.task_id and page.state in ('queued', 'running', 'retrying')
+  left join holdfast.ended e on e.task_id = page.task_id and page.state in ('failed', 'canceled')
+  left join holdfast.attempt a
+    on a.task_id = page.task_id and a.attempt = page.attempt and a.state = 'c' and page.state = 'completed'
+  left join lateral (select * from holdfast.body b where b.task_id = page.task_id limit 1) b on true
+  left join names on names.snapshot_id = page.snapshot_id and names.node_no = page.node_no
+)
+select page.task_id::text as task_id, page.state, coalesce(l.action, page.action) as action, coalesce(q.name, '') as queue,
+  page.attempt, coalesce(page.live_retries, page.ended_retries, p.max_retries, 0) + 1 as max_attempts,
+  page.its_priority as priority, page.its_tags as tags, page.key, page.its_created_at as created_at, page.started_at,
+  page.ended_at, case when not page.is_retrying then page.due_at end as due_at,
+  case when page.is_retrying then page.due_at end as next_retry_at, w.name as worker, f.code, f.type, f.message,
+  holdfast.instant() as at, page.run_id::text as run_id, page.node, looked.floor
+from looked
+left join filled page on true
+left join holdfast.lane l on l.lane_id = page.lane_id
+left join holdfast.queue q on q.queue_id = l.queue_id
+left join holdfast.policy p on p.policy_id = page.policy_id
+left join holdfast.worker w on w.worker_id = page.worker_id
+left join lateral (
+  select f.code, f.type, f.message
+  from holdfast.failure f
+  where f.task_id = page.task_id
+  order by f.attempt desc
+  limit 1
+) f on true
+order by page.task_id desc;
