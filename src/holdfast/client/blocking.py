@@ -15,6 +15,7 @@ from holdfast.action import Action, Bound
 from holdfast.client.client import Client, Task
 from holdfast.client.run_events import RunEvent
 from holdfast.client.runs import Run, RunTask
+from holdfast.core.dataset import Dataset
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.observe import START
@@ -25,7 +26,6 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replayed
-    from holdfast.worker.writing import Datasets
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class SyncClient:
         actions: Mapping[str, Action[..., Any]],
         flows: Mapping[str, Flow[...]] | None = None,
         *,
-        datasets: Datasets | None = None,
+        datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
         self._client = Client(settings, actions, flows, datasets=datasets)
         self._loop = asyncio.new_event_loop()

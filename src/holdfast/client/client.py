@@ -22,6 +22,7 @@ from holdfast.client.runs import Run, start_one
 from holdfast.client.task import Task
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
+from holdfast.core.dataset import Dataset
 from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
@@ -46,7 +47,6 @@ from holdfast.store.flows import Snapshot
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replayed
-    from holdfast.worker.writing import Datasets
 
 __all__ = ["Client", "Task", "task_number"]
 
@@ -64,13 +64,13 @@ class Client:
         flows: Mapping[str, Flow[...]] | None = None,
         *,
         url: str | None = None,
-        datasets: Datasets | None = None,
+        datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
         self._settings = settings
         self._actions = actions
         self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url
-        self._datasets: Datasets = {} if datasets is None else datasets
+        self._datasets: Mapping[tuple[str, int], Dataset] = {} if datasets is None else datasets
         self._place: Place | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
