@@ -23,6 +23,7 @@ from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_retry
 CHANGING = {operation.name: operation for operation in OPERATIONS if operation.method != "GET"}
 ITS_OWN_RECORD = {
     "task.submit": "the task is the record of what was handed in, and its event tells of it",
+    "task.copy": "the task is the record of what was handed in, it names its original, and its event tells of it",
     "run.start": "the run is the record of what was handed in, and its event tells of it",
 }
 """Operations that leave no row, and why."""

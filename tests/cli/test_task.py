@@ -331,3 +331,27 @@ def test_a_delayed_task_is_shown_as_scheduled(holdfast, seed):
     seed(lambda d: d.enqueue(a_delayed_task(300)))
     assert "◷ scheduled" in holdfast("task", "list", "-o", "table").out
     assert holdfast("task", "list", "--state", "queued", "-o", "json").json[0]["state"] == "queued"
+
+
+def test_a_copy_is_a_new_task_that_names_its_original(holdfast, seed):
+    """Re-running with a changed input makes a new task; the original stays what it is, whatever its state."""
+    ids = seed(one_of_each)
+    before = holdfast("task", "show", ids["failed"], "-o", "json").json
+    copied = holdfast("task", "submit", "--copy-of", ids["failed"], "--input", '{"n": 2}', "--tag", "again").out.strip()
+    shown = holdfast("task", "show", copied, "-o", "json").json
+    assert shown["original_task_id"] == ids["failed"] and shown["state"] == "queued"
+    assert shown["input"] == {**before["input"], "n": 2} and shown["tags"] == ["again"]
+    assert (shown["action"], shown["queue"], shown["max_attempts"]) == tuple(
+        before[name] for name in ("action", "queue", "max_attempts")
+    )
+    assert f"copy of\t{ids['failed']}" in holdfast("task", "show", copied).out
+    assert holdfast("task", "show", ids["failed"], "-o", "json").json["attempts"] == before["attempts"]
+    once, again = (holdfast("task", "submit", "--copy-of", ids["completed"], "--key", "k").out for _ in range(2))
+    assert once == again
+    assert holdfast("task", "show", once.strip(), "-o", "json").json["original_task_id"] == ids["completed"]
+
+
+def test_a_copy_that_cannot_be_is_refused(holdfast, seed):
+    assert holdfast("task", "submit", "--copy-of", "999").code == 3
+    assert holdfast("task", "submit").code == 2
+    assert holdfast("task", "submit", "shop.add", "--copy-of", "999").code == 2

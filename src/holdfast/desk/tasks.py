@@ -15,7 +15,7 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, valid_limit, words
 from holdfast.desk.why import Why, why_of
-from holdfast.dispatcher import look, replay
+from holdfast.dispatcher import copy, look, replay
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.look import Note, TaskRow, TaskView
 from holdfast.dispatcher.replay import Captured
@@ -60,6 +60,18 @@ class SubmitTask(Request, frozen=True, kw_only=True):
     """One task for an action that some worker declared. `delay` is seconds, or text as `5m`."""
 
     action: str
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str | None = None
+    key: str | None = None
+    delay: str | float | None = None
+    priority: int | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class CopyTask(Request, frozen=True, kw_only=True):
+    """One task once more, as it was but for what is said here; `input` is laid over what it was given."""
+
+    task_id: str
     input: dict[str, Any] = msgspec.field(default_factory=dict)
     queue: str | None = None
     key: str | None = None
@@ -205,6 +217,29 @@ async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
     return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
 
 
+@operation(
+    "task.copy",
+    "POST /api/v1/tasks/{task_id}/copy",
+    Access.OPERATOR,
+    status=201,
+    once=Once.OWN,
+    body_bytes_max=SUBMIT_BYTES_MAX,
+    commands=("task submit",),
+)
+async def copy_task(clerk: Clerk, asked: CopyTask) -> Submitted:
+    """Hands in a copy of a task, linked to it."""
+    options = copy.CopyOptions(
+        queue=None if asked.queue is None else limits.valid_queue(asked.queue),
+        key=None if asked.key is None else limits.valid_key(asked.key),
+        delay_seconds=0.0 if asked.delay is None else limits.valid_delay(asked.delay),
+        priority=None if asked.priority is None else limits.valid_priority(asked.priority),
+        tags=limits.valid_tags(asked.tags),
+    )
+    number = limits.task_number(asked.task_id)
+    accepted, lane = await copy.copy_task(clerk.engine, clerk.tenant_id, number, asked.input, options)
+    return Submitted(task_id=str(accepted.task_ids[0]), action=lane.action, queue=lane.queue, state="queued")
+
+
 @operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)
 async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
     """Shows one task in full."""
@@ -348,6 +383,7 @@ def _place(text: str) -> tuple[int, int]:
 OPERATIONS = (
     list_tasks,
     submit_task,
+    copy_task,
     show_task,
     why_task,
     retry_task,

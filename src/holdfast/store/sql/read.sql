@@ -34,7 +34,8 @@ from (
   union all
   select 2, e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, e.lane_id, e.policy_id, e.attempt, e.retries,
     e.losses, e.max_retries, e.max_losses, e.generation, e.priority, coalesce(w.created_at, e.created_at), null, e.ended_at,
-    null, false, null, null, e.actor, e.reason, e.key, coalesce(e.tags, w.tags), null, e.input, null
+    null, false, null, null, e.actor, e.reason, e.key, coalesce(e.tags, w.tags),
+    (select b.original_task_id from holdfast.body b where b.task_id = e.task_id), e.input, null
   from holdfast.ended e
   left join place w on true
   where e.task_id = $1 and e.tenant_id = $2
