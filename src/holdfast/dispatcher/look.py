@@ -95,7 +95,8 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over."""
+    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over. The dead
+    letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands."""
 
     task_id: str
     action: str
@@ -126,9 +127,7 @@ class TaskView:
     node: str | None = None
     item: int | None = None
     dead_letter_id: str | None = None
-    """Its newest dead letter that is not resolved; one that is being retried comes before the others."""
     dead_letter: str | None = None
-    """How that letter stands, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
