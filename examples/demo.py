@@ -1,8 +1,8 @@
 """`make demo`: one ordinary bad day in half a minute, live in the terminal.
 
-An embedded PostgreSQL, two workers, a few hundred tasks; mail servers hang up, a card cannot be charged, and one worker
-is killed with -9 while it works. In the evening a flow closes the day, and the server answers over HTTP. Ends by itself
-with CI=true or ONCE=1; otherwise it stays up until Ctrl-C.
+An embedded PostgreSQL (or that of HOLDFAST_URL), two workers, a few hundred tasks; mail servers hang up, a card cannot
+be charged, and one worker is killed with -9 while it works. In the evening a flow closes the day, and the server
+answers over HTTP. Ends by itself with CI=true or ONCE=1; otherwise it stays up until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -73,6 +73,14 @@ def free_port() -> str:
     raise AssertionError("there is always a port")
 
 
+def parent_of(pid: int) -> int:
+    """Whose child a process is: from /proc where there is one, since small images have no `ps`."""
+    if (about := Path(f"/proc/{pid}/stat")).exists():
+        return int(about.read_text().rpartition(")")[2].split()[1])
+    answer = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(answer.stdout)
+
+
 class Crew:
     """Two workers as an operator would start them: `holdfast work shop.py:app`."""
 
@@ -95,8 +103,7 @@ class Crew:
     def kill(self, worker_name: str) -> int:
         """Kill one worker and the parent that would restart it, without a warning, as a lost machine would."""
         pid = int(worker_name.rpartition(":")[2])
-        answer = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
-        parent = next(process for process in self.processes if process.pid == int(answer.stdout))
+        parent = next(process for process in self.processes if process.pid == parent_of(pid))
         parent.kill()
         os.kill(pid, signal.SIGKILL)
         parent.wait()
@@ -303,9 +310,12 @@ def main() -> int:
     console = Console()
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # leave through the finally clauses
     started = time.monotonic()
-    place = find_place(hf.Settings.load({"HOLDFAST_ENV": "local", "HOLDFAST_HOME": str(HERE.parent / ".holdfast")}))
+    given = os.environ.get("HOLDFAST_URL")
+    where = {"HOLDFAST_URL": given} if given else {"HOLDFAST_HOME": str(HERE.parent / ".holdfast")}
+    place = find_place(hf.Settings.load({"HOLDFAST_ENV": "local", **where}))
     try:
-        console.print(f"Embedded PostgreSQL is up after {time.monotonic() - started:.1f} s.", highlight=False)
+        which = "Embedded PostgreSQL" if place.is_embedded else "PostgreSQL of HOLDFAST_URL"
+        console.print(f"{which} is up after {time.monotonic() - started:.1f} s.", highlight=False)
         from holdfast.store.database import Database
         from holdfast.store.migrate import migrate
 

@@ -5,23 +5,20 @@ Nothing is read or connected at import; settings are read once, when the first d
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Isolation, Signature
+from holdfast.action import Action, Signature
+from holdfast.action_options import isolation_of, known_options, name_of, overrides_of, the_function
 from holdfast.core import limits
 from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
 from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
-from holdfast.core.duration import seconds_of
 from holdfast.core.launch import valid_launcher
 from holdfast.core.quota import Quota
-from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
@@ -39,8 +36,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_QUEUE = "default"
-RETRIES_LAUNCHED = 1
-"""What actions whose workers are launched default to."""
 
 
 class App:
@@ -90,12 +85,13 @@ class App:
 
     def action(self, *bare: Callable[..., Any], **options: Any) -> Any:
         """Register a function as an action of this app: `@app.action` or `@app.action(queue=…)`."""
+        known_options(options)
         if bare:
-            return self._register(bare[0], {})
-        return lambda decorated: self._register(decorated, options)
+            return self._register(the_function(bare), options)
+        return lambda *decorated: self._register(the_function(decorated), options)
 
     def _register(self, function: Callable[..., Any], options: dict[str, Any]) -> Action[..., Any]:
-        name = limits.valid_action(f"{self.name}.{options.get('name') or function.__name__}")
+        name = limits.valid_action(f"{self.name}.{options.get('name') or name_of(function)}")
         if name in self.actions:
             raise Invalid(
                 f"The action {name} is registered twice.",
@@ -106,8 +102,8 @@ class App:
             name=name,
             function=function,
             queue=limits.valid_queue(options.get("queue", DEFAULT_QUEUE)),
-            overrides=_overrides(options),
-            isolation=_isolation(function, options.get("isolation")),
+            overrides=overrides_of(options),
+            isolation=isolation_of(function, options.get("isolation")),
             priority=limits.valid_priority(options.get("priority", limits.PRIORITY_DEFAULT)),
             signature=Signature(function),
             breaker=Breaker.of(options.get("breaker")),
@@ -272,56 +268,3 @@ class App:
         from holdfast.client.blocking import SyncClient
 
         return SyncClient(self.settings, self.actions, self.flows, datasets=self.datasets)
-
-
-_RETRY_NAMES = {"enabled": "is_enabled"}
-"""What settings and design documents call differently from the policy."""
-
-
-def _overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """What an action says about its policy, checked here so that a mistake shows where it was made."""
-    usual = {} if options.get("launcher") is None else {"max_retries": RETRIES_LAUNCHED}
-    said = {_RETRY_NAMES.get(name, name): value for name, value in (options.get("retry") or {}).items()}
-    overrides = usual | said
-    if unknown := overrides.keys() - {field.name for field in fields(RetryPolicy)}:
-        known = ", ".join(sorted(field.name for field in fields(RetryPolicy)))
-        raise Invalid(
-            f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=f"It knows {known}."
-        )
-    if rules := options.get("rules"):
-        overrides["rules"] = tuple(rules)
-    if (attempts := options.get("max_attempts")) is not None:
-        overrides["max_retries"] = attempts - 1
-    for name in ("max_retries", "max_losses", "memory_bytes_max"):
-        if (value := options.get(name)) is not None:
-            overrides[name] = value
-    if (timeout := options.get("timeout")) is not None:
-        overrides["timeout_seconds"] = seconds_of(timeout)
-    replace(RetryPolicy(), **overrides).validated()
-    return overrides
-
-
-def _isolation(function: Callable[..., Any], asked: str | None) -> Isolation:
-    is_async = inspect.iscoroutinefunction(function)
-    if asked is None:
-        return Isolation.COROUTINE if is_async else Isolation.THREAD
-    try:
-        isolation = Isolation(asked)
-    except ValueError:
-        choices = ", ".join(Isolation)
-        raise Invalid(
-            f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
-        ) from None
-    if isolation is Isolation.COROUTINE and not is_async:
-        raise Invalid(
-            f"{function.__qualname__} is not `async def`.",
-            code="invalid_action",
-            advice='Use isolation="thread".',
-        )
-    if isolation is Isolation.THREAD and is_async:
-        raise Invalid(
-            f"{function.__qualname__} is `async def` and cannot run in a plain thread.",
-            code="invalid_action",
-            advice='Use isolation="process", or make it a plain function.',
-        )
-    return isolation

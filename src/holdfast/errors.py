@@ -19,17 +19,26 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+_FAMILIES = ("lease", "validation", "dispatch", "task_execution", "state_transition")
+
+
+def family_of(code: str) -> str | None:
+    """The family that a code names itself, as `DAG_STATE_TRANSITION_…` does; the others have that of their branch."""
+    return next((family for family in _FAMILIES if code.startswith(f"DAG_{family.upper()}_")), None)
+
 
 class HoldfastError(Exception):
     """The root: `code` is for programs, `str()` for people, `advice` says what to do next."""
 
-    category: ClassVar[str] = "internal"
+    category: str = "internal"
     default_code: ClassVar[str] = "internal_error"
 
     def __init__(self, detail: str, *, code: str | None = None, advice: str = "", **fields: Any) -> None:
         super().__init__(detail)
         self.detail = detail
         self.code = code or self.default_code
+        if (family := family_of(self.code)) is not None:
+            self.category = family
         self.advice = advice
         self.fields = fields
 

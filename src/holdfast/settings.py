@@ -88,6 +88,9 @@ class Settings:
         "`local` allows development sign-in and the embedded database.",
         choices=(LOCAL, PRODUCTION),
     )
+    unsafe: bool = setting(
+        False, "Work on a PostgreSQL that can lose accepted work in a crash (`fsync` off), as tests do."
+    )
     tenant: str = setting("default", "The tenant that this process works for.")
     host: str = setting("127.0.0.1", "Address the server listens on.")
     port: int = setting(8787, "Port the server listens on; 0 takes any free one.", highest=65535)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.core.flows import a_flow
 from tests.each import each
 
 from holdfast.api.identity import Access, Caller
@@ -64,6 +65,22 @@ async def running(dispatcher) -> str:
     return (await a_running_task(dispatcher)).task_id
 
 
+async def behind_a_failed_node(dispatcher) -> str:
+    """A node without a task of its own."""
+    flow = a_flow("a>b")
+    run_id = await dispatcher.runs.start(flow)
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure()))
+    return dispatcher.runs.task_id(run_id, flow, "b")
+
+
+async def failed_in_a_canceled_run(dispatcher) -> str:
+    run_id = await dispatcher.runs.start(a_flow(alone=("a", "b")))
+    lease = await dispatcher.claim_one()
+    await dispatcher.settle(lease, Failed(a_failure()))
+    await dispatcher.runs.cancel(run_id)
+    return lease.task_id
+
+
 @pytest.mark.parametrize(
     ("status", "make"),
     [
@@ -72,8 +89,10 @@ async def running(dispatcher) -> str:
         ("running", running),
         ("completed", a_completed_task),
         ("canceled", a_canceled_task),
+        ("upstream_failed", behind_a_failed_node),
+        ("canceled", failed_in_a_canceled_run),
     ],
-    ids=["queued", "delayed", "running", "completed", "canceled"],
+    ids=["queued", "delayed", "running", "completed", "canceled", "upstream_failed", "run canceled"],
 )
 async def test_409_cannot_retry_execution_in_status(call, dispatcher, path, status, make):
     answer = await call.post(path.format(await make(dispatcher)))

@@ -66,7 +66,7 @@ async def test_a_limited_worker_takes_no_action_away_from_its_queue(mail, anythi
         "/internal/workers", {"actions": ["shop.charge"], "declares": [{**declares[0], "queue": queue}]}
     )
     assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
-    assert (await engine.catalog.declared(1, "shop.charge"))[0] == "money"
+    assert (await engine.catalog.declared(1, "shop.charge")).queue == "money"
 
 
 async def test_a_limited_worker_gets_its_own_queue_and_no_other(mail, both, dispatcher, engine):

@@ -94,6 +94,16 @@ async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatch
     assert answer.json["reason"] == "paused"
 
 
+@each("served", [{"actions": ["shop.other"]}, {"queues": ["mail"]}])
+async def test_a_named_task_the_worker_does_not_serve_is_refused(call, dispatcher, served):
+    task = await dispatcher.enqueue(a_task())
+    registered = await call.post("/internal/workers", {"name": "w", "actions": ["shop.charge"], "slots": 1, **served})
+    worker_id = registered.json["worker_id"]
+    answer = await call.post("/internal/task-claim", {"worker_id": worker_id, "task_id": task.task_id})
+    assert (answer.status, answer.json["reason"]) == (409, "not_served")
+    assert (await dispatcher.task(task.task_id)).state is TaskState.QUEUED
+
+
 @each("unknown", ["999", "w1", -1])
 async def test_an_unregistered_worker_is_refused(call, unknown):
     answer = await call.post("/internal/task-claim", {"worker_id": unknown, "limit": 1})
@@ -163,6 +173,15 @@ async def test_a_completion_is_accepted_once_and_repeated_answers_as_before(call
     assert await engine.database.fetchval("select count(*) from holdfast.note") == 1
     answer = await call.post("/internal/task-complete", lease_of(task, status="failed"))
     assert (answer.status, "attempt 1 is completed" in answer.json["winner"]) == (409, True)
+
+
+async def test_the_same_lease_completing_with_another_output_is_refused(call, worker, dispatcher, engine):
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    assert (await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=1))).status == 200
+    answer = await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=2))
+    assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
+    assert await engine.database.fetchval("select output from holdfast.attempt") == b"1"
 
 
 async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, dispatcher):

@@ -150,7 +150,7 @@ class Program:
         """Ours, without the settings of the test run, finding this package and the test's database."""
         ours = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         ours |= {"PYTHONPATH": str(Path(package.__file__).parent.parent), "NO_COLOR": "", "HOLDFAST_URL": self._url}
-        ours["HOLDFAST_PORT"] = "0"
+        ours |= {"HOLDFAST_PORT": "0", "HOLDFAST_UNSAFE": "1"}
         return ours | given
 
     def run(self, *arguments: str, **given: str) -> Ran:

@@ -6,7 +6,7 @@ import pytest
 from tests.each import each
 
 from holdfast.core.outcome import Failed
-from holdfast.testing.factories import a_failure, a_running_task, a_task
+from holdfast.testing.factories import a_failed_task, a_failure, a_running_task, a_task
 
 
 async def plain_changes(dispatcher):
@@ -71,7 +71,7 @@ def test_the_list_is_filtered(holdfast, changed, options, rows):
 def test_the_table_says_what_changed(holdfast, seed):
     seed(plain_changes)
     shown = holdfast("audit", "list", "-o", "table").out
-    assert "paused False → True" in shown and "state failed → queued" in shown and "smtp is down" in shown
+    assert "paused no → yes" in shown and "state failed → queued" in shown and "smtp is down" in shown
     assert holdfast("audit", "list").out.splitlines()[1].split("\t")[2:5] == ["anna", "queue.pause", "queue:mail"]
 
 
@@ -94,3 +94,19 @@ def test_a_forged_row_is_named_with_exit_code_1(holdfast, seed):
     assert (ran.code, ran.json["broken"]["seq"], ran.json["broken"]["code"]) == (1, 1, "audit_row_changed")
     assert "Row 1 is not what was written." in holdfast("audit", "verify").out
     assert holdfast("verify").code == 1
+
+
+def test_changes_are_told_in_peoples_words(holdfast, seed):
+    async def work(dispatcher):
+        await dispatcher.enqueue(a_task(queue="mail"))
+        await dispatcher.pause("mail")
+        return await a_failed_task(dispatcher)
+
+    task_id = seed(work)
+    holdfast("dead", "ignore", "--task", task_id, "--reason", "known")
+    holdfast("dead", "redrive", "--task", task_id, "--reason", "fixed")
+    out = holdfast("audit", "list", "-o", "table").out
+    assert "state failed → queued" in out
+    assert "state open → ignored, disposition – → ignored" in out
+    assert "paused no → yes" in out
+    assert not any(word in out for word in ("None", "True", "False", "{", "'"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.core.flows import a_flow
 from tests.each import each
 
 from holdfast.core.outcome import Completed, Failed
@@ -92,11 +93,71 @@ def test_ignoring_empties_the_group_and_keeps_the_reason(holdfast, seed):
     assert (letter["state"], letter["disposition_reason"]) == ("ignored", "known")
 
 
+def test_what_was_ignored_is_taken_up_again_with_its_group(holdfast, seed):
+    seed(three_faults)
+    fingerprint = groups(holdfast)[0]["fingerprint"]
+    assert holdfast("dead", "ignore", "--group", fingerprint, "--reason", "known", "--yes").code == 0
+    assert "tasks" in holdfast("dead", "redrive", "--group", fingerprint, "--dry-run").out
+    body = holdfast("dead", "redrive", "--group", fingerprint, "--reason", "fixed", "--yes", "-o", "json").json
+    assert (body["letters"], body["state"]) == (2, "retry_requested")
+    assert seed(sweep) == 2
+
+
+def test_what_was_ignored_is_taken_up_again_by_a_campaign(holdfast, seed):
+    seed(three_faults)
+    fingerprint = groups(holdfast)[0]["fingerprint"]
+    holdfast("dead", "ignore", "--group", fingerprint, "--reason", "known", "--yes")
+    start = ("campaign", "start", "--group", fingerprint, "--reason", "fixed", "--yes", "-o", "json")
+    assert holdfast(*start).json["total"] == 2
+    assert seed(lambda dispatcher: dispatcher.campaigns_once()) == 2
+
+
+def test_what_was_abandoned_with_its_run_is_not_taken_up_again(holdfast, seed):
+    async def a_failed_run(dispatcher):
+        """One of its nodes failed, the other is queued."""
+        await dispatcher.runs.start(a_flow(alone=("a", "b")))
+        await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+
+    seed(a_failed_run)
+    [group] = groups(holdfast)
+    which = ("--group", group["fingerprint"], "--reason", "x", "--yes")
+    assert holdfast("dead", "ignore", *which, "--abandon").code == 0
+    assert holdfast("dead", "redrive", *which).code == 3
+
+
 def test_a_group_may_be_called_resolved(holdfast, seed):
     seed(three_faults)
     fingerprint = groups(holdfast)[0]["fingerprint"]
     ran = holdfast("dead", "ignore", "--group", fingerprint, "--resolved", "--reason", "paid back", "--yes")
     assert ran.out == f"{fingerprint}\tresolved\t2\n"
+
+
+async def failed_again(dispatcher):
+    """A task that failed, was re-driven and failed again: an older letter that retries, and an open one."""
+    task_id = await a.a_failed_task(dispatcher)
+    await dispatcher.redrive(task_id)
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+    return task_id
+
+
+async def later(dispatcher):
+    """The pause after a dispatch is over; what is due is swept."""
+    from holdfast.testing.clock import Clock
+
+    clock = Clock(dispatcher.engine.database)
+    await clock.advance(seconds=3600)
+    swept = await dispatcher.sweep_once()
+    await clock.reset()
+    return swept
+
+
+def test_what_is_called_resolved_is_not_run_again(holdfast, seed):
+    task_id = seed(failed_again)
+    body = holdfast("dead", "ignore", "--task", task_id, "--resolved", "--reason", "paid back", "-o", "json").json
+    assert body == {"letters": 2, "tasks": 1, "disposition": "resolved"}
+    assert seed(later) == 0
+    assert holdfast("task", "show", task_id, "-o", "json").json["state"] == "failed"
+    assert groups(holdfast) == []
 
 
 def test_a_letter_is_shown_with_its_input(holdfast, seed):
@@ -105,6 +166,18 @@ def test_a_letter_is_shown_with_its_input(holdfast, seed):
     shown = holdfast("dead", "show", letter["dead_letter_id"], "-o", "json").json
     assert (shown["input"], shown["run_id"]) == ({"order": 7}, task_id)
     assert "validation: no order 7" in holdfast("dead", "show", letter["dead_letter_id"]).out
+
+
+def test_a_task_is_deleted_for_good(holdfast, seed):
+    task_id = seed(three_faults)[2]
+    delete = ("dead", "delete", "--task", task_id, "--reason", "a test")
+    assert holdfast(*delete).code == 2
+    assert holdfast(*delete, "--yes").out == f"{task_id}\tdeleted\t1\n"
+    assert holdfast("task", "show", task_id).code == 3
+    fingerprint = groups(holdfast)[0]["fingerprint"]
+    body = holdfast("dead", "delete", "--group", fingerprint, "--reason", "a test", "--yes", "-o", "json").json
+    assert body == {"tasks": 2, "runs": 0, "letters": 2, "left": 0}
+    assert groups(holdfast) == []
 
 
 def test_export_writes_one_object_per_line(holdfast, seed):

@@ -170,13 +170,13 @@ def test_submit_uses_what_workers_declared(holdfast, seed):
     async def declare(dispatcher):
         from holdfast.core.retry import RetryPolicy
 
-        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1")
+        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1", priority=1)
 
     seed(declare)
     body = holdfast("task", "submit", "shop.mail", "--input", '{"connection": 1}', "-o", "json").json
     assert body == {"task_id": "1", "action": "shop.mail", "queue": "mail", "state": "queued"}
     view = holdfast("task", "show", "1", "-o", "json").json
-    assert (view["max_attempts"], view["input"]) == (8, {"connection": 1})
+    assert (view["max_attempts"], view["priority"], view["input"]) == (8, 1, {"connection": 1})
     assert "Did you mean shop.mail?" in holdfast("task", "submit", "shop.mial").err
 
 
@@ -257,6 +257,16 @@ def test_canceling_what_is_over_is_a_conflict(holdfast, seed):
     for state in ("completed", "failed", "canceled"):
         ran = holdfast("task", "cancel", ids[state])
         assert (ran.code, f"is already {state}" in ran.err) == (5, True)
+
+
+def test_of_several_each_is_canceled_or_told_why_not(holdfast, seed):
+    ids = seed(one_of_each)
+    asked = [ids["queued"], ids["completed"], "999", ids["running"]]
+    ran = holdfast("task", "cancel", *asked, "--yes")
+    assert ran.out == f"{ids['queued']}\tcanceled\n{ids['running']}\tcanceling\n"
+    assert (ran.code, "is already completed" in ran.err, "task_not_found" in ran.err) == (5, True, True)
+    again = holdfast("task", "cancel", *asked, "--yes", "-o", "json")
+    assert [one["task_id"] for one in again.json] == asked and "error" in again.json[1]
 
 
 def test_canceling_several_needs_yes_without_a_terminal(holdfast, seed):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
 import holdfast as hf
+from holdfast.client.client import Client
 from holdfast.errors import WaitTimeout
+from holdfast.testing.factories import a_task
 from holdfast.testing.idle import run_until_idle
 
 app = hf.App("waits")
@@ -27,3 +30,15 @@ async def test_one_caller_who_gives_up_does_not_strand_the_other(engine):
             await task.result(timeout=0.05)
         await run_until_idle(app, engine)
         assert await patient == 42
+
+
+async def test_who_waits_for_a_result_is_told_of_an_error_that_stays(dispatcher, engine, holdfast_url):
+    task = await dispatcher.enqueue(a_task())
+    await engine.database.fetch("alter table holdfast.attempt rename to hidden")
+    try:
+        async with Client(hf.Settings.load({"HOLDFAST_URL": holdfast_url}), {}) as client:
+            waiting = asyncio.gather(*(client.result(task.task_id) for _ in range(2)), return_exceptions=True)
+            told = await asyncio.wait_for(waiting, 20)
+    finally:
+        await engine.database.fetch("alter table holdfast.hidden rename to attempt")
+    assert [type(one) for one in told] == 2 * [asyncpg.UndefinedTableError]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from holdfast.core.condition import Condition
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Binding, Edge, Node, TriggerRule
+from holdfast.core.nodes import RUN_INPUT, Binding, Edge, Node, NodeKind, TriggerRule
 
 
 def a_node(name="a", action="shop.work", **fields):
@@ -38,18 +40,37 @@ def a_diamond():
     return a_flow("start>left start>right left>end right>end")
 
 
+NEVER = Condition(upstream=RUN_INPUT)
+"""Does not hold for a run that was given nothing."""
+INNER = FlowDefinition(name="any.inner", nodes=(a_node("only"),))
+
+
 @st.composite
-def flows(draw, *, nodes_max=12):
-    """Any small flow: nodes in shuffled order, any acyclic edges, any rules."""
+def flows(draw, *, nodes_max=12, is_special=False):
+    """Any small flow: nodes in shuffled order, any acyclic edges, any rules; `is_special` with nodes of every kind."""
     count = draw(st.integers(1, nodes_max))
     names = draw(st.permutations([f"n{number}" for number in range(count)]))
     pairs = [(names[low], names[high]) for high in range(count) for low in range(high)]
     edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=3 * count)) if pairs else []
     rules = draw(st.lists(st.sampled_from(TriggerRule), min_size=count, max_size=count))
     nodes = tuple(a_node(name, trigger_rule=rule) for name, rule in zip(sorted(names), rules, strict=True))
+    if is_special:
+        nodes = tuple(draw(of_any_kind(node)) for node in nodes)
     return FlowDefinition(
         name="any", nodes=nodes, edges=tuple(an_order_edge(f"{low}>{high}") for low, high in edges)
     ).validated()
+
+
+def of_any_kind(node):
+    """The same node as a task, two items, a run of `INNER`, a wait, or one that is skipped when its turn comes."""
+    limited = st.sampled_from([None, 1])
+    return st.one_of(
+        st.just(node),
+        st.just(replace(node, condition=NEVER)),
+        st.just(replace(node, kind=NodeKind.FLOW, action=INNER.name)),
+        st.just(replace(node, kind=NodeKind.WAIT, action=f"event.{node.name}", timeout_seconds=60)),
+        limited.map(lambda n: replace(node, kind=NodeKind.MAP, map_over="x", config={"x": [1, 2]}, concurrency=n)),
+    )
 
 
 def lines_run(work):

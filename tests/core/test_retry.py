@@ -13,6 +13,7 @@ from holdfast.core.failure import Failure, Said, failure_of
 from holdfast.core.outcome import Failed, Lost, TimedOut
 from holdfast.core.retry import DELAY_SECONDS_MAX, RetryAt, RetryPolicy, Stop, decide
 from holdfast.core.signals import Fatal, Retry
+from holdfast.errors import Invalid
 
 RESET = Failure(code="x", message="Connection reset by peer")
 BROKEN = Failure(code="x", message="division by zero")
@@ -38,6 +39,7 @@ def decided(outcome, *, retries=0, losses=0, jitter=0.5, **policy):
         (Failed(failure_of(Retry(after="30s"))), 2, 0, 30, "requested"),
         (Failed(failure_of(Retry(after=0))), 2, 0, 0, "requested"),
         (Failed(failure_of(Retry())), 1, 0, 2, "requested"),
+        (Failed(failure_of(Retry("mail server down"))), 1, 0, 2, "requested"),
     ],
 )
 def test_a_retriable_outcome_is_retried(outcome, retries, losses, seconds, reason):
@@ -132,3 +134,20 @@ def test_no_sequence_of_outcomes_exceeds_the_budgets(outcomes, max_retries, max_
     assert spent["retries"] <= max_retries
     assert spent["losses"] <= max_losses
     assert attempts <= 1 + max_retries + max_losses
+
+
+@pytest.mark.parametrize(
+    ("retry", "after", "text"),
+    [
+        (Retry("mail server down"), None, "mail server down"),
+        (Retry("30s", "later"), timedelta(seconds=30), "later"),
+        (Retry("not now", "but later"), None, "not now but later"),
+    ],
+)
+def test_a_retry_takes_text_that_is_no_duration_as_its_message(retry, after, text):
+    assert (retry.after, str(retry)) == (after, text)
+
+
+def test_a_retry_refuses_a_number_that_is_no_duration():
+    with pytest.raises(Invalid):
+        Retry(-1)

@@ -324,6 +324,17 @@ async def redrive(stage: Stage) -> None:
         stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"])))
 
 
+async def redrive_node(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"]), only=stage.given["node"]))
+
+
+async def pause_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.pause(str(stage.given["run_id"]))
+        stage.say("paused")
+
+
 async def cancel_run(stage: Stage) -> None:
     async with opened(stage) as engine:
         await Dispatcher(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
-from tests.crash import bounds, letters, outbox, runs, schedules, tasks
-from tests.crash.case import Case
+from tests.crash import again, bounds, letters, outbox, runs, schedules, tasks
+from tests.crash.scenario import Scenario
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.testing.clock import Clock
-
-Arrange = Callable[[Engine, Clock, dict[str, Any]], Awaitable[None]]
-
-
-Judge = Callable[[Case], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """`is_repeatable`: the caller may repeat the act after an unknown outcome, and does."""
-
-    name: str
-    arrange: Arrange
-    judge: Judge
-    is_repeatable: bool = True
-    statements_min: int = 1
 
 
 async def nothing(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
@@ -145,8 +127,8 @@ SCENARIOS = [
         statements_min=8,
     ),
     Scenario(name="schedule_declare", arrange=nothing, judge=schedules.judge_declared, statements_min=2),
+    *again.SCENARIOS,
 ]
-
 
 ALIKE = [
     ("enqueue_single", "enqueue_delayed"),
@@ -172,4 +154,5 @@ ACT_OF = {
     "schedule_runs": "schedule_pass",
     "schedule_waiting": "schedule_pass",
     "schedule_replace": "schedule_pass",
+    **again.ACT_OF,
 }

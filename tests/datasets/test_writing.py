@@ -265,3 +265,67 @@ def test_declaring_a_version_twice_differently_is_refused(app):
     app.dataset("orders", columns=ORDERS, key="order_id")
     with pytest.raises(Invalid):
         app.dataset("orders", columns=ORDERS)
+
+
+@pytest.fixture
+def logging_app(app):
+    """A list, each member of it appended to a log without a key, and the same through a flow of its own."""
+    app.dataset("log", columns={"line": "text"})
+    listed = {"lines": ["a", "b", "c"]}
+
+    @app.action(max_retries=0)
+    def listing() -> list:
+        return listed["lines"]
+
+    @app.action(max_retries=0)
+    async def put(ctx: hf.Context, line: str) -> None:
+        await ctx.dataset("log").append([[line]])
+        if line in listed.get("bad", ()):
+            raise hf.Fatal("not yet")
+
+    @app.flow
+    def logged():
+        return put.map(line=listing())
+
+    @app.flow
+    def inner(lines: list):
+        return put.map(line=lines)
+
+    @app.flow
+    def outer():
+        return inner(lines=listing())
+
+    return {"logged": logged, "outer": outer, "listed": listed}
+
+
+async def logged_lines(engine) -> list[str]:
+    return [row[0] for row in await engine.database.fetch("select line from holdfast_data.log order by 1")]
+
+
+@pytest.mark.parametrize("name", ["logged", "outer"])
+@pytest.mark.parametrize("lines", [["a", "b", "c"], ["c", "d"]])
+async def test_items_that_take_the_place_of_others_take_their_rows_back(app, client, engine, logging_app, name, lines):
+    await run_until_idle(app, engine)
+    run = await client.start(logging_app[name])
+    await run_until_idle(app, engine)
+    assert await logged_lines(engine) == ["a", "b", "c"]
+    logging_app["listed"]["lines"] = lines
+    await run.retry("again", only="listing")
+    await run_until_idle(app, engine)
+    assert (await run.show()).state == "completed"
+    assert await logged_lines(engine) == lines
+
+
+async def test_a_run_that_was_replaced_keeps_no_version_from_being_cut_over(app, client, engine, logging_app):
+    logging_app["listed"]["bad"] = ["b"]
+    await run_until_idle(app, engine)
+    run = await client.start(logging_app["outer"])
+    await run_until_idle(app, engine)
+    [generation] = await client.datasets.generations("log")
+    assert generation.failed == 1
+    del logging_app["listed"]["bad"]
+    await run.retry("again", only="listing")
+    await run_until_idle(app, engine)
+    [generation] = await client.datasets.generations("log")
+    assert (generation.failed, generation.unfinished) == (0, 0)
+    assert await logged_lines(engine) == ["a", "b", "c"]

@@ -9,10 +9,10 @@ import pytest
 from holdfast.core.campaign import PRIORITY
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.campaign import campaigns_once
+from holdfast.dispatcher.campaign_plan import plan_campaign
 from holdfast.dispatcher.campaigns import (
     abort_campaign,
     approve_campaign,
-    plan_campaign,
     resume_campaign,
     show_campaign,
     start_campaign,

@@ -216,8 +216,8 @@ async def test_letters_that_must_wait_do_not_hold_up_those_behind(dispatcher):
 
 
 @pytest.mark.parametrize("rival", ["success", "cancel", "redrive"])
-async def test_a_re_drive_racing_another_has_one_winner(dispatcher, rival):
-    """Whoever comes second finds the task no longer failed."""
+async def test_a_sweep_that_comes_second_finds_the_task_no_longer_failed(dispatcher, rival):
+    """One after the other; both at once are in test_redrive_races.py."""
     task_id = await a_requested_letter(dispatcher)
     await dispatcher.redrive(task_id)
     if rival == "success":

@@ -87,7 +87,7 @@ async def test_a_finished_block_is_kept_until_its_time_is_over(dispatcher, clock
     assert (await dispatcher.task(task_id)).state is TaskState.COMPLETED
 
 
-@pytest.mark.parametrize("stage", ["failed", "canceled", "retrying"])
+@pytest.mark.parametrize("stage", ["failed", "retrying"])
 async def test_a_block_with_work_that_may_run_again_stays(dispatcher, clock, stage):
     task_id = await getattr(a, f"a_{stage}_task")(dispatcher)
     await next_day(dispatcher, clock)

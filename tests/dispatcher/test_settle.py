@@ -96,6 +96,22 @@ async def test_another_end_for_a_settled_attempt_is_refused(dispatcher):
         await dispatcher.settle(lease, Failed(a_failure()))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Completed(b"1"), Completed(b"2")),
+        (Failed(a_failure("one")), Failed(a_failure("two"))),
+        (Failed(a_failure(code="ONE")), Failed(a_failure(code="TWO"))),
+        (TimedOut(a_failure("one")), TimedOut(a_failure("two"))),
+    ],
+)
+async def test_the_same_kind_of_end_in_other_words_is_refused(dispatcher, first, second):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.settle(lease, first)
+    with pytest.raises(LeaseLost):
+        await dispatcher.settle(lease, second)
+
+
 async def test_a_report_of_an_unknown_task_is_refused(dispatcher):
     lease = await a_running_task(dispatcher)
     unknown = msgspec.structs.replace(lease, claimed=msgspec.structs.replace(lease.claimed, task_id=999))

@@ -125,6 +125,12 @@ DAMAGE = {
     "expired_leases_are_reaped": """
         update holdfast.live set lease_expires_at = now() - interval '1 hour' where task_id = $running""",
     "dead_workers_hold_nothing": "update holdfast.worker set state = 'gone', ended_at = now() - interval '1 hour'",
+    "ended_children_are_answered": """
+        update holdfast.run set state = 'x', pending = 0, active = 0, canceled_at = now(),
+          ended_at = now() - interval '1 hour'
+        where parent_run_id is not null""",
+    "waits_end_at_their_deadline": """
+        update holdfast.node set state = 'w', wait_key = 'k', deadline = now() - interval '1 hour' where state = 's'""",
     "due_tasks_are_promoted": "update holdfast.live set due_at = now() - interval '1 hour' where task_id = $retrying",
     "limits_hold": """
         update holdfast.queue set max_running = 1;
@@ -138,6 +144,7 @@ DAMAGE = {
         insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
         values (77, 0, -1, holdfast.slice_now(60) - 12, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
     "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
+    "an_open_letter_stands_for_a_dead_task": "update holdfast.dead_letter set generation = 0 where task_id = $failed",
     "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",
     "a_success_leaves_no_letter_open": """
         insert into holdfast.dead_letter (tenant_id, task_id, lane_id, attempts, generation, source_id, fingerprint)

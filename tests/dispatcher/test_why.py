@@ -15,6 +15,7 @@ from holdfast.errors import NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
+    ACTION,
     a_canceled_task,
     a_completed_task,
     a_delayed_task,
@@ -143,7 +144,7 @@ async def test_a_queue_that_used_up_its_starts(dispatcher, engine, ask):
 async def test_every_slot_is_busy(dispatcher, engine, ask, register):
     worker_id = await register(slots=1)
     held, waiting = await queued(dispatcher), await queued(dispatcher)
-    await engine.database.fetch(sql("claim_task"), int(held), worker_id, 10.0, 0)
+    await engine.database.fetch(sql("claim_task"), int(held), worker_id, 10.0, 0, [ACTION], None)
     found = await ask(waiting)
     assert (found.code, "1/1 slots busy on 1 worker" in found.headline) == ("slots_full", True)
 

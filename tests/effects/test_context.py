@@ -288,3 +288,42 @@ async def test_no_transaction_is_open_while_an_effect_is_sent(app, run, engine):
         return await ctx.effect("smtp.send", send)
 
     assert (await run(mail))[1].output == b"0"
+
+
+@pytest.mark.parametrize("name", ["mailed", "outer"])
+async def test_tasks_that_run_in_the_place_of_others_send_nothing_again(app, provider, engine, name):
+    """Items of a list that is made anew, and nodes of a sub-flow that is replaced; a member that is new is sent."""
+    listed = {"orders": [1, 2]}
+
+    @app.action(max_retries=0)
+    def listing() -> list:
+        return listed["orders"]
+
+    @app.action(max_retries=0)
+    async def mail(ctx: hf.Context, order: int) -> None:
+        await ctx.effect("smtp.send", provider.send_async, order)
+        await ctx.effect("smtp.send", provider.send_async, -order)
+
+    @app.flow
+    def mailed():
+        return mail.map(order=listing())
+
+    @app.flow
+    def inner(orders: list):
+        return mail.map(order=orders)
+
+    @app.flow
+    def outer():
+        return inner(orders=listing())
+
+    async with hf.Client(app.settings, app.actions, url=engine.database.url) as client:
+        await run_until_idle(app, engine)
+        run = await client.start({"mailed": mailed, "outer": outer}[name])
+        await run_until_idle(app, engine)
+        assert len(set(provider.keys)) == len(provider.keys) == 4
+        for orders, sends in (([1, 2, 3], 6), ([1, 9, 3], 8), ([1, 9, 3], 8), ([1, 2, 3], 8)):
+            listed["orders"] = orders
+            await run.retry("again", only="listing")
+            await run_until_idle(app, engine)
+            assert (await run.show()).state == "completed"
+            assert len(set(provider.keys)) == len(provider.keys) == sends

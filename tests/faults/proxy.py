@@ -1,6 +1,8 @@
 """A TCP proxy before PostgreSQL that loses answers: it passes a request on, hears the answer, breaks the connection.
 
 What the server did is done; whoever asked sees an error. That is the one fault a client can never tell from "not done".
+It can also fall silent, both ways or one way, without closing anything, and deliver late what was said meanwhile; and
+it can be slow.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 READY = b"Z\x00\x00\x00\x05"
 SYNC = b"S\x00\x00\x00\x04"
+REQUESTS, ANSWERS = "requests", "answers"
 
 
 class Proxy:
@@ -25,7 +28,26 @@ class Proxy:
         self.others = others
         self.cut_commits = 0
         self.cut_others = 0
+        self.delay_seconds_max = 0.0
+        """How long a packet takes at most, each way."""
+        self._ways = {REQUESTS: asyncio.Event(), ANSWERS: asyncio.Event()}
+        self.heal()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def fall_silent(self, *ways: str) -> None:
+        """Hold back what is said from now on; no connection is closed, and new ones get no answer either."""
+        for way in ways:
+            self._ways[way].clear()
+
+    def heal(self) -> None:
+        """Deliver what was held back, and whatever follows."""
+        for way in self._ways.values():
+            way.set()
+
+    async def _pass(self, way: str) -> None:
+        if self.delay_seconds_max:
+            await asyncio.sleep(self._chance.uniform(0.0, self.delay_seconds_max))
+        await self._ways[way].wait()
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -75,6 +97,7 @@ class Proxy:
             # Only a request that asks for a closing answer can lose it; others would leave both sides waiting.
             if state.is_started and (data[:1] == b"Q" or SYNC in data[-5:]):
                 self._choose(data, state)
+            await self._pass(REQUESTS)
             upstream.write(data)
             await upstream.drain()
         raise _Cut
@@ -96,6 +119,7 @@ class Proxy:
                 continue
             if READY in data:
                 state.is_started = True
+            await self._pass(ANSWERS)
             writer.write(data)
             await writer.drain()
         raise _Cut

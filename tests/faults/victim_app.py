@@ -52,3 +52,12 @@ async def flaky(ctx: hf.Context, number: int) -> list[int]:
     if ctx.attempt < 3:
         raise ConnectionError("connection reset by peer")
     return [number, os.getpid()]
+
+
+@app.action(max_losses=50, retry=PATIENT)
+async def stuck_once(ctx: hf.Context, number: int) -> list[int]:
+    """The first attempt runs until somebody stops it."""
+    executed(ctx)
+    if ctx.attempt == 1:
+        await asyncio.Event().wait()
+    return [number, os.getpid()]

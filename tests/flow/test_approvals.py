@@ -150,15 +150,6 @@ async def test_an_approval_behind_a_node_that_runs_again_asks_again(dispatcher, 
     assert await dispatcher.runs.state(run) == "completed"
 
 
-async def test_an_event_that_a_node_took_is_there_for_the_node_that_runs_again(dispatcher):
-    run = await dispatcher.runs.start(a_wait())
-    await dispatcher.runs.signal("payment", {"amount": 5})
-    await step(dispatcher)
-    await dispatcher.runs.retry(run, only="paid")
-    assert (await dispatcher.runs.nodes(run))["paid"] == "completed"
-    await finish(dispatcher)
-
-
 async def test_what_waits_is_listed_with_what_answers_it(dispatcher, engine):
     approval = await dispatcher.runs.start(an_approval(timeout_seconds=3600))
     event = await dispatcher.runs.start(replace(a_wait(config={"key": "monday 1"}), version=2))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tests.core.flows import a_diamond
+from tests.core.flows import a_diamond, a_flow, a_node
 
+from holdfast.core.campaign import PRIORITY
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.campaign_plan import plan_campaign
 from holdfast.dispatcher.campaigns import show_campaign, start_campaign
 from holdfast.dispatcher.dead_look import dead_groups
 from holdfast.testing import factories as a
@@ -21,6 +25,121 @@ def completed(_lease):
     return Completed(b"{}")
 
 
+def failed(_lease):
+    return Failed(a.a_failure())
+
+
+async def failed_maps(dispatcher, *sizes):
+    """Runs of one map each, all of whose items failed with the same fault; answers the fault."""
+    for size in sizes:
+        node = a_node("each", kind=NodeKind.MAP, map_over="x", config={"x": list(range(size))})
+        await dispatcher.runs.start(FlowDefinition(name=f"shop.map_{size}", nodes=(node,)).validated())
+    while await settle_all(dispatcher, failed):
+        pass
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    assert group.count == sum(sizes)
+    return group.fingerprint
+
+
+async def begin(dispatcher, fingerprint, **options):
+    view = await start_campaign(dispatcher.engine, 1, fingerprint, actor="ann", reason="fixed", **options)
+    return int(view.campaign_id)
+
+
+async def counts(dispatcher, campaign_id):
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    return view.state, view.released, view.outstanding, view.succeeded
+
+
+async def attempts(dispatcher):
+    """How often anything of the database ran."""
+    rows = "select count(*) from (select from holdfast.attempt union all select from holdfast.failure) a"
+    return await dispatcher.engine.database.fetchval(rows)
+
+
+async def test_a_run_larger_than_the_canary_goes_alone_and_is_counted_whole(dispatcher):
+    campaign_id = await begin(dispatcher, await failed_maps(dispatcher, 6, 30, 3), canary=2)
+    assert [await dispatcher.campaigns_once() for _ in range(3)] == [6, 0, 0]
+    assert await counts(dispatcher, campaign_id) == ("canary", 6, 6, 0)
+    before = await attempts(dispatcher)
+    assert await settle_all(dispatcher, completed) == 6
+    # Six may be out at once now: the run of thirty goes alone.
+    assert await dispatcher.campaigns_once() == 30
+    assert await counts(dispatcher, campaign_id) == ("ramp", 36, 30, 6)
+    assert await settle_all(dispatcher, completed) == 30
+    assert await dispatcher.campaigns_once() == 3
+    assert await settle_all(dispatcher, completed) == 3
+    await dispatcher.campaigns_once()
+    assert await counts(dispatcher, campaign_id) == ("completed", 39, 0, 39)
+    assert await attempts(dispatcher) - before == 39
+
+
+async def test_runs_that_fit_go_together_and_one_that_does_not_waits_for_room(dispatcher):
+    campaign_id = await begin(dispatcher, await failed_maps(dispatcher, 2, 3, 4), canary=6)
+    assert [await dispatcher.campaigns_once() for _ in range(2)] == [5, 0]
+    assert await settle_all(dispatcher, completed) == 5
+    assert await dispatcher.campaigns_once() == 4
+    assert await counts(dispatcher, campaign_id) == ("canary", 9, 4, 5)
+
+
+async def test_the_same_fault_in_a_run_stops_the_campaign_with_the_others_unreleased(dispatcher):
+    campaign_id = await begin(dispatcher, await failed_maps(dispatcher, 4, 5), canary=1)
+    await dispatcher.campaigns_once()
+    assert await settle_all(dispatcher, failed) == 4
+    assert await dispatcher.campaigns_once() == 0
+    view = await show_campaign(dispatcher.engine, 1, campaign_id)
+    assert (view.state, view.released, view.returned, view.outstanding) == ("stopped", 4, 4, 0)
+    assert not await dispatcher.claim(100)
+
+
+async def test_a_campaign_takes_along_what_its_runs_run_again_of_other_faults(dispatcher):
+    """Both nodes of the diamond go again with their run: both are counted, and neither letter stays open."""
+    run = await dispatcher.runs.start(a_diamond())
+    await settle_all(dispatcher, completed)
+    faults = iter(["validation: left", "validation: right"])
+    await settle_all(dispatcher, lambda _lease: Failed(a.a_failure(next(faults))))
+    left, _ = await dead_groups(dispatcher.engine.database, 1)
+    campaign_id = await begin(dispatcher, left.fingerprint, canary=1)
+    assert await dispatcher.campaigns_once() == 2
+    states = await dispatcher.engine.database.fetch("select state, campaign_id from holdfast.dead_letter")
+    assert [tuple(row) for row in states] == [("retrying", campaign_id)] * 2
+    while await settle_all(dispatcher, completed):
+        pass
+    await dispatcher.campaigns_once()
+    assert await dispatcher.runs.state(run) == "completed"
+    assert await counts(dispatcher, campaign_id) == ("completed", 2, 0, 2)
+
+
+async def test_nodes_of_a_campaign_come_after_other_work_of_their_queue(dispatcher):
+    await begin(dispatcher, await failed_maps(dispatcher, 3), canary=1)
+    await dispatcher.campaigns_once()
+    rows = await dispatcher.engine.database.fetch("select priority from holdfast.live")
+    assert [row["priority"] for row in rows] == [PRIORITY] * 3
+
+
+async def test_a_plan_says_in_how_many_runs_its_tasks_are(dispatcher):
+    plan = await plan_campaign(dispatcher.engine, 1, await failed_maps(dispatcher, 4, 5))
+    assert (plan.tasks, plan.runs) == (9, 2)
+
+
+async def test_a_plan_names_effects_of_completed_nodes_that_run_again(dispatcher):
+    """`b` runs after `a`, however that ended: it completed, and goes again with it."""
+    flow = a_flow("a>b", b=TriggerRule.ALL_DONE)
+    run = await dispatcher.runs.start(flow)
+    await settle_all(dispatcher, failed)
+    await settle_all(dispatcher, completed)
+    await dispatcher.engine.database.fetch(
+        "insert into holdfast.effect (key, task_id, tenant_id, attempt, ordinal, generation, state, lease_token, name,"
+        " digest) select 'k', task_id, 1, 1, 0, 1, 'u', lease_token, 'smtp.send', '' from holdfast.attempt"
+        " where task_id = $1",
+        int(dispatcher.runs.task_id(run, flow, "b")),
+    )
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    plan = await plan_campaign(dispatcher.engine, 1, group.fingerprint)
+    assert [(one.name, one.receipts, one.unknown) for one in plan.effects] == [("smtp.send", 0, 1)]
+    assert (plan.runs, plan.looked_into) == (1, 1)
+
+
 async def test_runs_of_a_group_are_re_driven_and_complete(dispatcher):
     flow = a_diamond()
     runs = await dispatcher.runs.start_many(flow, [{}] * 3)
@@ -29,10 +148,12 @@ async def test_runs_of_a_group_are_re_driven_and_complete(dispatcher):
     [group] = await dead_groups(dispatcher.engine.database, 1)
     assert group.count == 6
     view = await start_campaign(dispatcher.engine, 1, group.fingerprint, actor="ann", reason="fixed", canary=1)
+    released = []
     for _ in range(12):
-        await dispatcher.campaigns_once()
+        released.append(await dispatcher.campaigns_once())
         await settle_all(dispatcher, completed)
     assert [await dispatcher.runs.state(run) for run in runs] == ["completed"] * 3
     done = await show_campaign(dispatcher.engine, 1, int(view.campaign_id))
     assert (done.state, done.returned, done.failed, done.outstanding) == ("completed", 0, 0, 0)
+    assert [count for count in released if count] == [2, 2, 2] and done.released == done.succeeded == 6
     assert not await dead_groups(dispatcher.engine.database, 1)

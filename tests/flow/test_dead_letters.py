@@ -6,10 +6,12 @@ import asyncio
 import json
 
 import pytest
-from tests.core.flows import a_diamond, a_flow
+from tests.core.flows import a_diamond, a_flow, a_node, an_edge
 
-from holdfast.core.nodes import TriggerRule
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.audit import list_audit
 from holdfast.dispatcher.dead import sweep_once
 from holdfast.dispatcher.dead_look import show_letter
 from holdfast.dispatcher.recover import ignore
@@ -208,14 +210,80 @@ async def test_an_operator_re_drives_a_run_through_the_letter_of_its_node(dispat
     assert [one.state for one in await letters(dispatcher, run_id, flow, "left")] == ["retrying"]
 
 
-async def test_abandoning_a_letter_cancels_the_run_that_waits_on_it(dispatcher):
-    flow = a_diamond()
-    run_id = await dispatcher.runs.start(flow)
+ABANDON = {"actor": "ann", "reason": "not worth it", "abandons": True}
+
+
+async def a_half_failed_diamond(dispatcher):
+    """A run that is still open: one node failed, another runs."""
+    run_id = await dispatcher.runs.start(a_diamond())
     await end(dispatcher)
     left, right = sorted(await dispatcher.claim(10), key=lambda lease: int(lease.task_id))
     await dispatcher.settle(left, Failed(a.a_failure()))
-    who = {"actor": "ann", "reason": "not worth it", "abandons": True}
-    await ignore(dispatcher.engine, 1, task_id=int(left.task_id), **who)
+    return run_id, left, right
+
+
+async def test_abandoning_a_letter_cancels_the_run_that_waits_on_it(dispatcher):
+    run_id, left, right = await a_half_failed_diamond(dispatcher)
+    await ignore(dispatcher.engine, 1, task_id=int(left.task_id), **ABANDON)
     await dispatcher.settle(right, Completed(b"{}"))
     assert await dispatcher.runs.state(run_id) == "canceled"
     assert [one.disposition for one in await dispatcher.letters(left.task_id)] == ["abandoned"]
+
+
+async def test_what_was_ignored_may_be_abandoned_later_and_again(dispatcher):
+    run_id, left, right = await a_half_failed_diamond(dispatcher)
+    await ignore(dispatcher.engine, 1, task_id=int(left.task_id), actor="ann", reason="known")
+    asked = [await ignore(dispatcher.engine, 1, task_id=int(left.task_id), **ABANDON) for _ in range(2)]
+    assert [one.letters for one in asked] == [1, 0]
+    await dispatcher.settle(right, Completed(b"{}"))
+    assert await dispatcher.runs.state(run_id) == "canceled"
+
+
+async def test_a_letter_is_not_abandoned_without_its_run(dispatcher, monkeypatch):
+    """One transaction: when the run cannot be canceled, the letter is as it was."""
+
+    async def breaks(*_arguments, **_options):
+        raise RuntimeError("the run could not be canceled")
+
+    _, left, _ = await a_half_failed_diamond(dispatcher)
+    monkeypatch.setattr("holdfast.dispatcher.recover.cancel_run_in", breaks)
+    with pytest.raises(RuntimeError):
+        await ignore(dispatcher.engine, 1, task_id=int(left.task_id), **ABANDON)
+    assert [one.state for one in await dispatcher.letters(left.task_id)] == ["open"]
+    assert not await list_audit(dispatcher.engine.database, 1)
+
+
+async def test_a_retry_of_the_run_takes_its_letters_along(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher)
+    await dispatcher.runs.retry(run_id, actor="ann", reason="fixed")
+    found = await letters(dispatcher, run_id, flow, "left", "right")
+    assert [(one.state, one.dispatches, one.actor) for one in found] == [("retrying", 1, "ann")] * 2
+
+
+async def test_a_retry_of_one_node_leaves_the_letters_of_others_open(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher)
+    await dispatcher.runs.retry(run_id, only="left")
+    found = await letters(dispatcher, run_id, flow, "left", "right")
+    assert [one.state for one in found] == ["retrying", "open"]
+
+
+async def test_a_re_drive_of_one_node_tells_the_letters_of_all_that_go_with_it(dispatcher):
+    run_id, flow = await a_failed_diamond(dispatcher)
+    await dispatcher.redrive(dispatcher.runs.task_id(run_id, flow, "left"))
+    found = await letters(dispatcher, run_id, flow, "left", "right")
+    assert [one.state for one in found] == ["retrying"] * 2
+
+
+async def test_the_letter_of_an_item_that_others_replace_is_asked_for(dispatcher):
+    nodes = (a_node("list"), a_node("each", kind=NodeKind.MAP, map_over="x"))
+    flow = FlowDefinition(name="shop.map", nodes=nodes, edges=(an_edge("list>each", "all>x"),)).validated()
+    run_id = await dispatcher.runs.start(flow)
+    for outcome in (Completed(b'{"all":[1]}'), Failed(a.a_failure())):
+        item = await dispatcher.claim_one()
+        await dispatcher.settle(item, outcome)
+    await dispatcher.runs.retry(run_id, only="list")
+    assert [one.state for one in await dispatcher.letters(item.task_id)] == ["retry_requested"]
+    for outcome in (Completed(b'{"all":[1]}'), Completed(b"1")):
+        await dispatcher.settle(await dispatcher.claim_one(), outcome)
+    assert await dispatcher.sweep_once() == 1
+    assert [one.state for one in await dispatcher.letters(item.task_id)] == ["resolved"]

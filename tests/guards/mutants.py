@@ -7,34 +7,14 @@ that nothing can notice because another one covers it says so in `redundant_beca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tests.guards.mutant import Mutant
+from tests.guards.mutant import killed as _of
+from tests.guards.mutant import redundant as _redundant
+from tests.guards.running import RUNNING
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """`guard` is a part of the statement that occurs in it once."""
-
-    statement: str
-    guard: str
-    replacement: str
-    killed_by: str = ""
-    redundant_because: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.statement}: {' '.join(self.guard.split())[:70]}"
-
-
-def _of(statement: str, *guards: tuple[str, str, str]) -> list[Mutant]:
-    return [
-        Mutant(statement=statement, guard=guard, replacement=replacement, killed_by=killed_by)
-        for guard, replacement, killed_by in guards
-    ]
-
-
-def _redundant(statement: str, guard: str, replacement: str, because: str) -> Mutant:
-    return Mutant(statement=statement, guard=guard, replacement=replacement, redundant_because=because)
-
+_SERVED = "a_worker_claims_by_name_only_what_it_serves"
+_DRAINS_ON = "a_drained_worker_that_was_silent_drains_on"
 
 CLAIMING: Sequence[Mutant] = [
     *_of(
@@ -56,7 +36,9 @@ CLAIMING: Sequence[Mutant] = [
         ("and t.state = 'q'", "", "a_running_task_cannot_be_claimed_by_name"),
         ("and w.state = 'active'", "", "a_worker_that_drains_claims_nothing"),
         ("and w.tenant_id = t.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
-        ("q.paused_at is not null", "false", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+        ("and q.paused_at is null", "", "a_task_of_a_paused_queue_cannot_be_claimed_by_name"),
+        ("and l.action = any($5::text[])", "and $5::text[] is not null", _SERVED),
+        ("or q.name = any($6)", "or true", _SERVED),
     ),
     *_of(
         "held_by",
@@ -240,6 +222,16 @@ SETTLING: Sequence[Mutant] = [
             "g.attempt = f.attempt",
             "a_repeated_report_answers_as_before_and_only_its_own",
         ),
+        (
+            "a.output is not distinct from g.output",
+            "true",
+            "a_repeated_report_that_says_something_else_is_refused",
+        ),
+        (
+            "(f.code, f.message) is not distinct from (g.code, g.message)",
+            "true",
+            "a_repeated_report_that_says_something_else_is_refused",
+        ),
     ),
 ]
 
@@ -289,78 +281,11 @@ ASKING: Sequence[Mutant] = [
     ),
 ]
 
-RUNNING: Sequence[Mutant] = [
-    *_of(
-        "lock_runs",
-        ("and r.state = 'o'", "", "a_run_that_is_over_is_not_opened_by_a_late_end"),
-        ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
-        ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
-    ),
-    *_of(
-        "advance_runs",
-        ("and r.state = 'o'\n  returning", "\n  returning", "a_run_that_is_over_is_not_opened_by_a_late_end"),
-    ),
-    *_of(
-        "lock_run",
-        ("and r.tenant_id = $2", "and $2::int is not null", "a_run_is_seen_and_steered_by_its_tenant_alone"),
-        ("for no key update of r", "", "a_retry_and_an_end_at_once_lose_nothing"),
-    ),
-    *_of(
-        "pause_run",
-        ("and r.tenant_id = $2", "and $2::int is not null", "a_run_is_seen_and_steered_by_its_tenant_alone"),
-        ("and r.state = 'o'", "", "only_an_open_run_is_paused_once_and_resumed_once"),
-        ("and r.paused_at is null", "", "only_an_open_run_is_paused_once_and_resumed_once"),
-    ),
-    *_of("resume_run", ("and r.paused_at is not null", "", "only_an_open_run_is_paused_once_and_resumed_once")),
-    _redundant(
-        "resume_run",
-        "and r.state = 'o'",
-        "",
-        "a run that ends is not paused any more, and its lock is held from the look to the update",
-    ),
-    *_of("cancel_run", ("and r.state = 'o'", "", "a_run_that_is_over_is_not_canceled")),
-    *_of("cancel_waits", ("and n.state = 'w'", "", "a_canceled_run_ends_only_the_nodes_that_wait")),
-    *_of(
-        "reopen_run",
-        (
-            "where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null",
-            "where r.run_id = $1 and $7::int is not null",
-            "a_canceled_run_is_never_opened_again",
-        ),
-    ),
-    *_of(
-        "forget_answers",
-        (
-            "and n.node_no = any($2::int[])",
-            "and $2::int[] is not null",
-            "a_node_that_asks_again_forgets_its_own_answers_alone",
-        ),
-        ("and n.wait_key like 'approval:%'", "", "an_event_is_there_for_a_node_that_runs_again"),
-        ("and s.wait_key = n.wait_key", "", "a_node_that_asks_again_forgets_its_own_answers_alone"),
-    ),
-    *_of("answer_child", ("and r.state <> 'o'", "", "an_answer_is_told_once")),
-    *_of("answer_child", ("and not r.is_answered", "", "an_answer_is_told_once")),
-    *_of("count_items", ("and n.state = 'm'", "", "items_are_counted_only_while_their_node_maps")),
-    *_of("retry_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),
-    *_of(
-        "ensure_flow",
-        ("on conflict (tenant_id, name, version) do nothing", "", "a_flow_is_kept_once_by_whoever_comes_second"),
-    ),
-    *_of(
-        "ensure_snapshot",
-        ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
-    ),
-    *_of("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
-    *_of(
-        "forget_signals",
-        ("where r.state = 'o' and", "where false and", "an_event_that_an_open_run_may_wait_for_is_kept"),
-    ),
-]
-
 KEEPING: Sequence[Mutant] = [
     *_of(
         "beat_worker",
         ("me.state in ('active', 'draining', 'lost')", "true", "a_worker_that_left_stays_gone"),
+        ("me.drained_at is null", "true", _DRAINS_ON),
     ),
     *_of("retire_worker", ("and state in ('active', 'draining', 'lost')", "", "a_worker_that_left_stays_gone")),
     *_of("drain_worker", ("and state = 'active'", "", "a_worker_that_left_stays_gone")),
@@ -407,21 +332,33 @@ KEEPING: Sequence[Mutant] = [
     *_of("enter_block", ("where s.last_value < b.first_id", "", "ids_never_go_back")),
     *_of(
         "old_blocks",
-        (
-            "n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
-            "$1::double precision > 0",
-            "young_history_is_kept",
-        ),
+        ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept"),
         (
             "and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)",
             "",
             "history_in_use_is_kept",
         ),
+        ("e.ended_at >= promised.at", "false", "what_ended_lately_is_kept"),
+        ("or (e.state = 'f' and e.has_letter is not true)", "", "a_failure_nobody_dealt_with_is_kept"),
+        ("where d.task_id = e.task_id", "where false", "history_in_use_is_kept"),
+    ),
+    *_of(
+        "forget_ended",
         (
-            "and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id)",
-            "",
-            "history_in_use_is_kept",
+            "and e.ended_at < holdfast.instant() - make_interval(secs => $2::double precision * 86400)",
+            "and $2::double precision > 0",
+            "what_ended_lately_is_kept",
         ),
+        ("and d.state in ('resolved', 'ignored')", "", "what_ended_lately_is_kept"),
+    ),
+    _redundant(
+        "lock_old_runs", "r.state in ('f', 'x') and", "", "nobody runs others again; they are locked for nothing"
+    ),
+    _redundant(
+        "lock_old_runs",
+        "for update of r",
+        "",
+        "who runs a run again takes away the ends of its tasks, and these are waited for; it stands for runs without",
     ),
     *_of(
         "forget_events",
@@ -671,6 +608,7 @@ REMOTE: Sequence[Mutant] = [
     *_of(
         "beat_workers",
         ("w.state in ('active', 'draining', 'lost')", "true", "a_worker_elsewhere_that_left_stays_gone"),
+        ("w.drained_at is null", "true", _DRAINS_ON),
     ),
     *_of(
         "lease_holder",
@@ -740,7 +678,12 @@ ACTING: Sequence[Mutant] = [
         ("or e.state = 'r' and", "or", "a_receipt_is_given_again_and_nothing_is_sent"),
         ("o.task_id = e.task_id and o.lease_token = e.lease_token", "o.task_id <> e.task_id", _UNDER_WAY),
         ("and o.state = 'r'", "", "a_reserved_attempt_is_not_under_way"),
-        ("and o.lease_token <> excluded.lease_token", "", _UNDER_WAY),
+        ("and (o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)", "", _UNDER_WAY),
+        (
+            "(o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)",
+            "o.lease_token <> excluded.lease_token",
+            "tasks_of_one_claim_do_not_share_an_effect",
+        ),
     ),
     *_of(
         "answer_effect",
@@ -756,11 +699,13 @@ ACTING: Sequence[Mutant] = [
             "\n",
             "an_answer_is_final_and_may_be_repeated",
         ),
+        ("and e.task_id = lease.task_id", "", "tasks_of_one_claim_do_not_share_an_effect"),
         (
-            "e.tenant_id = $4 and e.key = $5 and e.lease_token = $3",
+            "e.tenant_id = $4 and e.key = $5 and e.task_id = $1 and e.lease_token = $3",
             "e.tenant_id = $4 and e.key = $5",
             "an_answer_belongs_to_the_lease_that_opened",
         ),
+        ("and e.task_id = $1", "and $1::bigint > 0", "tasks_of_one_claim_do_not_share_an_effect"),
     ),
     *_of(
         "keep_step",
@@ -902,7 +847,11 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
     ),
     _redundant("lock_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
-    *_of("lock_run_letters", ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own")),
+    *_of(
+        "lock_run_letters",
+        ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+    ),
     _redundant("lock_run_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
     _redundant(
         "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
@@ -918,12 +867,23 @@ RECOVERING: Sequence[Mutant] = [
     *_of(
         "ignore_letters",
         ("and d.tenant_id = $5", "and $5::int is not null", "another_tenants_letters_are_left_alone"),
-        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("d.state in ('open', 'retry_requested', 'retrying')", "true", "a_letter_leaves_only_the_states_it_may"),
+        ("and d.state = 'ignored'", "", "a_letter_leaves_only_the_states_it_may"),
+        ("$4 = 'abandoned' and", "", "what_is_ignored_can_only_be_abandoned"),
+        ("and d.disposition <> 'abandoned'", "", "what_is_ignored_can_only_be_abandoned"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *_of(
         "close_letters",
         ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
-        ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
+    ),
+    *_of(
+        "hold_run_letters",
+        ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
+        ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
+        ("for update of d", "", "a_retry_of_a_run_waits_for_who_judges_its_letters"),
     ),
     *_of(
         "lock_task_letters",
@@ -950,6 +910,17 @@ RECOVERING: Sequence[Mutant] = [
             "only_an_open_letter_in_sight_is_taken",
         ),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of(
+        "delete_dead",
+        ("and e.tenant_id = $2", "and $2::int is not null", "only_what_failed_for_good_is_deleted"),
+        ("and e.state = 'f'", "", "only_what_failed_for_good_is_deleted"),
+        ("and e.run_id is null", "", "only_what_failed_for_good_is_deleted"),
+        ("and r.tenant_id = $2", "and $2::int is not null", "only_a_run_that_is_over_is_deleted"),
+        ("and r.state in ('f', 'x')", "", "only_a_run_that_is_over_is_deleted"),
+        ("and p.state = 'o'", "and false", "only_a_run_that_is_over_is_deleted"),
+        ("for update of e", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
+        ("for update of r", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
     ),
     *_of("hand_back_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
     *_of(
@@ -979,11 +950,14 @@ _NEWEST = (
     " and n.dead_letter_id > d.dead_letter_id)"
 )
 
+_CAN_GO = "and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))"
+
 CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("d.state = 'open' and", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_counts_what_stands_for_a_task"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
@@ -1003,11 +977,15 @@ CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "take_campaign_letters",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("d.state = 'open' and", "", "a_campaign_takes_only_what_is_its_to_take"),
+        (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_takes_only_what_is_its_to_take"),
         ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
-        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "next_campaign_letters",
+        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
     ),
     *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
     *_of(
@@ -1024,12 +1002,13 @@ CAMPAIGNING: Sequence[Mutant] = [
             "",
             "a_campaign_moves_only_from_where_it_is",
         ),
+        ("for update of c", "", "who_waited_for_a_campaign_judges_it_as_it_is"),
     ),
     *_of(
         "resume_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
-        ("and d.state = 'open'", "", "a_campaign_counts_what_stands_for_a_task"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
     ),
 ]

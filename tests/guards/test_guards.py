@@ -50,6 +50,7 @@ NO_GUARD = {
         "and a.state = 'c' and a.generation > held.generation",
         "p.items_first + p.items - 1 and n.state = 'c'",
     ),
+    "take_campaign_letters": ("case when d.state = 'ignored' then 0",),
     "request_letters": (
         "case when d.state = 'ignored' then 0",
         "case when d.state = 'ignored' then null else d.dispatched_at",

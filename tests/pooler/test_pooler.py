@@ -21,7 +21,16 @@ from holdfast.testing.databases import with_database
 from holdfast.wake.listener import hears
 from holdfast.worker.loop import Worker
 
-IGNORED = "statement_timeout,idle_in_transaction_session_timeout,plan_cache_mode,enable_seqscan"
+IGNORED = ",".join(
+    (
+        "statement_timeout",
+        "idle_in_transaction_session_timeout",
+        "lock_timeout",
+        "synchronous_commit",
+        "plan_cache_mode",
+        "enable_seqscan",
+    )
+)
 
 
 @asynccontextmanager

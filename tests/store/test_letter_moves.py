@@ -12,7 +12,11 @@ from holdfast.store.statements import statements
 _TO = re.compile(r"update holdfast\.dead_letter d\s+set state = '(\w+)'")
 _FROM = re.compile(r"\bd\.state in \(([^)]*)\)|\bd\.state = '(\w+)'(?! then)")
 MOVING = [name for name, statement in statements().items() if _TO.search(statement.text)]
-TOLD = {"tell_letters": {"open", "retry_requested", "retrying", "ignored"}}
+TOLD = {
+    "tell_letters": {"open", "retry_requested", "retrying", "ignored"},
+    # One that is ignored already may be abandoned: another disposition, the same state.
+    "ignore_letters": {"open", "retry_requested", "retrying"},
+}
 """Where one statement does two things, what the one that moves starts from."""
 
 

@@ -34,6 +34,14 @@ async def test_queue_and_policy_are_what_a_worker_declared(dispatcher, enqueue):
     assert (seen.queue, seen.max_retries) == ("money", 9)
 
 
+async def test_the_priority_is_what_a_worker_declared_unless_the_caller_says_otherwise(dispatcher, enqueue):
+    catalog = dispatcher.engine.catalog
+    await catalog.declare(1, "shop.charge", "money", RetryPolicy(), "", priority=1)
+    await catalog.declare(1, "shop.charge", "money", RetryPolicy(), "", priority=2)
+    assert (await dispatcher.task(await enqueue())).priority == 2
+    assert (await dispatcher.task(await enqueue(priority=7))).priority == 7
+
+
 async def test_the_callers_options_win(dispatcher, enqueue):
     seen = await dispatcher.task(await enqueue(queue="'mail'", priority=1, tags="'{eu}'"))
     assert (seen.queue, seen.priority, seen.tags) == ("mail", 1, ["eu"])

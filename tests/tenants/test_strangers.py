@@ -13,13 +13,13 @@ from holdfast.core.circuit import CircuitState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher import cutover, dead_look, effects, look, queues, recover, runs, schedules
+from holdfast.dispatcher import cutover, dead_look, effects, look, pause, queues, recover, runs, schedules
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.breakers import show_breaker, steer
+from holdfast.dispatcher.campaign_plan import plan_campaign
 from holdfast.dispatcher.campaigns import (
     abort_campaign,
     approve_campaign,
-    plan_campaign,
     resume_campaign,
     show_campaign,
     start_campaign,
@@ -77,8 +77,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "why run": ("run", lambda e, i: why_run(e.database, e.catalog, e.tenant_id, i)),
     "why node": ("run", lambda e, i: why_node(e.database, e.catalog, e.tenant_id, i, "a")),
     "run events": ("run", lambda e, i: run_events_after(e.database, e.tenant_id, i)),
-    "pause run": ("run", lambda e, i: runs.pause_run(e.database, e.tenant_id, i, **WHO)),
-    "resume run": ("run", lambda e, i: runs.resume_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
+    "pause run": ("run", lambda e, i: pause.pause_run(e.database, e.tenant_id, i, **WHO)),
+    "resume run": ("run", lambda e, i: pause.resume_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
     "cancel run": ("run", lambda e, i: runs.cancel_run(e.database, e.catalog, e.tenant_id, i, **GRACE, **WHO)),
     "retry run": ("run", lambda e, i: runs.retry_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
     "signal": (

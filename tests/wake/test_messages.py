@@ -9,8 +9,8 @@ from holdfast.core.hints import Hint, Reader, read_hint
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.hints import write_hints
 from holdfast.dispatcher.relay import Relay
-from holdfast.errors import Unavailable
-from holdfast.settings import Settings
+from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.settings import Settings, WakeSettings
 from holdfast.testing.factories import (
     ACTION,
     a_canceled_task,
@@ -19,7 +19,7 @@ from holdfast.testing.factories import (
     a_running_task,
     a_task,
 )
-from holdfast.wake.carriers import address_for, open_transport
+from holdfast.wake.carriers import address_for, open_transport, require_carrier
 from holdfast.wake.consumer import Consumer
 
 pytestmark = pytest.mark.xdist_group("carriers")
@@ -184,6 +184,22 @@ async def test_dead_hints_are_sent_again_while_their_task_waits(queue, holdfast_
     await relay.close()
     assert (queue.left(), queue.left(url=dead)) == (1, 0)
     assert queue.attributes()["body"] == {"task_id": waits, "attempt": 1}
+
+
+@pytest.mark.parametrize("queue", ["sqs"], indirect=True)
+async def test_a_dead_letter_queue_that_is_named_and_not_there_is_told(queue, holdfast_url, engine):
+    engine.settings = Settings(url=holdfast_url, wake=queue.settings(sqs_dead_letter_url=f"{queue.url}-nowhere"))
+    relay = Relay(engine)
+    with pytest.raises(NotFound) as told:
+        await relay.revive_once()
+    await relay.close()
+    found = (told.value.code, told.value.category)
+    assert found == ("DAG_VALIDATION_DEAD_LETTER_QUEUE_NOT_CONFIGURED", "validation")
+
+
+def test_a_dead_letter_queue_without_a_queue_is_refused():
+    with pytest.raises(Invalid, match="DAG_VALIDATION_DEAD_LETTER_QUEUE_NOT_CONFIGURED"):
+        require_carrier(WakeSettings(sqs_dead_letter_url="https://sqs.example/dead"), None)
 
 
 async def test_a_relay_sends_what_is_due_and_gives_back_what_it_cannot(

@@ -273,8 +273,9 @@ async def test_what_actions_declare_is_known_to_callers_without_the_code(running
         return None
 
     app = hf.App("local")
-    app.action(queue="mail", max_retries=17, timeout="30s", breaker=True)(odd)
+    app.action(queue="mail", priority=1, max_retries=17, timeout="30s", breaker=True)(odd)
     async with running_worker(app=app):
-        queue, policy = await engine.catalog.declared(1, "local.odd")
-        assert (queue, policy.max_retries, policy.timeout_seconds) == ("mail", 17, 30.0)
+        known = await engine.catalog.declared(1, "local.odd")
+        assert (known.queue, known.priority) == ("mail", 1)
+        assert (known.policy.max_retries, known.policy.timeout_seconds) == (17, 30.0)
         assert await engine.database.fetchval("select count(*) from holdfast.breaker") == 1

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from holdfast.store.statements import sql
+
 pytestmark = pytest.mark.crash
 
 
@@ -41,6 +43,24 @@ async def test_the_worker_of_a_killed_child_is_gone_from_the_database(fleet, cli
         return [row["state"] for row in rows] == ["gone", "active"]
 
     await eventually(is_replaced)
+
+
+async def test_drained_workers_leave_nobody_takes_their_place_and_the_parent_ends(fleet, client, eventually):
+    one = fleet(processes=2)
+    database = client.engine.database
+    await eventually(lambda: workers_in(database, "active", 2))
+    first, second = await database.fetch("select worker_id from holdfast.worker order by worker_id")
+    await database.fetch(sql("drain_worker"), first["worker_id"])
+    await eventually(lambda: workers_in(database, "gone", 1))
+    task = await client.enqueue("fleet.add", a=1, b=1)
+    assert await task.result(20) == 2, "the other goes on"
+    await database.fetch(sql("drain_worker"), second["worker_id"])
+    assert await one.ended() == 0 and "none is started in its place" in one.log
+    assert await workers_in(database, "gone", 2)
+
+
+async def workers_in(database, state: str, count: int) -> bool:
+    return await database.fetchval("select count(*) from holdfast.worker where state = $1", state) == count
 
 
 async def test_what_a_killed_child_started_is_dead_before_its_work_is_done_again(fleet, client, journal, tmp_path):

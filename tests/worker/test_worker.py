@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import asyncpg
-import pytest
 
 import holdfast as hf
 from holdfast.dispatcher.claim import WorkerIdentity, held_by
@@ -30,7 +30,7 @@ def app_with(*functions, **options) -> hf.App:
 
 
 async def notes_of(client):
-    return await client.engine.database.fetch("select kind, detail::jsonb from holdfast.note order by seq")
+    return await client.engine.database.fetch("select task_id, kind, detail::jsonb from holdfast.note order by seq")
 
 
 async def test_a_worker_claims_only_actions_it_has(running_worker, client_of):
@@ -47,20 +47,29 @@ async def test_a_worker_claims_only_actions_it_has(running_worker, client_of):
         assert (str(row["task_id"]), row["state"], row["attempt"]) == (stranger.task_id, b"q", 0)
 
 
-async def test_a_draining_worker_takes_nothing_and_goes_on_when_told(running_worker, client_of, eventually):
+async def test_a_drained_worker_finishes_what_it_holds_takes_nothing_more_and_leaves(engine, client_of, eventually):
+    gate = asyncio.Event()
+
     async def work() -> str:
+        await gate.wait()
         return "done"
 
     app = app_with(work)
-    async with client_of(app) as client, running_worker(app=app) as worker:
-        database = client.engine.database
-        await database.fetch(sql("drain_worker"), worker.worker_id)
+    async with client_of(app) as client:
+        worker = Worker(engine, app.actions)
+        running = asyncio.create_task(worker.run())
+        held = await client.enqueue("local.work")
+        await eventually(lambda: worker._hold.count)
+        await engine.database.fetch(sql("drain_worker"), worker.worker_id)
         await eventually(lambda: worker._is_draining)
-        task = await client.enqueue("local.work")
-        with pytest.raises(hf.WaitTimeout):
-            await task.result(0.3)
-        await database.fetch("update holdfast.worker set state = 'active'")
-        assert await task.result(20) == "done"
+        left = await client.enqueue("local.work")
+        # As after a long silence, when it was shown as lost and is back.
+        await engine.database.fetch("update holdfast.worker set state = 'active'")
+        gate.set()
+        await asyncio.wait_for(running, 20)
+        assert worker.is_drained and await held.result(20) == "done"
+        rows = await engine.database.fetch("select task_id, state from holdfast.live")
+        assert [(str(row["task_id"]), row["state"]) for row in rows] == [(left.task_id, b"q")]
 
 
 async def test_a_worker_the_database_does_not_know_any_more_leaves(engine):
@@ -84,6 +93,36 @@ async def test_what_an_attempt_says_is_kept_also_its_last_word(running_worker, c
         kept = [(row["kind"], row["detail"]) for row in await notes_of(client)]
     assert [kind for kind, _ in kept] == ["log", "log", "log", "progress"], "of progress, the latest counts"
     assert '"line 2"' in kept[2][1] and '"all"' in kept[3][1]
+
+
+async def test_each_of_many_tasks_claimed_at_once_keeps_its_own_progress(running_worker, client_of, eventually):
+    gate = asyncio.Event()
+
+    async def busy(ctx: hf.Context) -> None:
+        ctx.progress(1, 2)
+        await gate.wait()
+
+    app = app_with(busy)
+    async with client_of(app) as client:
+        tasks = [await client.enqueue("local.busy") for _ in range(5)]
+        async with running_worker(app=app):
+            await eventually(lambda: heard_of(client, 5))
+            gate.set()
+            for task in tasks:
+                await task.result(20)
+
+
+async def heard_of(client, count: int) -> bool:
+    return len({row["task_id"] for row in await notes_of(client)}) == count
+
+
+def test_progress_that_could_not_be_stored_comes_back_for_each_attempt():
+    notes = Notes()
+    leases = [SimpleNamespace(task_id=one, attempt=attempt, lease_token=1) for one in (1, 2) for attempt in (1, 2)]
+    for lease in leases:
+        notes.add(lease, "progress", {})
+    notes._put_back(notes._take())
+    assert len(notes._take()) == len(leases)
 
 
 async def test_a_running_attempt_is_heard_before_it_ends(running_worker, client_of, eventually):

@@ -76,12 +76,14 @@ async def _declare(asked: Asked, body: Register) -> None:
     if unnamed := {one.action for one in body.declares} - set(body.actions):
         raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
     await _require_own(asked, body)
+    for one in body.declares:
+        limits.valid_priority(one.priority)
     declared = [(one, _policy(one, asked)) for one in body.declares]
     guards = {one.action: Guards(breaker=Breaker.of(one.breaker), quota=Quota.of(one.quota)) for one in body.declares}
     engine = asked.engine
     for one, policy in declared:
         action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
-        await engine.catalog.declare(engine.tenant_id, action, queue, policy, body.version)
+        await engine.catalog.declare(engine.tenant_id, action, queue, policy, body.version, priority=one.priority)
     if guards:
         await declare_guards(engine, engine.tenant_id, guards)
 
@@ -94,7 +96,7 @@ async def _require_own(asked: Asked, body: Register) -> None:
     require_queues(allowed, {one.queue for one in body.declares})
     for one in body.declares:
         known = await asked.engine.catalog.declared(asked.engine.tenant_id, one.action)
-        require_queues(allowed, () if known is None else (known[0],))
+        require_queues(allowed, () if known is None else (known.queue,))
 
 
 def _policy(declared: Declared, asked: Asked) -> RetryPolicy:

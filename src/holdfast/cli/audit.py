@@ -58,11 +58,33 @@ def _columns() -> list[Column[AuditRow]]:
 
 
 def _changed(row: AuditRow) -> str:
-    """What is different afterwards, in short."""
-    if not (isinstance(row.before, dict) and isinstance(row.after, dict)):
-        return f"{row.before} → {row.after}"
-    names = [name for name, value in row.after.items() if row.before.get(name) != value]
-    return ", ".join(f"{name} {row.before.get(name, '–')} → {row.after[name]}" for name in names) or "nothing"
+    """What is different afterwards, in short: `state open → ignored`, or only what is there now or was."""
+    before = row.before if isinstance(row.before, dict) else {}
+    after = row.after if isinstance(row.after, dict) else {}
+    if not before and not after:
+        return f"{_word(row.before)} → {_word(row.after)}"
+    names = [name for name in {**after, **before} if _word(before.get(name)) != _word(after.get(name))]
+    names.sort(key=lambda name: name != "state")
+    return ", ".join(_difference(name.replace("_", " "), name, before, after) for name in names) or "nothing"
+
+
+def _difference(title: str, name: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    if name not in before:
+        return f"{title} {_word(after[name])}" if not before else f"{title} – → {_word(after[name])}"
+    return f"{title} {_word(before[name])} → {_word(after.get(name))}"
+
+
+def _word(value: Any) -> str:
+    """A recorded value as people say it."""
+    if value is None or value == "" or value == [] or value == {}:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " + ".join(_word(one) for one in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_word(one)}" for name, one in value.items())
+    return str(value)
 
 
 @audit.command()

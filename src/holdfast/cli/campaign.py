@@ -18,7 +18,8 @@ from holdfast.core.limits import required_reason
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
-    from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView, RepeatedEffect
+    from holdfast.dispatcher.campaign_plan import CampaignPlan, RepeatedEffect
+    from holdfast.dispatcher.campaigns import CampaignView
 
 BAR_CHARACTERS = 40
 LOOK_SECONDS = 0.5
@@ -63,7 +64,7 @@ async def _start(
         required_reason(reason)
         if not yes and not shell.is_json:
             _talk_plan(shell, plan)
-        shell.confirm(f"Run {plan.tasks} tasks of group {fingerprint} again?", yes=yes)
+        shell.confirm(f"Run {_tasks(plan)} of group {fingerprint} again?", yes=yes)
         view = await desk.ask(start_campaign, StartCampaign(fingerprint=fingerprint, reason=reason, **options))
         if watch:
             return await _follow(shell, desk, view.campaign_id)
@@ -89,6 +90,7 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = [
         ("group", plan.fingerprint),
         ("tasks", plan.tasks),
+        *([("runs", f"{plan.runs}, each run again as a whole")] if plan.runs else []),
         ("failed", f"{moment(plan.first_seen, utc=shell.utc)} to {moment(plan.last_seen, utc=shell.utc)}"),
     ]
     for lane in plan.lanes:
@@ -99,7 +101,16 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
         pairs.append((lane.action, f"{lane.tasks} on queue {lane.queue} ({', '.join(limits) or 'no limit'}){nodes}"))
     newer = "a newer one is there" if plan.has_newer else "none newer is there"
     pairs.append(("versions", f"failed on {_words(plan.failed_on)}; now {_words(plan.present)}: {newer}"))
-    return [*pairs, *((f"effect {one.name}", repeated(one)) for one in plan.effects)]
+    pairs += [(f"effect {one.name}", repeated(one)) for one in plan.effects]
+    if plan.looked_into < plan.runs:
+        pairs.append(("looked into", f"{plan.looked_into} of the runs; the others may repeat more than is said here"))
+    return pairs
+
+
+def _tasks(plan: CampaignPlan) -> str:
+    """`30 tasks in 2 runs`; tasks of no run count too."""
+    runs = f" in {plan.runs} {'run' if plan.runs == 1 else 'runs'}" if plan.runs else ""
+    return f"{plan.tasks} {'task' if plan.tasks == 1 else 'tasks'}{runs}"
 
 
 def repeated(effect: RepeatedEffect) -> str:

@@ -149,7 +149,7 @@ def show(dead_letter_id: str) -> None:
 
 @dead.command()
 @click.option(
-    "--group", "fingerprint", metavar="FP", help="Every open letter of this group.", shell_complete=fingerprints
+    "--group", "fingerprint", metavar="FP", help="Every letter of it, open or ignored.", shell_complete=fingerprints
 )
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
@@ -168,7 +168,7 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, dry_run: 
         return
     required_reason(reason)
     if fingerprint is not None:
-        shell.confirm(f"Run every open task of group {fingerprint} again?", yes=yes)
+        shell.confirm(f"Run every dead task of group {fingerprint} again?", yes=yes)
         _redrive_group(shell, fingerprint, reason)
     elif task_id is not None:
         _redrive_task(shell, task_id, reason)
@@ -223,7 +223,7 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 @click.option("--group", "fingerprint", metavar="FP", help="Every letter of this group.", shell_complete=fingerprints)
 @click.option("--task", "task_id", metavar="ID", help="The letters of this task.", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", required=True, help="Why nothing shall be done; kept with the letter.")
-@click.option("--abandon", is_flag=True, help="Also cancel the runs that wait on it.")
+@click.option("--abandon", is_flag=True, help="Also cancel the runs it belongs to, as a whole.")
 @click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
 @click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
@@ -244,6 +244,39 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
         emit_json(done)
         return
     click.echo(f"{fingerprint or task_id}\t{done.disposition}\t{done.letters}")
+
+
+@dead.command()
+@click.option(
+    "--group", "fingerprint", metavar="FP", help="Every dead task of this group.", shell_complete=fingerprints
+)
+@click.option("--task", "task_id", metavar="ID", help="This task; of a run, the whole run.", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", required=True, help="Why nobody will need it; kept in the audit log.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
+    """Delete what failed for good: the task with its input, attempts and letters. Nothing brings it back.
+
+    A node goes with its whole run, which must be over. Failures that nobody deals with keep the history of their day.
+    """
+    from holdfast.desk.dead import DeleteGroup, DeleteTask, delete_group, delete_task
+
+    shell = the_shell()
+    _one_of(fingerprint, task_id)
+    required_reason(reason)
+    if fingerprint is not None:
+        shell.confirm(f"Delete every dead task of group {fingerprint}, for good?", yes=yes)
+        done = shell.ask(delete_group, DeleteGroup(fingerprint=fingerprint, reason=reason))
+    else:
+        shell.confirm(f"Delete task {task_id}, for good?", yes=yes)
+        done = shell.ask(delete_task, DeleteTask(task_id=str(task_id), reason=reason))
+    if shell.is_json:
+        emit_json(done)
+        return
+    click.echo(f"{fingerprint or task_id}\tdeleted\t{done.tasks}")
+    if done.runs:
+        shell.talk(f"{done.runs} runs went with them.")
+    if done.left:
+        shell.talk(f"{done.left} tasks stay: their runs are not over.")
 
 
 @dead.command()

@@ -45,7 +45,12 @@ for answer in (waiting, approve, reject, signal):
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key and input give the same run.")
 @click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Tag it; repeat for more.")
 @click.option("--priority", type=click.IntRange(0, 9), metavar="0-9", help="For all its nodes; 0 first, 9 last.")
-@click.option("--max-active", type=click.IntRange(1), metavar="N", help="At most N of its nodes are under way at once.")
+@click.option(
+    "--max-active",
+    type=click.IntRange(1),
+    metavar="N",
+    help="At most N of its nodes are under way at once; a list or a sub-flow counts as one.",
+)
 @click.option("--wait", "waits", is_flag=True, help="Wait for the end, print the output, exit with the outcome.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: give up waiting after this long.")
 def start(

@@ -42,6 +42,15 @@ def pack_option(command: F) -> F:
     )(command)
 
 
+def unsafe_option(command: F) -> F:
+    return click.option(
+        "--unsafe",
+        "is_unsafe",
+        is_flag=True,
+        help="Start although the server can lose accepted work in a crash (fsync off).",
+    )(command)
+
+
 @click.command(cls=Command)
 @click.argument("app_ref", metavar="[APP]", required=False, default="")
 @pack_option
@@ -51,6 +60,7 @@ def pack_option(command: F) -> F:
 )
 @click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
 @click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
+@unsafe_option
 def work(
     app_ref: str,
     packs: tuple[str, ...],
@@ -58,6 +68,7 @@ def work(
     slots: int | None,
     queues: str | None,
     loops: bool,
+    is_unsafe: bool,
 ) -> None:
     """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
 
@@ -67,7 +78,7 @@ def work(
     second one hands them back at once.
     """
     shell = the_shell()
-    settings = shell.settings()
+    settings = shell.settings(unsafe=is_unsafe or None)
     log_to_stderr()
     if not app_ref and not packs:
         raise click.UsageError("Missing argument 'APP', or --pack DIR.")
@@ -109,14 +120,15 @@ def _work(
 @click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Offer the HTTP API.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: the setting, 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: the setting, 8787]")
-def server(with_http: bool, host: str | None, port: int | None) -> None:
+@unsafe_option
+def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool) -> None:
     """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Any number may run.
 
     It also launches workers for actions that have a launcher. The API needs the extra `holdfast[server]`; without it,
     --no-http runs the loops alone.
     """
     shell = the_shell()
-    settings = shell.settings(host=host, port=port)
+    settings = shell.settings(host=host, port=port, unsafe=is_unsafe or None)
     log_to_stderr()
     if with_http:
         require_http(settings)
@@ -161,6 +173,7 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
     """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
     from holdfast.dispatcher.engine import Engine
     from holdfast.store.database import without_password
+    from holdfast.store.durability import require_durable
     from holdfast.wake.carriers import require_carrier
 
     require_carrier(settings.wake, [])
@@ -169,6 +182,7 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
     sessions_max = HTTP_SESSIONS_MAX if with_http else LOOP_SESSIONS_MAX
     async with Engine(place.url, settings, sessions_max=sessions_max, migrates=place.is_embedded) as engine:
+        await require_durable(engine.database, is_unsafe=settings.unsafe)
         _launchers(engine).check()
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
         if not with_http:
@@ -226,8 +240,14 @@ def _launchers(engine: Engine, app_ref: str = "", packs: Sequence[str] = ()) -> 
     "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
 )
 @click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
+@unsafe_option
 def dev(
-    app_ref: str | None, packs: tuple[str, ...], processes: int | None, slots: int | None, queues: str | None
+    app_ref: str | None,
+    packs: tuple[str, ...],
+    processes: int | None,
+    slots: int | None,
+    queues: str | None,
+    is_unsafe: bool,
 ) -> None:
     """Everything in one process tree: the database, the repair loops, workers for APP, the HTTP API, and a live log.
 
@@ -237,7 +257,7 @@ def dev(
     from holdfast.settings_option import LOCAL
 
     shell = the_shell()
-    settings = shell.settings(env=LOCAL)
+    settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
     log_to_stderr(level=logging.WARNING)
     if app_ref is not None or packs:
         _require_app(app_ref or "", packs)
@@ -263,7 +283,7 @@ def _develop(
 ) -> int:
     from holdfast.cli.livelog import LiveLog
 
-    asyncio.run(_prepare(place.url))
+    asyncio.run(_prepare(place.url, settings))
     http = _serve_beside(shell, place, settings)
     _greet(shell, place, settings, " and ".join(filter(None, [app_ref, *packs])))
     log = LiveLog(shell, place.url)
@@ -293,12 +313,14 @@ def _serve_beside(shell: Shell, place: Place, settings: Settings) -> ServerBesid
     return server
 
 
-async def _prepare(url: str) -> None:
+async def _prepare(url: str, settings: Settings) -> None:
     from holdfast.store.database import Database
+    from holdfast.store.durability import require_durable
     from holdfast.store.migrate import migrate
 
     database = await Database(url, sessions_max=1).open()
     try:
+        await require_durable(database, is_unsafe=settings.unsafe)
         await migrate(database)
     finally:
         await database.close()

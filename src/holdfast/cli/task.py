@@ -9,14 +9,14 @@ import click
 from holdfast.cli.complete import action_names, queue_names, task_ids
 from holdfast.cli.effect import effect_line, tell_repeats
 from holdfast.cli.given import object_of
-from holdfast.cli.shell import OK, Shell, actor, all_of, the_shell
+from holdfast.cli.shell import CONFLICT, OK, Shell, actor, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
-from holdfast.errors import Invalid
+from holdfast.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
@@ -294,26 +294,38 @@ def _effects(page: EffectPage) -> list[EffectView]:
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
 @click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
 def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
-    """Cancel tasks: waiting ones at once, running ones are asked to stop first."""
+    """Cancel tasks: waiting ones at once, running ones are asked to stop first.
+
+    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    """
     shell = the_shell()
     if len(task_ids) > 1:
         shell.confirm(f"Cancel {len(task_ids)} tasks?", yes=yes)
-    states = shell.run(_cancel(shell, task_ids, reason))
-    for task_id, state in states:
-        word = "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
-        _tell_verb(shell, {"task_id": task_id, "state": state}, word, is_one=len(states) == 1)
-    if shell.is_json and len(states) > 1:
-        emit_json([{"task_id": task_id, "state": state} for task_id, state in states])
+    codes = shell.run(_cancel(shell, task_ids, reason))
+    if codes:
+        raise SystemExit(CONFLICT if len(task_ids) > 1 else codes.pop())
 
 
-async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> list[tuple[str, str]]:
+async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> set[int]:
+    """One after the other, each told as it is done; what is refused does not keep the others from their turn."""
     from holdfast.desk.tasks import SteerTask, cancel_task
 
+    told: list[dict[str, str]] = []
+    codes: set[int] = set()
     async with shell.desk() as desk:
-        return [
-            (task_id, (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state)
-            for task_id in task_ids
-        ]
+        for task_id in task_ids:
+            try:
+                state = (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
+            except (Conflict, NotFound, Invalid) as error:
+                codes.add(shell.tell_error(error))
+                told.append({"task_id": task_id, "error": error.code})
+                continue
+            told.append({"task_id": task_id, "state": state})
+            word = "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
+            _tell_verb(shell, told[-1], word, is_one=len(task_ids) == 1)
+    if shell.is_json and len(task_ids) > 1:
+        emit_json(told)
+    return codes
 
 
 def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = True) -> None:

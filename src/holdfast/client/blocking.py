@@ -1,129 +1,35 @@
 """The blocking twin: the same names without `await`, for code that has no event loop.
 
-A private loop in a thread runs the ordinary client, so there is one implementation of everything.
+A private loop in a thread runs the ordinary client, so there is one implementation of everything. A test compares the
+public names and parameters of both; `connection=` alone is missing, since a connection belongs to one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.action import Action, Bound
-from holdfast.client.client import Client, Task
-from holdfast.client.run_events import RunEvent
-from holdfast.client.runs import Run, RunTask
+from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
+from holdfast.client.client import Client
+from holdfast.client.results import Ending
 from holdfast.core.dataset import Dataset
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
-from holdfast.dispatcher.observe import START
-from holdfast.dispatcher.show_runs import RunView
+from holdfast.dispatcher.compensate import Compensation
+from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.start import RunOptions
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
-    from holdfast.client.replay import Replayed
+    from holdfast.client.replay import Replay, Replayed
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class SyncTask:
-    """A handle on one task, for blocking code."""
-
-    __slots__ = ("_client", "_task", "task_id")
-
-    def __init__(self, client: SyncClient, task: Task) -> None:
-        self._client = client
-        self._task = task
-        self.task_id = task.task_id
-
-    def __repr__(self) -> str:
-        return f"SyncTask({self.task_id!r})"
-
-    def result(self, timeout: str | float | None = None) -> Any:
-        return self._client.finished(self._task.result(timeout))
-
-    def wait(self, timeout: str | float | None = None) -> str:
-        return self._client.finished(self._task.wait(timeout))
-
-    def cancel(self, reason: str = "") -> str:
-        return self._client.finished(self._task.cancel(reason))
-
-    def why(self) -> Explanation:
-        return self._client.finished(self._task.why())
-
-
-class SyncRun:
-    """A handle on one run, for blocking code."""
-
-    __slots__ = ("_client", "_run", "run_id")
-
-    def __init__(self, client: SyncClient, run: Run) -> None:
-        self._client = client
-        self._run = run
-        self.run_id = run.run_id
-
-    def __repr__(self) -> str:
-        return f"SyncRun({self.run_id!r})"
-
-    def result(self, timeout: str | float | None = None) -> Any:
-        return self._client.finished(self._run.result(timeout))
-
-    def wait(self, timeout: str | float | None = None) -> str:
-        return self._client.finished(self._run.wait(timeout))
-
-    def output(self) -> Any:
-        return self._client.finished(self._run.output())
-
-    def tasks(self) -> list[RunTask]:
-        return self._client.finished(self._run.tasks())
-
-    def show(self) -> RunView:
-        return self._client.finished(self._run.show())
-
-    def why(self, node: str | None = None) -> Explanation:
-        return self._client.finished(self._run.why(node))
-
-    def events(self, after: str = START) -> Iterator[RunEvent]:
-        """Follow what happens to the run, from its beginning or after a cursor, until it is over."""
-        stream = self._run.events(after)
-        try:
-            while (event := self._client.finished(_next(stream))) is not None:
-                yield event
-        finally:
-            self._client.finished(stream.aclose())  # type: ignore[attr-defined]
-
-    def cancel(self, reason: str = "") -> None:
-        self._client.finished(self._run.cancel(reason))
-
-    def pause(self, reason: str = "") -> None:
-        self._client.finished(self._run.pause(reason))
-
-    def resume(self, reason: str = "") -> None:
-        self._client.finished(self._run.resume(reason))
-
-    def signal(self, name: str, payload: Any = None, *, key: str | None = None) -> None:
-        self._client.finished(self._run.signal(name, payload, key=key))
-
-    def approve(self, node: str, *, comment: str = "") -> None:
-        self._client.finished(self._run.approve(node, comment=comment))
-
-    def reject(self, node: str, *, comment: str = "") -> None:
-        self._client.finished(self._run.reject(node, comment=comment))
-
-    def retry(self, reason: str = "", *, only: str | None = None) -> list[str]:
-        return self._client.finished(self._run.retry(reason, only=only))
-
-    def clone(self, **changed: Any) -> SyncRun:
-        return SyncRun(self._client, self._client.finished(self._run.clone(**changed)))
-
-
-async def _next(stream: Any) -> Any:
-    return await anext(stream, None)
 
 
 class SyncClient:
@@ -163,6 +69,9 @@ class SyncClient:
     def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
         return SyncTask(self, self.finished(self._client.enqueue(action, **given)))
 
+    def submit(self, action: Action[..., Any] | Bound[..., Any] | str, given: Mapping[str, Any], /) -> SyncTask:
+        return SyncTask(self, self.finished(self._client.submit(action, given)))
+
     def enqueue_many(
         self, action: Action[..., Any] | Bound[..., Any] | str, inputs: Iterable[Mapping[str, Any]], /
     ) -> list[SyncTask]:
@@ -191,24 +100,61 @@ class SyncClient:
     def task(self, task_id: str) -> SyncTask:
         return SyncTask(self, self._client.task(task_id))
 
-    def cancel(self, task_id: str, *, reason: str = "") -> str:
-        return self.finished(self._client.cancel(task_id, reason=reason))
+    def action(self, name: str) -> Action[..., Any]:
+        return self._client.action(name)
+
+    @property
+    def dead(self) -> SyncDeadLetters:
+        """What failed for good: look at it, run it again, or leave it."""
+        return SyncDeadLetters(self, self._client.dead)
+
+    @property
+    def datasets(self) -> SyncDatasets:
+        """Build, look at, cut over, roll back and drop datasets."""
+        return SyncDatasets(self, self._client.datasets)
+
+    def wake(self) -> None:
+        self.finished(self._client.wake())
+
+    def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
+        return self.finished(self._client.ending(task_id, timeout=timeout))
+
+    def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:
+        return self.finished(self._client.result(task_id, timeout=timeout))
+
+    def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
+        return self.finished(self._client.cancel(task_id, reason=reason, actor=actor))
 
     def why(self, task_id: str) -> Explanation:
         return self.finished(self._client.why(task_id))
 
     def replay(
-        self,
-        task_id: str,
-        *,
-        attempt: int | None = None,
-        effects: Mapping[str, Any] | None = None,
-        sends: bool = False,
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
     ) -> Replayed:
         return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects, sends=sends))
 
-    def retry(self, task_id: str, *, reason: str = "") -> int:
-        return self.finished(self._client.retry(task_id, reason=reason))
+    def prepare_replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+    ) -> Replay:
+        """The same without running it yet: `client.finished(prepared.run())` does."""
+        return self.finished(self._client.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends))
 
-    def signal(self, name: str, payload: Any = None, *, key: str | None = None, run_id: str | None = None) -> None:
-        self.finished(self._client.signal(name, payload, key=key, run_id=run_id))
+    def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
+        return self.finished(self._client.retry(task_id, reason=reason, actor=actor))
+
+    def effects(self, task_id: str) -> list[EffectView]:
+        return self.finished(self._client.effects(task_id))
+
+    def compensate(self, idempotency_key: str, *, reason: str, actor: str = "client") -> Compensation:
+        return self.finished(self._client.compensate(idempotency_key, reason=reason, actor=actor))
+
+    def signal(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        actor: str = "client",
+    ) -> None:
+        self.finished(self._client.signal(name, payload, key=key, run_id=run_id, actor=actor))

@@ -46,7 +46,7 @@ from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
 
 if TYPE_CHECKING:
-    from holdfast.client.replay import Replayed
+    from holdfast.client.replay import Replay, Replayed
 
 __all__ = ["Client", "Task", "task_number"]
 
@@ -347,12 +347,7 @@ class Client:
         return await why(self.engine.database, self.engine.catalog, self.engine.tenant_id, task_number(task_id))
 
     async def replay(
-        self,
-        task_id: str,
-        *,
-        attempt: int | None = None,
-        effects: Mapping[str, Any] | None = None,
-        sends: bool = False,
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
     ) -> Replayed:
         """Run the captured input of a task here, without touching the original, and compare with the record.
 
@@ -360,10 +355,16 @@ class Client:
         of several); one without an answer ends the replay. An action that is itself a request or a command, of the
         runtimes http and shell, is refused unless `sends`.
         """
+        return await (await self.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends)).run()
+
+    async def prepare_replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+    ) -> Replay:
+        """The same without running it yet."""
         from holdfast.client.replay import prepare
 
         given = (self.engine, self._intake.action, self._datasets, task_id)
-        return await (await prepare(*given, attempt=attempt, effects=effects, sends=sends)).run()
+        return await prepare(*given, attempt=attempt, effects=effects, sends=sends)
 
     async def effects(self, task_id: str) -> list[EffectView]:
         """What a task's attempts did outside, and what became of it."""

@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.action import Action, Isolation, Signature
-from holdfast.core import limits
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.look import list_actions
 from holdfast.errors import Invalid, NotFound
@@ -23,14 +22,13 @@ async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
         raise NotFound(
             f"No worker ever declared the action {name!r}.", code="action_not_found", advice=await _advice(engine, name)
         )
-    queue, policy = found
     return Action(
         name=name,
         function=_elsewhere,
-        queue=queue,
-        overrides={field.name: getattr(policy, field.name) for field in fields(policy)},
+        queue=found.queue,
+        overrides={field.name: getattr(found.policy, field.name) for field in fields(found.policy)},
         isolation=Isolation.THREAD,
-        priority=limits.PRIORITY_DEFAULT,
+        priority=found.priority,
         signature=Signature(_elsewhere),
     )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.errors import NotFound, TaskFailed
-from holdfast.store.database import AWAY, Database
+from holdfast.store.database import AWAY, TROUBLE, Database
 from holdfast.store.statements import sql
 from holdfast.wake.bell import DONE_CHANNEL
 from holdfast.wake.listener import Listener
@@ -95,6 +95,11 @@ class Results:
                 await self._check(list(self._waiting))
             except AWAY:
                 continue
+            except TROUBLE as error:
+                # Asking again will not help (a right that was taken away, a schema that is gone): the waiting are told.
+                for future in [one for waiting in self._waiting.values() for one in waiting if not one.done()]:
+                    future.set_exception(error)
+                return
 
     async def _check(self, task_ids: list[int]) -> None:
         for row in await self._database.fetch(_RESULTS, task_ids):

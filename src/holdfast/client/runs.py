@@ -13,6 +13,7 @@ from holdfast.client.run_events import RunEvent, run_events
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.explain import Explanation
+from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.children import run_output
@@ -137,12 +138,12 @@ class Run:
     async def pause(self, reason: str = "", *, actor: str = "client") -> None:
         """Release nothing more until `resume`."""
         engine = self._client.engine
-        await verbs.pause_run(engine.database, engine.tenant_id, self._number, actor=actor, reason=reason)
+        await pause.pause_run(engine.database, engine.tenant_id, self._number, actor=actor, reason=reason)
 
     async def resume(self, reason: str = "", *, actor: str = "client") -> None:
         """Let a paused run go on."""
         engine = self._client.engine
-        done = await verbs.resume_run(
+        done = await pause.resume_run(
             engine.database, engine.catalog, engine.tenant_id, self._number, actor=actor, reason=reason
         )
         await follow_up(engine, done)

@@ -103,6 +103,20 @@ def next_step(counts: CampaignCounts) -> Step:
     return _ramp(counts)
 
 
+def how_many_fit(sizes: Iterable[int], room: int, *, is_alone: bool) -> int:
+    """How many of the next units go, in their order.
+
+    A run is one unit, however many tasks it has. One larger than the room goes first and by itself, when it `is_alone`.
+    """
+    units = used = 0
+    for size in sizes:
+        used += size
+        if used > room and not (is_alone and units == 0):
+            break
+        units += 1
+    return units
+
+
 def is_newer(version: str, than: str) -> bool:
     """Whether a version is newer: numbers compare as numbers, a word after them makes it older, none is oldest."""
     return _version_key(version) > _version_key(than)

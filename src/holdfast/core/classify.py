@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from holdfast.core.failure import TIMEOUT_CODE, Failure, Said
+from holdfast.core.failure import TIMEOUT_CODE, Failure, Said, full_name
 
 
 class RetryReason(StrEnum):
@@ -136,20 +136,24 @@ PATTERNS: Mapping[str, RetryReason] = MappingProxyType(
 class Rule:
     """An action's own opinion about a failure; every field given must match, and at least one must be given.
 
-    `exception` is a class name, with or without its module; base classes match too. `pattern` is a part of
-    the message. `code` and `pattern` ignore case.
+    `exception` is a class or its name, with or without its module; base classes match too. `pattern` is a part
+    of the message. `code` and `pattern` ignore case.
     """
 
-    exception: str = ""
+    exception: str | type[BaseException] = ""
     code: str = ""
     pattern: str = ""
     reason: str = ""
     retry: bool = True
 
+    def __post_init__(self) -> None:
+        if isinstance(self.exception, type):
+            object.__setattr__(self, "exception", full_name(self.exception))
+
     def matches(self, failure: Failure) -> bool:
         """Tell whether this rule speaks about the failure."""
         checks = [
-            not self.exception or any(_is_named(name, self.exception) for name in _names(failure)),
+            not self.exception or any(_is_named(name, str(self.exception)) for name in _names(failure)),
             not self.code or self.code.lower() == failure.code.lower(),
             not self.pattern or self.pattern.lower() in failure.message.lower(),
         ]

@@ -48,6 +48,7 @@ class Disposition(StrEnum):
     IGNORED = "ignored"
     ABANDONED = "abandoned"
     RESOLVED = "resolved"
+    SUPERSEDED = "superseded"
 
 
 class RecoveryOption(StrEnum):

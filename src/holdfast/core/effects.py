@@ -34,7 +34,9 @@ def stable_key(*, installation: str, tenant: str, effect: str, user_key: str | N
     """The idempotency key of an effect: the same for every attempt, generation and process.
 
     From the tenant, the effect's name and the user's key; without one, from the task and how many effects of that name
-    it began before. Parts are measured, so that no two lists of parts read alike.
+    it began before. A task in whose place another one runs passes its key on to that one (see `effect_before`).
+
+    Parts are measured, so that no two lists of parts read alike.
     """
     own = ("task", task_id, str(ordinal)) if user_key is None else ("key", user_key)
     parts = (installation, tenant, effect, *own)

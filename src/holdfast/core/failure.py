@@ -98,11 +98,11 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
     return Failure(
         code=_code_of(error),
         message=str(trace),
-        type=_name_of(type(error)),
+        type=full_name(type(error)),
         traceback="".join(trace.format()),
         retry_after=retry_after,
         said=said,
-        bases=tuple(_name_of(base) for base in type(error).__mro__[1:-1]),
+        bases=tuple(full_name(base) for base in type(error).__mro__[1:-1]),
         frames=tuple(f"{frame.filename}:{frame.name}" for frame in trace.stack[-FRAMES_MAX:]),
     )
 
@@ -123,7 +123,8 @@ def _code_of(error: BaseException) -> str:
     return str(code) if is_usable else EXCEPTION_CODE
 
 
-def _name_of(kind: type) -> str:
+def full_name(kind: type) -> str:
+    """A class as failures name it: with its module, unless it is built in."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -8,15 +8,25 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.core.duration import seconds_of
+from holdfast.errors import Invalid
 
 
 class Retry(Exception):
-    """Ask for another attempt `after` a duration (`"30s"`, seconds, `timedelta`) or the usual backoff."""
+    """Ask for another attempt `after` a duration (`"30s"`, seconds, `timedelta`) or the usual backoff.
+
+    A text that is no duration is the message: `raise hf.Retry("mail server down")` means what it says.
+    """
 
     def __init__(self, after: str | float | timedelta | None = None, message: str = "") -> None:
         super().__init__(after, message)
-        self.after = None if after is None else timedelta(seconds=seconds_of(after))
-        self.message = message
+        try:
+            self.after = None if after is None else timedelta(seconds=seconds_of(after))
+            self.message = message
+        except Invalid:
+            if not isinstance(after, str):
+                raise
+            self.after = None
+            self.message = f"{after} {message}".strip()
 
     def __str__(self) -> str:
         return self.message or "The action asked for a retry."

@@ -9,8 +9,9 @@ from holdfast.core.campaign import AT_ONCE, CANARY
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
-from holdfast.dispatcher import campaigns
-from holdfast.dispatcher.campaigns import CampaignPlan, CampaignView
+from holdfast.dispatcher import campaign_plan, campaigns
+from holdfast.dispatcher.campaign_plan import CampaignPlan
+from holdfast.dispatcher.campaigns import CampaignView
 from holdfast.errors import NotFound
 
 
@@ -54,7 +55,7 @@ class SteerCampaign(Request, frozen=True, kw_only=True):
 @operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Access.VIEWER, commands=("campaign start",))
 async def plan_campaign(clerk: Clerk, asked: PlanCampaign) -> CampaignPlan:
     """Says what a campaign over a group would do, and changes nothing."""
-    return await campaigns.plan_campaign(clerk.engine, clerk.tenant_id, asked.fingerprint)
+    return await campaign_plan.plan_campaign(clerk.engine, clerk.tenant_id, asked.fingerprint)
 
 
 @operation("campaign.start", "POST /api/v1/campaigns", Access.OPERATOR, status=201, once=Once.STORED)

@@ -9,9 +9,10 @@ from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
-from holdfast.dispatcher import dead_look, recover
-from holdfast.dispatcher.campaigns import RepeatedEffect, group_effects
+from holdfast.dispatcher import dead_look, delete, recover
+from holdfast.dispatcher.campaign_plan import RepeatedEffect, group_effects
 from holdfast.dispatcher.dead_look import UNRESOLVED, GroupView, LetterView
+from holdfast.dispatcher.delete import Deleted
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.letters import Requeued
 from holdfast.dispatcher.recover import Asked
@@ -99,7 +100,7 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IgnoreTask(Request, frozen=True, kw_only=True):
-    """Which task; `abandon` also cancels runs that wait on it, `resolved` says that it was dealt with by hand."""
+    """Which task; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
 
     task_id: str
     reason: str
@@ -108,7 +109,7 @@ class IgnoreTask(Request, frozen=True, kw_only=True):
 
 
 class IgnoreGroup(Request, frozen=True, kw_only=True):
-    """Which group; `abandon` also cancels runs that wait on it, `resolved` says that it was dealt with by hand."""
+    """Which group; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
 
     fingerprint: str
     reason: str
@@ -120,6 +121,20 @@ class Dismissed(msgspec.Struct, frozen=True, kw_only=True):
     letters: int
     tasks: int
     disposition: str
+
+
+class DeleteTask(Request, frozen=True, kw_only=True):
+    """Which failed task, and why nobody will need it."""
+
+    task_id: str
+    reason: str
+
+
+class DeleteGroup(Request, frozen=True, kw_only=True):
+    """Which group, and why nobody will need it."""
+
+    fingerprint: str
+    reason: str
 
 
 class ExportLetters(Request, frozen=True, kw_only=True):
@@ -212,8 +227,8 @@ async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
     commands=("dead redrive",),
 )
 async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
-    """Asks for every open letter of a group to be retried; they are dispatched in the background."""
-    effects = await group_effects(clerk.database, clerk.tenant_id, asked.fingerprint)
+    """Asks for every letter of a group, open or ignored, to be retried; they are dispatched in the background."""
+    effects = (await group_effects(clerk.engine, clerk.tenant_id, asked.fingerprint)).effects
 
     def answer(done: Asked) -> GroupRedriven:
         return GroupRedriven(
@@ -282,6 +297,23 @@ async def _dismiss(
     return Dismissed(letters=done.letters, tasks=done.tasks, disposition="abandoned" if asked.abandon else "ignored")
 
 
+@operation("dead.delete", "POST /api/v1/dead/tasks/{task_id}/delete", Access.OPERATOR)
+async def delete_task(clerk: Clerk, asked: DeleteTask) -> Deleted:
+    """Deletes a failed task and everything kept of it; a node with its whole run, which must be over."""
+    number = limits.task_number(asked.task_id)
+    return await delete.delete_task(clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
+
+
+@operation(
+    "dead.delete_group", "POST /api/v1/dead/groups/{fingerprint}/delete", Access.OPERATOR, commands=("dead delete",)
+)
+async def delete_group(clerk: Clerk, asked: DeleteGroup) -> Deleted:
+    """Deletes the failed tasks of a group; those of runs that are not over stay."""
+    return await delete.delete_group(
+        clerk.engine, clerk.tenant_id, asked.fingerprint, actor=clerk.actor, reason=asked.reason
+    )
+
+
 @operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
 async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
     """Gives dead letters with their inputs, newest first, in pages."""
@@ -316,5 +348,7 @@ OPERATIONS = (
     plan_redrive,
     ignore_task,
     ignore_group,
+    delete_task,
+    delete_group,
     export_letters,
 )

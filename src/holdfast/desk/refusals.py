@@ -26,6 +26,7 @@ _BY_CATEGORY: dict[str, type[HoldfastError]] = {
     kind.category: kind
     for kind in (Invalid, NotFound, Conflict, LeaseLost, Unavailable, EffectRefused, TaskFailed, TooMany)
 }
+_BY_CATEGORY["state_transition"] = Conflict
 _BY_STATUS: dict[int, type[HoldfastError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -58,5 +59,7 @@ def error_of(status: int, body: bytes) -> HoldfastError:
 
 
 def _kind(status: int, category: str, code: str) -> type[HoldfastError]:
-    known = _BY_CODE.get(code) or _BY_CATEGORY.get(category) or _BY_STATUS.get(status)
+    # A category may be the family of a code, which tells less of the branch than these two statuses do.
+    told = _BY_STATUS[status] if status in (404, 409) and category in ("validation", "state_transition") else None
+    known = _BY_CODE.get(code) or told or _BY_CATEGORY.get(category) or _BY_STATUS.get(status)
     return known or (Invalid if 400 <= status < 500 else HoldfastError)

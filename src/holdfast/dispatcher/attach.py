@@ -56,7 +56,7 @@ async def reserve(
             return await reserve(
                 session, task_id, launch_seconds=launch_seconds, attempt=attempt, launcher=launcher, holder=holder
             )
-    found = await session.fetchrow(_WHY_NOT, task_id, 0)
+    found = await session.fetchrow(_WHY_NOT, task_id, 0, [], None)
     if found is None or found["state"] != "q" or not await take_room(session, found):
         return None
     granted = 0

@@ -11,10 +11,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.campaign import PRIORITY, CampaignCounts, CampaignState, Step, is_newer, next_step
+from holdfast.core.campaign import PRIORITY, CampaignCounts, CampaignState, Step, how_many_fit, is_newer, next_step
 from holdfast.core.dead import DISPATCHER_ACTOR
 from holdfast.dispatcher.audit import Change, audit
-from holdfast.dispatcher.letters import By, Letter, dispatch_run, dispatch_tasks, letters_of, request
+from holdfast.dispatcher.letters import (
+    By,
+    Letter,
+    dispatch_run,
+    dispatch_tasks,
+    hold_runs,
+    letters_of,
+    request,
+    waiting,
+)
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
@@ -25,6 +34,7 @@ _MOVING_CAMPAIGNS = sql("moving_campaigns")
 _LOCK_CAMPAIGN = sql("lock_campaign")
 _COLLECT = sql("collect_campaign")
 _LEFT = sql("campaign_left")
+_NEXT = sql("next_campaign_letters")
 _ALL = 2**31 - 1
 _TAKE = sql("take_campaign_letters")
 _NOTE_RELEASED = sql("note_released")
@@ -61,7 +71,10 @@ async def _move(session: Session, catalog: Catalog, campaign: Any, limit: int, m
     collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
     state = CampaignState(campaign["state"])
     step = next_step(await _counts(session, campaign, collected))
-    out = await _release(session, catalog, campaign, min(step.release, limit), moved) if step.release else 0
+    out = 0
+    if step.release:
+        is_alone = collected["outstanding"] == 0
+        out = await _release(session, catalog, campaign, min(step.release, limit), moved, is_alone=is_alone)
     moved.released += out
     if step.state in (CampaignState.CANARY, CampaignState.RAMP):
         moved.under_way += 1
@@ -71,7 +84,13 @@ async def _move(session: Session, catalog: Catalog, campaign: Any, limit: int, m
         after = {"state": step.state.value, "note": step.note}
         await _audit(session, campaign, "move", before={"state": state.value}, after=after)
     if out:
-        await _audit(session, campaign, "release", before=None, after={"letters": out})
+        await _audit(
+            session,
+            campaign,
+            "release",
+            before={"released": campaign["released"]},
+            after={"released": campaign["released"] + out},
+        )
 
 
 async def _audit(session: Session, campaign: Any, word: str, *, before: Any, after: Any) -> None:
@@ -112,44 +131,76 @@ async def _is_gate_open(session: Session, campaign: Any) -> bool:
     return any(is_newer(row["version"], campaign["newer_than"]) for row in rows)
 
 
-async def _release(session: Session, catalog: Catalog, campaign: Any, count: int, moved: Moved) -> int:
-    """Requeue the next letters, behind other work of their queues."""
-    which = (campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"])
-    rows = await session.fetch(_TAKE, *which, count)
-    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign["campaign_id"], PRIORITY)
-    out = await _release_tasks(session, campaign, letters_of(row for row in rows if row["run_id"] is None), by, moved)
-    for run_id in sorted({row["run_id"] for row in rows if row["run_id"] is not None}):
-        letters = letters_of(row for row in rows if row["run_id"] == run_id)
-        out |= await _release_run(session, catalog, campaign, run_id, letters, by, moved)
-    if rows:
-        ids = [row["dead_letter_id"] for row in rows]
-        tasks = [row["task_id"] for row in rows]
-        await session.fetch(
-            _NOTE_RELEASED, campaign["campaign_id"], campaign["leg"], ids, tasks, [one in out for one in ids]
-        )
-    return len(out)
+class _Unit(msgspec.Struct):
+    """What is released as one: a plain task, or a run with all its letters. `size` is how many tasks that is."""
+
+    run_id: int | None
+    letters: list[Letter]
+    size: int = 1
 
 
-async def _release_tasks(session: Session, campaign: Any, letters: Sequence[Letter], by: By, moved: Moved) -> set[int]:
+async def _release(
+    session: Session, catalog: Catalog, campaign: Any, room: int, moved: Moved, *, is_alone: bool
+) -> int:
+    """Requeue the next letters, behind other work of their queues. A run goes with all its letters, or waits."""
+    tenant_id, campaign_id = campaign["tenant_id"], campaign["campaign_id"]
+    which = (tenant_id, campaign["fingerprint"], campaign["upto_id"], campaign_id)
+    rows = await session.fetch(_NEXT, *which, room)
+    held = await hold_runs(session, tenant_id, (row["run_id"] for row in rows if row["run_id"] is not None))
+    ids = {row["dead_letter_id"] for row in rows}
+    ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
+    units = _units(await session.fetch(_TAKE, *which, sorted(ids)), held)
+    going = units[: how_many_fit((unit.size for unit in units), room, is_alone=is_alone)]
+    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY)
+    plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
+    out = await _release_tasks(session, campaign, plain, by, moved)
+    for unit in going:
+        if unit.run_id is not None:
+            out += await _release_run(session, catalog, campaign, unit, held, by, moved)
+    tried = {letter.dead_letter_id: letter.task_id for unit in going for letter in unit.letters}
+    gone = {letter.dead_letter_id: letter.task_id for letter in out}
+    if noted := sorted((tried | gone).items()):
+        letter_ids, task_ids = [one for one, _ in noted], [one for _, one in noted]
+        is_out = [one in gone for one in letter_ids]
+        await session.fetch(_NOTE_RELEASED, campaign_id, campaign["leg"], letter_ids, task_ids, is_out)
+    return len(gone)
+
+
+def _units(rows: Sequence[Any], held: Sequence[Any]) -> list[_Unit]:
+    """Taken letters as what goes together, oldest first."""
+    units: dict[tuple[int | None, int], _Unit] = {}
+    for row in rows:
+        key = (row["run_id"], row["task_id"] if row["run_id"] is None else 0)
+        units.setdefault(key, _Unit(row["run_id"], [])).letters += letters_of([row])
+    for unit in units.values():
+        if unit.run_id is not None:
+            others = {row["dead_letter_id"] for row in waiting(held, unit.run_id)}
+            unit.size = len(others | {letter.dead_letter_id for letter in unit.letters})
+    return list(units.values())
+
+
+async def _release_tasks(
+    session: Session, campaign: Any, letters: Sequence[Letter], by: By, moved: Moved
+) -> list[Letter]:
     if not letters:
-        return set()
-    ids = {letter.dead_letter_id for letter in letters}
-    await request(session, sorted(ids), by)
+        return []
+    await request(session, [letter.dead_letter_id for letter in letters], by)
     done = await dispatch_tasks(session, campaign["tenant_id"], letters, by)
     moved.news = moved.news.and_(done.news)
-    return ids
+    return list(letters)
 
 
 async def _release_run(
-    session: Session, catalog: Catalog, campaign: Any, run_id: int, letters: Sequence[Letter], by: By, moved: Moved
-) -> set[int]:
+    session: Session, catalog: Catalog, campaign: Any, unit: _Unit, held: Sequence[Any], by: By, moved: Moved
+) -> list[Letter]:
     """Requeue a run for its letters; none when it cannot go on (it was canceled, or goes already)."""
-    ids = {letter.dead_letter_id for letter in letters}
+    assert unit.run_id is not None
     try:
         async with session.transaction():
-            await request(session, sorted(ids), by)
-            done = await dispatch_run(session, catalog, campaign["tenant_id"], run_id, letters, by)
+            await request(session, [letter.dead_letter_id for letter in unit.letters], by)
+            run_id, letters = unit.run_id, unit.letters
+            done, _ = await dispatch_run(session, catalog, campaign["tenant_id"], run_id, letters, held, by)
     except Conflict:
-        return set()
+        return []
     moved.news = moved.news.and_(done.news)
-    return ids
+    return done.letters

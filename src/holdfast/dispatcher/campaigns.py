@@ -1,4 +1,4 @@
-"""What an operator may do about campaigns: plan, start, approve, abort, resume, look."""
+"""What an operator may do about campaigns: start, approve, abort, resume, look."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, is_newer, newest
+from holdfast.core.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, newest
 from holdfast.core.limits import required_reason, valid_reason
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.campaign import PRESENT_SECONDS
+from holdfast.dispatcher.campaign_plan import no_open_group
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.once import Once
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
-from holdfast.store.database import Database, Session
+from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
 _START = sql("start_campaign")
@@ -22,48 +23,10 @@ _APPROVE = sql("approve_campaign")
 _ABORT = sql("abort_campaign")
 _RESUME = sql("resume_campaign")
 _LIST = sql("list_campaigns")
-_PLAN = sql("plan_campaign")
 _STATE = sql("campaign_state")
-_GROUP_EFFECTS = sql("group_effects")
 _GROUP_VERSIONS = sql("group_versions")
 
 NAME_CHARACTERS_MAX = 128
-
-
-class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect that tasks of the group sent before: how many would meet a receipt, how many may be sent twice, and
-    how many could be undone instead."""
-
-    name: str
-    receipts: int
-    unknown: int
-    compensable: int
-
-
-class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a plan that goes to one action and queue."""
-
-    action: str
-    queue: str
-    tasks: int
-    nodes: int
-    is_paused: bool
-    max_running: int | None
-    starts_per_second: float | None
-
-
-class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a campaign would do: a dry run."""
-
-    fingerprint: str
-    tasks: int
-    first_seen: datetime
-    last_seen: datetime
-    lanes: list[PlannedLane]
-    failed_on: list[str]
-    present: list[str]
-    has_newer: bool
-    effects: list[RepeatedEffect]
 
 
 class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,33 +60,6 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str]
 
 
-async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> CampaignPlan:
-    """Say what a campaign over a group would do, and change nothing."""
-    async with engine.database.session() as session:
-        rows = await session.fetch(_PLAN, tenant_id, fingerprint)
-        if not rows:
-            raise _no_group(fingerprint)
-        versions = await session.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
-        effects = await group_effects(session, tenant_id, fingerprint)
-    failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
-    return CampaignPlan(
-        fingerprint=fingerprint,
-        tasks=sum(row["tasks"] for row in rows),
-        first_seen=min(row["first_seen"] for row in rows),
-        last_seen=max(row["last_seen"] for row in rows),
-        lanes=[PlannedLane(**{name: row[name] for name in PlannedLane.__struct_fields__}) for row in rows],
-        failed_on=failed_on,
-        present=present,
-        has_newer=any(is_newer(one, newest(failed_on)) for one in present),
-        effects=effects,
-    )
-
-
-async def group_effects(session: Session | Database, tenant_id: int, fingerprint: str) -> list[RepeatedEffect]:
-    """What the open tasks of a group did outside, by name."""
-    return [RepeatedEffect(**dict(row)) for row in await session.fetch(_GROUP_EFFECTS, tenant_id, fingerprint)]
-
-
 async def start_campaign(
     engine: Engine,
     tenant_id: int,
@@ -138,7 +74,7 @@ async def start_campaign(
     needs_newer_version: bool = False,
     once: Once | None = None,
 ) -> CampaignView:
-    """Begin a campaign over the open letters of a group.
+    """Begin a campaign over the letters of a group that are open, or were left.
 
     `needs_newer_version` waits for a worker newer than the newest that ran into the fault. Asked `once`, the campaign
     as it began answers a repetition.
@@ -174,7 +110,7 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
         if row is not None:
-            await _audit(session, tenant_id, "approve", campaign_id, actor=actor, reason="")
+            await _audit(session, tenant_id, "approve", campaign_id, before=row["was"], actor=actor, reason="")
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is not None:
         return view
@@ -221,16 +157,30 @@ async def _steer(
     async with engine.database.transaction() as session:
         row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
         if row is not None:
-            await _audit(session, tenant_id, word, campaign_id, actor=actor, reason=note)
+            await _audit(session, tenant_id, word, campaign_id, before=row["was"], actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is None:
         raise _wrong_state(view, {"abort": "aborted", "resume": "resumed"}[word])
     return view
 
 
-async def _audit(session: Session, tenant_id: int, word: str, campaign_id: int, *, actor: str, reason: str) -> None:
-    after = {"state": await session.fetchval(_STATE, campaign_id)}
-    change = Change(verb=f"campaign.{word}", subject_kind="campaign", subject_id=str(campaign_id), after=after)
+async def _audit(
+    session: Session,
+    tenant_id: int,
+    word: str,
+    campaign_id: int,
+    *,
+    actor: str,
+    reason: str,
+    before: str | None = None,
+) -> None:
+    change = Change(
+        verb=f"campaign.{word}",
+        subject_kind="campaign",
+        subject_id=str(campaign_id),
+        before=None if before is None else {"state": before},
+        after={"state": await session.fetchval(_STATE, campaign_id)},
+    )
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
@@ -243,15 +193,7 @@ async def _not_started(engine: Engine, tenant_id: int, fingerprint: str) -> Hold
                 advice=f"See `holdfast campaign show {view.campaign_id}`.",
                 campaign_id=view.campaign_id,
             )
-    return _no_group(fingerprint)
-
-
-def _no_group(fingerprint: str) -> NotFound:
-    return NotFound(
-        f"There is no open dead letter with the fingerprint {fingerprint!r}.",
-        code="dead_group_not_found",
-        advice="See `holdfast dead groups`.",
-    )
+    return no_open_group(fingerprint)
 
 
 def _wrong_state(view: CampaignView, word: str) -> Conflict:

@@ -227,17 +227,19 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     Inside the caller's transaction, which also holds the lock of a limited queue.
     """
     assert session.is_in_transaction()
-    found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
-    if found is not None and found["state"] == "q" and not await take_room(session, found):
+    served = (identity.actions, identity.queues)
+    found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
+    is_open = found is not None and found["state"] == "q" and found["is_served"]
+    if is_open and not await take_room(session, found):
         raise _refusal(task_id, "at_limit")
     granted = 0
-    if found is not None and found["is_on_trial"] and found["state"] == "q":
+    if is_open and found["is_on_trial"]:
         trials = await trial_rooms(session, [found["breaker_id"]])
         granted = found["breaker_id"] if trials[found["breaker_id"]] else 0
-    row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted)
+    row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
         return Claimed(*row)
-    blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id)
+    blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     if blocked is not None:
         raise _refusal(task_id, _reason(blocked))
     winner = await session.fetchrow(_FIND_WINNER, task_id)
@@ -267,6 +269,8 @@ _OVER = {"c": "completed", "f": "failed", "x": "canceled"}
 def _reason(blocked: Any) -> str:
     if blocked["worker_state"] is None:
         return "unknown_worker"
+    if not blocked["is_served"]:
+        return "not_served"
     if blocked["state"] == "r":
         return "already_running" if blocked["has_valid_lease"] else "lease_expired"
     if blocked["state"] == "v":

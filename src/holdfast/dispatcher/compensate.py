@@ -77,11 +77,16 @@ async def _order(catalog: Catalog, tenant_id: int, found: Any) -> Order:
             code="action_not_found",
             advice="Start a worker that has it.",
         )
-    queue, policy = declared
     # Names are interned by `enqueue` in sessions of its own; done here, they are known before a transaction is open.
-    await catalog.lane_id(tenant_id, queue, action)
-    await catalog.policy_id(tenant_id, policy)
-    return Order(tenant_id=tenant_id, queue=queue, action=action, policy=policy)
+    await catalog.lane_id(tenant_id, declared.queue, action)
+    await catalog.policy_id(tenant_id, declared.policy)
+    return Order(
+        tenant_id=tenant_id,
+        queue=declared.queue,
+        action=action,
+        policy=declared.policy,
+        priority=declared.priority,
+    )
 
 
 def _input(found: Any, key: str) -> bytes:

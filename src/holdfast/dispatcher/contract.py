@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.failure import FAILED_CODE
+from holdfast.core.limits import PRIORITY_DEFAULT
 
 Id: TypeAlias = str | int
 
@@ -40,6 +41,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     queue: str
     policy: dict[str, Any]
+    priority: int = PRIORITY_DEFAULT
     breaker: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
 

@@ -38,6 +38,7 @@ _LOCK_RUN = sql("lock_run")
 _RESOLVE_SUPERSEDED = sql("resolve_superseded")
 _EXHAUST_LETTERS = sql("exhaust_letters")
 _ROUSE_FORGOTTEN = sql("rouse_forgotten")
+_CLOSE_REPLACED = sql("close_replaced")
 
 SWEEP_BATCH = 500
 ADOPT_BATCH = 500
@@ -63,21 +64,24 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
         async with database.transaction() as session:
             await _sweep_tasks(session, plain, swept)
     # One run may own several letters: it is requeued once for all of them.
-    for run_id in dict.fromkeys(row["run_id"] for row in page if row["run_id"] is not None):
-        async with database.transaction() as session:
-            await _sweep_run(session, catalog, run_id, swept)
+    for run_id, tenant_id in dict.fromkeys((row["run_id"], row["tenant_id"]) for row in page):
+        if run_id is not None:
+            async with database.transaction() as session:
+                await _sweep_run(session, catalog, run_id, tenant_id, swept)
     return swept
 
 
 async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
-    """Give failed tasks the letters they lack, and look again at letters whose task came to rest unnoticed.
+    """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, and close those
+    of runs that were replaced.
 
-    Both happen only while workers older than dead letters still run.
+    The first two happen only while workers older than dead letters still run.
     """
     async with database.transaction() as session:
         adopted = await adopt(session, limit=limit)
         roused = await session.fetch(_ROUSE_FORGOTTEN, limit)
-    return adopted + len(roused)
+        closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
+    return adopted + len(roused) + len(closed)
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:
@@ -90,21 +94,19 @@ async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: 
         await _count(session, tenant_id, swept, await dispatch_tasks(session, tenant_id, letters, _BY))
 
 
-async def _sweep_run(session: Session, catalog: Catalog, run_id: int, swept: Swept) -> None:
-    rows = await session.fetch(_LOCK_RUN_LETTERS, run_id)
-    for tenant_id in sorted({row["tenant_id"] for row in rows}):
-        run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        stand = RunStand.GONE if run is None else _stand(run)
-        owner_id = None if run is None else run["tenant_id"]
-        mine = [row for row in rows if row["tenant_id"] == tenant_id]
-        judged = [(row, judge(_facts(row, stand, owner_id), at=row["at"])) for row in mine]
-        await _conclude(session, judged, swept)
-        if due := letters_of(row for row, verdict in judged if verdict is Verdict.REDRIVE):
-            try:
-                done = await dispatch_run(session, catalog, tenant_id, run_id, due, _BY)
-            except Conflict:
-                continue
-            await _count(session, tenant_id, swept, done)
+async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id: int, swept: Swept) -> None:
+    rows = await session.fetch(_LOCK_RUN_LETTERS, run_id, tenant_id)
+    run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    stand = RunStand.GONE if run is None else _stand(run)
+    owner_id = None if run is None else run["tenant_id"]
+    judged = [(row, judge(_facts(row, stand, owner_id), at=row["at"])) for row in rows]
+    await _conclude(session, judged, swept)
+    if due := letters_of(row for row, verdict in judged if verdict is Verdict.REDRIVE):
+        try:
+            done, _ = await dispatch_run(session, catalog, tenant_id, run_id, due, (), _BY)
+        except Conflict:
+            return
+        await _count(session, tenant_id, swept, done)
 
 
 async def _conclude(session: Session, judged: Sequence[tuple[Any, Verdict]], swept: Swept) -> None:
@@ -139,7 +141,13 @@ async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatche
     swept.news = swept.news.and_(done.news)
     after = {"state": LetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}
     changes = [
-        Change(verb="dead.dispatch", subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
-        for dead_letter_id in done.letters
+        Change(
+            verb="dead.dispatch",
+            subject_kind="dead_letter",
+            subject_id=str(letter.dead_letter_id),
+            before={"state": letter.state},
+            after=after,
+        )
+        for letter in done.letters
     ]
     await audit(session, tenant_id, changes, actor=DISPATCHER_ACTOR, reason=RESUME_REASON)

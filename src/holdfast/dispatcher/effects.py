@@ -27,6 +27,7 @@ _OPEN_EFFECT = sql("open_effect")
 _ANSWER_EFFECT = sql("answer_effect")
 _LIST_EFFECTS = sql("list_effects")
 _UNDONE_EFFECTS = sql("undone_effects")
+_EFFECT_BEFORE = sql("effect_before")
 
 STATES = tuple(state.value for state in EffectState)
 LIST_MAX = 10_000
@@ -103,7 +104,7 @@ async def open_effect(database: Database, catalog: Catalog, sender: Sender, want
     arguments or for something undone, `Unavailable` while another attempt is sending it.
     """
     claimed = sender.claimed
-    key = stable_key(
+    key = await _key_before(database, claimed, wanted) or stable_key(
         installation=await catalog.installation(),
         tenant=sender.tenant,
         effect=wanted.name,
@@ -120,6 +121,19 @@ async def open_effect(database: Database, catalog: Catalog, sender: Sender, want
             advice=f"Allow it: holdfast effect allow {wanted.name} --action {row['action']}",
         )
     return Gate(key=key, is_open=True) if row["sends"] is not None else _shut(row, wanted, key)
+
+
+async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) -> str | None:
+    """The key of an effect that this place of a run asked for before, maybe as another task.
+
+    That is an item of a list that was made anew, or a node of a run that was replaced. A key of the user's needs none
+    of it: it goes wherever the work goes.
+    """
+    if wanted.user_key is not None or claimed.run_id is None:
+        return None
+    asked = (claimed.tenant_id, claimed.task_id, wanted.name, wanted.ordinal, wanted.digest)
+    row = await insistently(database, _EFFECT_BEFORE, *asked)
+    return None if row is None else str(row["key"])
 
 
 async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: str) -> Any:

@@ -1,12 +1,13 @@
 """Follow up: what a committed change to runs asks for besides itself.
 
-Wake the workers of lanes that got tasks and the callers that wait; tell parents about runs that ended; look for events
-that came before their wait. All of it may be lost with this process: passes of the repair loops do the same.
+Wake the workers of lanes that got tasks and the callers that wait; tell parents about runs that ended, and run those
+again that a node goes on with; look for events that came before their wait. All of it may be lost with this process:
+passes of the repair loops do the same.
 """
 
 from __future__ import annotations
 
-from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.children import answer_once, retry_children_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.signals import deliver_once
@@ -19,6 +20,7 @@ async def follow_up(engine: Engine, news: News) -> None:
         following = NO_NEWS
         if news.children:
             following = await answer_once(engine.database, engine.catalog)
+            following = following.and_(await retry_children_once(engine.database, engine.catalog))
         if news.has_waits:
             following = following.and_(await deliver_once(engine.database, engine.catalog))
         engine.bell.ring(lanes=following.lanes, done=following.awaited)

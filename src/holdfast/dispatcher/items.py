@@ -1,27 +1,35 @@
 """Items: a node that maps over a list is as many tasks, gathered in order when the last is over.
 
 Item i of a node is the task `items_first + i`. Its input is the node's input with the list replaced by its i-th member,
-resolved at claim like every other.
+resolved at claim like every other. A paused run lets no further items go, however many of them there are room for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.states import TaskState
-from holdfast.dispatcher.locked import LockedRun
+from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.news import News
+from holdfast.dispatcher.one_by_one import one_by_one
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Session
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _TAKE_SPAN = sql("take_span")
 _BEGIN_ITEMS = sql("begin_items")
+_KEPT_ITEMS = sql("kept_items")
 _RETRY_ITEMS = sql("retry_items")
 _COUNT_ITEMS = sql("count_items")
 _RELEASE_ITEMS = sql("release_items")
+_FURTHER_ITEMS = sql("further_items")
+_UNRELEASED = sql("unreleased_items")
+_STALLED = sql("stalled_items")
 
+RUNS_BATCH = 100
+EVERY = 2**31 - 1
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
@@ -30,16 +38,51 @@ async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_n
     snapshot = run.snapshot
     row = run.progress.mark(node_no, "m")
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    rules = await _rules(session, catalog, run, node_no)
-    kept = run.kept_items.get(node_no)
-    if kept is not None and kept[1] == count and await session.fetch(_RETRY_ITEMS, *where, *kept, *rules):
-        run.lanes.add(snapshot.lane_ids[node_no])
+    # Looked up, not handed over: a node that a full run held back begins in a later transaction than its reset.
+    kept = await session.fetchrow(_KEPT_ITEMS, run.row.run_id, node_no, row.generation) if row.generation > 1 else None
+    if kept is not None and kept["items"] == count and await session.fetch(_RETRY_ITEMS, *where, row.attempt, *kept):
+        await _let_go(session, catalog, run, node_no)
         return
+    rules = await _rules(session, catalog, run, node_no)
     limit = snapshot.plan.nodes[node_no].concurrency
     first_id = await session.fetchval(_TAKE_SPAN, count)
     at_once = count if limit is None else min(limit, count)
-    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules)
+    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules, row.attempt)
     run.lanes.add(snapshot.lane_ids[node_no])
+
+
+async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> None:
+    """Let as many items of a node go as it allows at once and did not complete."""
+    lane_id, *rules = await _rules(session, catalog, run, node_no)
+    limit = run.snapshot.plan.nodes[node_no].concurrency or EVERY
+    where = (run.row.run_id, node_no, limit, run.row.tenant_id)
+    if await session.fetch(_FURTHER_ITEMS, *where, lane_id, *rules):
+        run.lanes.add(lane_id)
+
+
+async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> None:
+    """Let items go that a pause held back."""
+    for row in await session.fetch(_UNRELEASED, run.row.run_id):
+        await _let_go(session, catalog, run, row["node_no"])
+
+
+async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
+    """Items of a canceled run that were not let go never will be; a node of which nothing else is left ends."""
+    nodes = [(run.row.run_id, row["node_no"]) for row in await session.fetch(_UNRELEASED, run.row.run_id)]
+    await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
+
+
+async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> News:
+    """Let items go in runs that were run again and where nobody did; at most `limit` runs."""
+
+    async def move(session: Session, row: Any) -> News:
+        runs = await lock_runs(session, catalog, [row["run_id"]])
+        for run in runs:
+            if not (run.row.is_paused or run.row.is_canceled):
+                await let_items_go(session, catalog, run)
+        return News(set[int]().union(*(run.lanes for run in runs)), [], [])
+
+    return await one_by_one(database, _STALLED, limit=limit, what="items", work=move)
 
 
 async def count_items(
@@ -48,7 +91,16 @@ async def count_items(
     """Count items that are over, as (run, node, end); let further ones go, and end nodes with their last."""
     by_id = {run.row.run_id: run for run in runs}
     tally = Counter((run_id, node_no, state) for run_id, node_no, state in ended if run_id in by_id)
-    nodes = sorted({(run_id, node_no) for run_id, node_no, _ in tally})
+    await _count(session, catalog, by_id, sorted({(run_id, node_no) for run_id, node_no, _ in tally}), tally)
+
+
+async def _count(
+    session: Session,
+    catalog: Catalog,
+    by_id: Mapping[int, LockedRun],
+    nodes: Sequence[tuple[int, int]],
+    tally: Counter[tuple[int, int, TaskState]],
+) -> None:
     rows = await session.fetch(
         _COUNT_ITEMS,
         [run_id for run_id, _ in nodes],
@@ -57,15 +109,20 @@ async def count_items(
         [tally[*node, TaskState.FAILED] for node in nodes],
         [tally[*node, TaskState.CANCELED] for node in nodes],
         [by_id[run_id].row.is_canceled for run_id, _ in nodes],
+        [by_id[run_id].row.is_paused for run_id, _ in nodes],
     )
     further: list[tuple[Any, ...]] = []
     for row in rows:
         run = by_id[row["run_id"]]
-        if row["state"] == "m":
-            further += await _next_items(session, catalog, run, row)
-        else:
+        if row["state"] != "m":
             run.ends.append((row["node_no"], _ENDS[row["state"]]))
             run.left += 1
+        elif row["is_canceled"] or row["is_paused"]:
+            continue
+        elif row["items_after"] is None:
+            further += await _next_items(session, catalog, run, row)
+        else:
+            await _let_go(session, catalog, run, row["node_no"])
     if further:
         await session.fetch(_RELEASE_ITEMS, *(list(column) for column in zip(*further, strict=True)))
 
@@ -73,7 +130,7 @@ async def count_items(
 async def _next_items(session: Session, catalog: Catalog, run: LockedRun, row: Any) -> list[tuple[Any, ...]]:
     """The items that take the places of those that ended, where the node limits how many run at once."""
     node_no = row["node_no"]
-    if row["is_canceled"] or row["was_next"] == row["items_next"]:
+    if row["was_next"] == row["items_next"]:
         return []
     lane_id, policy_id, priority, *budget = await _rules(session, catalog, run, node_no)
     rules = (run.row.tenant_id, lane_id, policy_id, priority, *budget, row["generation"], run.row.run_id, node_no)

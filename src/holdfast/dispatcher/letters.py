@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.dead import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds, is_budget_spent
 from holdfast.core.fingerprint import fingerprint_on_record
 from holdfast.dispatcher.news import News
-from holdfast.dispatcher.redrive import redrive_run
+from holdfast.dispatcher.redrive import Redriven, redrive_run
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -25,23 +25,25 @@ _REVIVE_TASKS = sql("revive_tasks")
 _MARK_DISPATCHED = sql("mark_dispatched")
 _REQUEST_LETTERS = sql("request_letters")
 _LOCK_TASK_LETTERS = sql("lock_task_letters")
+_HOLD_RUN_LETTERS = sql("hold_run_letters")
 _DEAD_TASK = sql("dead_task")
 _UNLETTERED = sql("unlettered")
 _ADOPT_TASKS = sql("adopt_tasks")
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """A locked letter on its way: its task, and how often it was dispatched before."""
+    """A locked letter on its way: its task, how often it was dispatched before, and where it stood."""
 
     dead_letter_id: int
     task_id: int
     dispatches: int
+    state: str
 
 
 class Dispatched(msgspec.Struct, frozen=True):
     """Letters that were marked as retrying, and what to announce after the commit."""
 
-    letters: list[int]
+    letters: list[Letter]
     tasks: int
     news: News
 
@@ -74,23 +76,56 @@ async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Let
     return Dispatched(marked, len(revived), News({row["lane_id"] for row in rows}, [], []))
 
 
+async def hold_runs(session: Session, tenant_id: int, run_ids: Iterable[int]) -> list[Any]:
+    """Lock every unresolved letter of some runs, as whoever re-drives them does first."""
+    return list(await session.fetch(_HOLD_RUN_LETTERS, sorted(set(run_ids)), tenant_id))
+
+
 async def dispatch_run(
-    session: Session, catalog: Catalog, tenant_id: int, run_id: int, letters: Sequence[Letter], by: By
-) -> Dispatched:
-    """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes."""
-    done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason)
-    marked = await mark(session, letters, by)
-    return Dispatched(marked, len(letters), done.news)
+    session: Session,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    letters: Sequence[Letter],
+    held: Sequence[Any],
+    by: By,
+    *,
+    only: str | None = None,
+) -> tuple[Dispatched, Redriven]:
+    """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes.
+
+    A re-drive resets more than one letter stands for: whatever else of the letters `held` is open or asked for, and
+    belongs to what goes again, is marked with them: somebody asked for the run. (An item that others replace is asked
+    for: the sweep resolves it with its node.) The sweep itself holds none: letters that began to retry with every
+    dispatch of another would never come to an end.
+    """
+    who = {"actor": by.actor, "reason": by.reason}
+    done = await redrive_run(session, catalog, tenant_id, run_id, **who, only=only, priority=by.priority)
+    given = {letter.dead_letter_id for letter in letters}
+    told = [
+        row for row in waiting(held, run_id) if row["node_no"] in done.numbers and row["dead_letter_id"] not in given
+    ]
+    await request(session, [row["dead_letter_id"] for row in told if row["state"] == LetterState.OPEN], by)
+    others = letters_of(row for row in told if done.keeps(run_id, row["node_no"], row["task_id"]))
+    marked = await mark(session, [*letters, *others], by)
+    return Dispatched(marked, len(letters) + len(others), done.news), done
 
 
-async def mark(session: Session, letters: Sequence[Letter], by: By) -> list[int]:
+def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
+    """Of held letters those of one run that somebody has yet to act on, or asked for."""
+    states = (LetterState.OPEN, LetterState.RETRY_REQUESTED)
+    return [row for row in held if row["run_id"] == run_id and row["state"] in states]
+
+
+async def mark(session: Session, letters: Sequence[Letter], by: By) -> list[Letter]:
     """Count one dispatch more on locked letters, and store the pause that follows it."""
     if not letters:
         return []
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
     ids = [letter.dead_letter_id for letter in letters]
     who = (by.actor, by.reason, by.campaign_id, DISPATCHES_MAX)
-    return [row["dead_letter_id"] for row in await session.fetch(_MARK_DISPATCHED, ids, pauses, *who)]
+    marked = {row["dead_letter_id"] for row in await session.fetch(_MARK_DISPATCHED, ids, pauses, *who)}
+    return [letter for letter in letters if letter.dead_letter_id in marked]
 
 
 async def request(session: Session, dead_letter_ids: Sequence[int], by: By) -> int:
@@ -112,23 +147,32 @@ async def redrive_task(
     With `keeps_budget` a generation that spent its budget is refused: `Conflict` naming the letter, because only a
     governed re-drive may start another one.
     """
+    place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+    held = [] if place is None or place["run_id"] is None else await hold_runs(session, tenant_id, [place["run_id"]])
     letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    # Whoever waited for the letters looks again: another may have run it meanwhile.
     dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
     if dead is None or dead["state"] != "f":
         return None
     if not letters and await adopt(session, limit=1, task_id=task_id):
         letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
     newest = letters[0] if letters else None
+    if dead["is_canceled"]:
+        raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
     if keeps_budget and _is_spent(dead):
         raise _budget_exhausted(task_id, None if newest is None else newest["dead_letter_id"])
     # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
-    chosen = Letter(0, task_id, 0) if newest is None else await _requested(session, newest, by)
+    chosen = Letter(0, task_id, 0, "") if newest is None else await _requested(session, newest, by)
     if dead["run_id"] is None:
         done = await dispatch_tasks(session, tenant_id, [chosen], by)
         if not done.tasks:
             return None
     else:
-        done = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], by)
+        try:
+            done, _ = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
+        except Conflict as error:
+            place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+            raise with_its_run(task_id, place is not None and place["is_canceled"], error.detail) from error
     letter_id = None if newest is None else newest["dead_letter_id"]
     return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
 
@@ -137,7 +181,7 @@ async def _requested(session: Session, row: Any, by: By) -> Letter:
     is_reset = row["state"] == LetterState.IGNORED
     if row["state"] in (LetterState.OPEN, LetterState.IGNORED):
         await request(session, [row["dead_letter_id"]], by)
-    return Letter(row["dead_letter_id"], row["task_id"], 0 if is_reset else row["dispatches"])
+    return Letter(row["dead_letter_id"], row["task_id"], 0 if is_reset else row["dispatches"], row["state"])
 
 
 async def adopt(session: Session, *, limit: int, task_id: int | None = None) -> int:
@@ -154,6 +198,16 @@ def _adopted(row: Any) -> tuple[int, str, str]:
         return row["task_id"], fingerprint_on_record(state="f", code="", type="", message="", traceback=""), ""
     known = {name: row[name] for name in ("state", "code", "type", "message", "traceback")}
     return row["task_id"], fingerprint_on_record(**known), row["reason"]
+
+
+def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
+    """A failed task that cannot go because its run cannot."""
+    return Conflict(
+        f"cannot retry execution in status '{'canceled' if is_canceled else 'failed'}'",
+        code="execution_not_retryable",
+        advice=f"{why} Start the flow anew." if is_canceled else f"{why} Try again when its node is over.",
+        task_id=str(task_id),
+    )
 
 
 def _is_spent(dead: Any) -> bool:
@@ -173,4 +227,4 @@ def _budget_exhausted(task_id: int, dead_letter_id: int | None) -> Conflict:
 
 def letters_of(rows: Iterable[Any]) -> list[Letter]:
     """Locked rows as letters."""
-    return [Letter(row["dead_letter_id"], row["task_id"], row["dispatches"]) for row in rows]
+    return [Letter(row["dead_letter_id"], row["task_id"], row["dispatches"], row["state"]) for row in rows]

@@ -39,7 +39,6 @@ class LockedRun:
     __slots__ = (
         "activated",
         "ends",
-        "kept_items",
         "lanes",
         "left",
         "progress",
@@ -66,8 +65,6 @@ class LockedRun:
         """Lanes that got work which is not among `tasks`: items, runs of other flows."""
         self.waits = False
         """Whether a node began to wait for an event, which may have come already."""
-        self.kept_items: dict[int, tuple[int, int]] = {}
-        """Nodes that run again only those items that did not complete: where their items begin, and how many."""
         self.told: list[tuple[int, str]] = []
         """What happened to nodes that no statement of their own tells: the node, and the kind of event."""
 

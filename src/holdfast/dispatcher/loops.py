@@ -12,12 +12,14 @@ import random
 from collections.abc import Awaitable, Callable
 
 from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.children import answer_once, retry_children_once
 from holdfast.dispatcher.cutover import finish_rollbacks_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.deliver import Deliveries
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.items import move_items_once
+from holdfast.dispatcher.pause import free_children_once, hold_children_once
 from holdfast.dispatcher.probe import probe_once
 from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
@@ -99,13 +101,18 @@ class Loops:
         return None if due is None else max(DUE_SECONDS_MIN, due)
 
     async def runs(self) -> float | None:
-        """Tell what runs have to tell each other: ends to parents, events to waits, cancels to what they started."""
+        """Tell what runs have to tell each other: ends to parents, events to waits, cancels and pauses to what they
+        started."""
         database, catalog = self._engine.database, self._engine.catalog
         news = await answer_once(database, catalog)
+        news = news.and_(await retry_children_once(database, catalog))
         news = news.and_(await deliver_once(database, catalog))
         news = news.and_(await expire_waits_once(database, catalog))
         grace = self._settings.worker.cancel_grace_seconds
         news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
+        await hold_children_once(database)
+        news = news.and_(await free_children_once(database, catalog))
+        news = news.and_(await move_items_once(database, catalog))
         await follow_up(self._engine, news)
         return None
 

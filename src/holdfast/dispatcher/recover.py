@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead import Disposition
+from holdfast.core.dead import Disposition, LetterState
 from holdfast.core.limits import required_reason
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.letters import By, Requeued, redrive_task, request
+from holdfast.dispatcher.letters import By, Requeued, redrive_task, request, with_its_run
 from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.redrive import plan_redrive
 from holdfast.dispatcher.retry import not_retryable, requeued
-from holdfast.dispatcher.runs import cancel_run
+from holdfast.dispatcher.runs import cancel_run_in
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 
@@ -32,6 +32,8 @@ _CLOSE_LETTERS = sql("close_letters")
 _UNRESOLVED_LETTERS = sql("unresolved_letters")
 
 REQUEST_BATCH = 1_000
+ABANDON_BATCH = 100
+"""Their runs are canceled in the same transaction, and locked as long."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -81,7 +83,10 @@ async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[Effe
             raise await not_retryable(session, tenant_id, task_id)
         reset = [task_id]
         if dead["run_id"] is not None:
-            reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+            try:
+                reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+            except Conflict as error:
+                raise with_its_run(task_id, dead["is_canceled"], error.detail) from error
     undone = await undone_effects(engine.database, tenant_id, reset)
     return [*await unknown_effects(engine.database, tenant_id, reset), *undone]
 
@@ -96,7 +101,7 @@ async def redrive_group(
     once: Once | None = None,
     answer: Callable[[Asked], Any] = lambda asked: asked,
 ) -> Asked:
-    """Ask for every open letter of a group to be retried; the sweep dispatches them.
+    """Ask for every letter of a group to be retried that is open or was left; the sweep dispatches them.
 
     Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
     `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
@@ -111,11 +116,11 @@ async def redrive_group(
             if not page:
                 break
             count = await request(session, [row["dead_letter_id"] for row in page], by)
-            change = _group_change("dead.redrive", fingerprint, "open", "retry_requested", count)
+            change = _group_change(fingerprint, page, count)
             await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
             asked += count
         after = page[-1]["dead_letter_id"]
-    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1):
+    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1, False):
         raise _no_group(fingerprint)
     done = Asked(asked, asked)
     if once is not None:
@@ -134,20 +139,31 @@ async def ignore(
     reason: str,
     abandons: bool = False,
 ) -> Asked:
-    """Know and leave the unresolved letters of a task or group; to abandon also cancels the runs that wait on them."""
+    """Know and leave the unresolved letters of a task or group.
+
+    To abandon them, and those ignored before, also cancels the runs they belong to, in the same transaction. Repeated,
+    it cancels what is still open of these.
+    """
     why = required_reason(reason)
     how = Disposition.ABANDONED if abandons else Disposition.IGNORED
-    moved: list[tuple[int, int | None]] = []
-    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
+    who = {"actor": actor, "reason": why}
+    moved: list[int] = []
+    async for page in _unresolved(engine, tenant_id, task_id, fingerprint, with_ignored=abandons):
         async with engine.database.transaction() as session:
+            ids = [row["dead_letter_id"] for row in page]
             rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
-            changes = [_letter_change("dead.ignore", row["dead_letter_id"], how) for row in rows]
-            await audit(session, tenant_id, changes, actor=actor, reason=why)
-        moved += [(row["task_id"], row["run_id"]) for row in rows]
-    if abandons:
-        for run_id in sorted({run_id for _, run_id in moved if run_id is not None}):
-            await _cancel_if_open(engine, tenant_id, run_id, actor=actor, reason=why)
-    return Asked(len(moved), len({one for one, _ in moved}))
+            changes = [_letter_change("dead.ignore", row, LetterState.IGNORED, how) for row in rows]
+            run_ids = sorted({row["run_id"] for row in page if abandons} - {None})
+            ended = [await cancel_run_in(session, engine.catalog, tenant_id, run_id, **who) for run_id in run_ids]
+            canceled = [done for done in ended if done is not None]
+            changes += [done.change for done in canceled]
+            await audit(session, tenant_id, changes, **who)
+        moved += [row["task_id"] for row in rows]
+        grace = engine.settings.worker.cancel_grace_seconds
+        for done in canceled:
+            news = await done.ask_tasks(engine.database, engine.catalog, tenant_id, actor, why, grace)
+            await follow_up(engine, news)
+    return Asked(len(moved), len(set(moved)))
 
 
 async def resolve(
@@ -159,59 +175,56 @@ async def resolve(
     actor: str,
     reason: str,
 ) -> Asked:
-    """Call the open letters of a task or group dealt with: somebody mended by hand what they stood for."""
+    """Call the letters of a task or group dealt with: somebody mended by hand what they stood for. What was asked to be
+    retried is retried no more."""
     why = required_reason(reason)
-    count = 0
-    async for ids in _unresolved(engine, tenant_id, task_id, fingerprint):
+    moved: list[int] = []
+    async for page in _unresolved(engine, tenant_id, task_id, fingerprint):
         async with engine.database.transaction() as session:
+            ids = [row["dead_letter_id"] for row in page]
             rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
-            changes = [_letter_change("dead.resolve", row["dead_letter_id"], Disposition.RESOLVED) for row in rows]
+            changes = [_letter_change("dead.resolve", row, LetterState.RESOLVED, Disposition.RESOLVED) for row in rows]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
-        count += len(rows)
-    return Asked(count, count)
+        moved += [row["task_id"] for row in rows]
+    return Asked(len(moved), len(set(moved)))
 
 
-def _group_change(verb: str, fingerprint: str, before: str, after: str, count: int) -> Change:
+def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:
+    states = [row["state"] for row in page]
     return Change(
-        verb=verb,
+        verb="dead.redrive",
         subject_kind="dead_group",
         subject_id=fingerprint,
-        before={"state": before},
-        after={"state": after, "letters": count},
+        before={state.value: states.count(state) for state in (LetterState.OPEN, LetterState.IGNORED)},
+        after={LetterState.RETRY_REQUESTED.value: count},
     )
 
 
-def _letter_change(verb: str, dead_letter_id: int, disposition: Disposition) -> Change:
-    after = {"disposition": disposition.value}
-    return Change(verb=verb, subject_kind="dead_letter", subject_id=str(dead_letter_id), after=after)
+def _letter_change(verb: str, row: Any, state: LetterState, disposition: Disposition) -> Change:
+    return Change(
+        verb=verb,
+        subject_kind="dead_letter",
+        subject_id=str(row["dead_letter_id"]),
+        before={"state": row["was"], "disposition": row["was_disposition"]},
+        after={"state": state.value, "disposition": disposition.value},
+    )
 
 
 async def _unresolved(
-    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None
-) -> AsyncIterator[list[int]]:
+    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None, *, with_ignored: bool = False
+) -> AsyncIterator[list[Any]]:
     """The unresolved letters of a task or group, page by page; `NotFound` if there is none."""
     after = 0
-    while True:
-        rows = await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, REQUEST_BATCH)
-        if not rows:
-            break
+    size = ABANDON_BATCH if with_ignored else REQUEST_BATCH
+    while rows := await engine.database.fetch(
+        _UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, size, with_ignored
+    ):
         after = rows[-1]["dead_letter_id"]
-        yield [row["dead_letter_id"] for row in rows]
+        yield list(rows)
     if not after and fingerprint is not None:
         raise _no_group(fingerprint)
     if not after:
         raise NotFound(f"Task {task_id} has no unresolved dead letter.", code="dead_letter_not_found")
-
-
-async def _cancel_if_open(engine: Engine, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
-    grace = engine.settings.worker.cancel_grace_seconds
-    try:
-        done = await cancel_run(
-            engine.database, engine.catalog, tenant_id, run_id, actor=actor, reason=reason, grace_seconds=grace
-        )
-    except Conflict:
-        return
-    await follow_up(engine, done)
 
 
 def _no_group(fingerprint: str) -> NotFound:

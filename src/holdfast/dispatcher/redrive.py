@@ -1,15 +1,18 @@
 """Re-drive: run again what failed in a run, and everything downstream of it, as a new generation.
 
 The one reset that retry, retry of one node and dead letters share. Planned by `core.redrive` under the run's lock, on
-states read under it; what is under way is left alone. What goes, goes by the ordinary release.
+states read under it; what is under way is left alone. What goes, goes by the ordinary release. A node that failed with
+the run it started goes on with that run, in which what failed runs again in a transaction of its own (see `kept`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.core.dead import DISPATCHER_ACTOR
 from holdfast.core.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
@@ -20,6 +23,7 @@ from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
+from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
@@ -27,17 +31,31 @@ _NODE_STATES = sql("node_states")
 _LAST_ATTEMPTS = sql("last_attempts")
 _REOPEN_RUN = sql("reopen_run")
 _FORGET_ANSWERS = sql("forget_answers")
+_KEEP_ITEMS = sql("keep_items")
+_KEEP_CHILDREN = sql("keep_children")
+_REPLACE_CHILDREN = sql("replace_children")
+_CLOSE_REPLACED = sql("close_replaced")
+_TASKS_BELOW = sql("tasks_below")
+
+LETTERS_BATCH = 1_000
 
 _RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 
 
 class Redriven(msgspec.Struct, frozen=True):
-    """What was reset, by node name, and what to announce after the commit."""
+    """What was reset, by node name and number, which of these run their items again instead of making new ones, and
+    what to announce after the commit."""
 
     generation: int
     roots: list[str]
     reset: list[str]
+    numbers: frozenset[int]
+    keeping: frozenset[int]
     news: News
+
+    def keeps(self, run_id: int, node_no: int, task_id: int) -> bool:
+        """Whether a task of a reset node goes again: the node's own, or an item that is not replaced."""
+        return task_id == run_id + 1 + node_no or node_no in self.keeping
 
 
 class PlannedRedrive(msgspec.Struct, frozen=True):
@@ -57,15 +75,44 @@ async def redrive_run(
     actor: str,
     reason: str,
     only: str | None = None,
+    priority: int | None = None,
 ) -> Redriven:
     """Reset what failed (or `only` one node) with its descendants and let it go again, in the caller's transaction.
 
-    `NotFound` without such a run or node; `Conflict` if the run was canceled or has nothing to run again.
+    What goes at once goes with another `priority` than its own, if one is named. `NotFound` without such a run or node;
+    `Conflict` if the run was canceled or has nothing to run again.
     """
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
-    news = await advance(session, catalog, [run])
-    return Redriven(run.row.generation, list(plan.roots), [reset.node for reset in plan.resets], news)
+    if priority is not None:
+        run.row = msgspec.structs.replace(run.row, priority=priority)
+    kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
+    if kept:
+        await session.fetch(_KEEP_CHILDREN, kept, run.row.generation)
+    if replaced:
+        gone = [row["run_id"] for row in await session.fetch(_REPLACE_CHILDREN, replaced)]
+        await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, DISPATCHER_ACTOR)
+    news = (await advance(session, catalog, [run])).and_(News(set(), [], kept))
+    reset = [one.node for one in plan.resets]
+    numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
+    keeping = frozenset(row["node_no"] for row in _with_items(run.snapshot, plan, rows))
+    return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, news)
+
+
+def children_of(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Runs that nodes started which are reset: those they go on with, and those in whose place they start others.
+
+    A node that failed with its run, and gets the same input again, goes on with that run.
+    """
+    number = snapshot.plan.number
+    roots, reset = ({number[name] for name in names} for names in (plan.roots, [one.node for one in plan.resets]))
+    kept: list[int] = []
+    replaced: list[int] = []
+    for row in rows:
+        if row["child_run_id"] is not None and row["node_no"] in reset:
+            is_kept = row["node_no"] in roots and row["letter"] == "f"
+            (kept if is_kept else replaced).append(row["child_run_id"])
+    return sorted(kept), sorted(replaced)
 
 
 async def plan_redrive(
@@ -80,6 +127,13 @@ async def plan_redrive(
         if names[row["node_no"]] in reset:
             first = row["items_first"]
             task_ids += [row["task_id"]] if first is None else range(first, first + row["items"])
+    kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
+    for child_id in kept:
+        child = await session.fetchrow(_LOCK_RUN, child_id, tenant_id)
+        if child is not None and child["state"] == "f":
+            task_ids += (await plan_redrive(session, catalog, tenant_id, child_id)).task_ids
+    for row in await session.fetch(_TASKS_BELOW, replaced) if replaced else ():
+        task_ids += range(row["first_id"], row["last_id"] + 1)
     return PlannedRedrive(list(plan.roots), [one.node for one in plan.resets], task_ids)
 
 
@@ -92,6 +146,8 @@ async def _plan(
         raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
     if found["is_canceled"]:
         raise _not_retryable(run_id, "it was canceled")
+    if found["is_replaced"]:
+        raise _not_retryable(run_id, f"run {found['parent_run_id']} started another in its place")
     await catalog.flows.learn([found["snapshot_id"]], session)
     snapshot = catalog.flows.snapshot(found["snapshot_id"])
     rows = await session.fetch(_NODE_STATES, run_id, tenant_id)
@@ -131,9 +187,8 @@ async def _reopen(
     )
     run = LockedRun(RunRow(*row), snapshot)
     by_number = {one["node_no"]: one for one in rows}
-    for root in (number[name] for name in plan.roots):
-        if by_number[root]["letter"] == "f" and by_number[root]["items"]:
-            run.kept_items[root] = (by_number[root]["items_first"], by_number[root]["items"])
+    if items := [one["items_first"] for one in _with_items(snapshot, plan, rows)]:
+        await session.fetch(_KEEP_ITEMS, items, run.row.generation)
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
     # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.
@@ -141,6 +196,12 @@ async def _reopen(
         if by_number[kept]["letter"] is None:
             run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
     return run
+
+
+def _with_items(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
+    """Nodes that failed with their items, and get the same list again: they go on with those that did not complete."""
+    roots = {snapshot.plan.number[name] for name in plan.roots}
+    return [row for row in rows if row["node_no"] in roots and row["letter"] == "f" and row["items"]]
 
 
 def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from holdfast.core.hints import Hint, Hinted, read_hint
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.hints import TAKE_BATCH, replenish_once, return_hints, take_hints, tell_away, tell_back
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, NotFound, Unavailable
 from holdfast.store.database import TROUBLE
 from holdfast.wake.bell import WAKE_CHANNEL
-from holdfast.wake.carriers import address_for, is_external, open_transport
+from holdfast.wake.carriers import NO_DEAD_LETTER_QUEUE, address_for, is_external, open_transport
 from holdfast.wake.consumer import find_hinted
 from holdfast.wake.listener import Listener
-from holdfast.wake.transport import BATCH_MAX, Transport
+from holdfast.wake.transport import BATCH_MAX, Delivery, Transport
 
 log = logging.getLogger("holdfast.relay")
 
@@ -101,7 +101,7 @@ class Relay:
         if (address := self._settings.sqs_dead_letter_url) is None:
             return
         dead = self._transport(address)
-        while deliveries := await dead.receive(BATCH_MAX, wait_seconds=0):
+        while deliveries := await _received(dead, address):
             hints = [hint for one in deliveries if (hint := read_hint(one.body)) is not None]
             tasks = await find_hinted(self._engine.database, [hint.task_id for hint in hints])
             waiting = [again for hint in hints if (again := _again(hint, tasks[hint.task_id])) is not None]
@@ -146,6 +146,21 @@ class Relay:
                 log.debug("will try again: %s", error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, AWAY_SECONDS_MAX)
+
+
+async def _received(dead: Transport, address: str) -> Sequence[Delivery]:
+    """What lies in the dead-letter queue; one that is named and not there is a mistake, not an outage."""
+    try:
+        return await dead.receive(BATCH_MAX, wait_seconds=0)
+    except Unavailable as error:
+        if "NonExistentQueue" not in error.detail and "does not exist" not in error.detail:
+            raise
+        log.error("the dead-letter queue %s does not exist", address)
+        raise NotFound(
+            f"The dead-letter queue {address} does not exist.",
+            code=NO_DEAD_LETTER_QUEUE,
+            advice="Make it, or mend HOLDFAST_SQS_DEAD_LETTER_URL.",
+        ) from error
 
 
 def _again(hint: Hint, task: Hinted) -> Hint | None:

@@ -81,11 +81,14 @@ async def _take_up_held(session: Session, run: LockedRun) -> bool:
     """Let nodes go that a run with a limit held back, as far as there is room again."""
     if not (room := run.room()):
         return False
-    # More than there is room for: some of them are known here already, held back or let go a moment ago.
-    for row in await session.fetch(_HELD_NODES, run.row.run_id, room + len(run.progress.rows)):
-        if row["node_no"] not in run.progress.rows and len(run.progress.ready) < room:
-            run.progress.rows[row["node_no"]] = NodeRow(*row)
-            run.progress.ready.append(row["node_no"])
+    rows = run.progress.rows
+    held = {node_no for node_no, row in rows.items() if row.state == HELD}
+    # More than there is room for: some of them are known here already, and maybe let go a moment ago.
+    for row in await session.fetch(_HELD_NODES, run.row.run_id, room + len(rows)):
+        if row["node_no"] not in rows:
+            rows[row["node_no"]] = NodeRow(*row)
+            held.add(row["node_no"])
+    run.progress.ready += sorted(held)[:room]
     return bool(run.progress.ready)
 
 

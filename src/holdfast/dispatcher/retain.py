@@ -1,13 +1,14 @@
 """Retain and vacuum: keep history as long as promised and the hot table small.
 
 Ids come in blocks; a block is one partition of `body` and one of `attempt`. Each day begins a new block, so history
-goes by dropping partitions. A block with work that is not over, or that failed, stays.
+goes by dropping partitions. A block with work that is not over stays, and so does one with a failure that nobody dealt
+with: somebody runs it again, leaves it (`dead ignore`) or deletes it (`dead delete`).
 """
 
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
@@ -15,6 +16,8 @@ _BEGIN_BLOCK = sql("begin_block")
 _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
+_LOCK_OLD_RUNS = sql("lock_old_runs")
+_FORGET_ENDED = sql("forget_ended")
 _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
 _FORGET_EVENTS = sql("forget_events")
@@ -55,19 +58,35 @@ async def begin_today(database: Database) -> None:
             await session.fetch(_ENTER_BLOCK)
 
 
+class _InUse(Exception):
+    """Somebody ran something of a block again while it was about to be dropped."""
+
+
 async def drop_old(database: Database, *, days: float) -> int:
     """Drop blocks of finished history, each in its own short transaction."""
     dropped = 0
     while True:
-        async with database.transaction() as session:
-            if not await session.fetchval(_LOCK_BLOCKS):
-                return dropped
-            row = await session.fetchrow(_OLD_BLOCKS, days)
-            if row is None:
-                return dropped
-            await session.execute(_WAIT_BRIEFLY)
-            await session.fetch(_DROP_BLOCK, row["block"])
+        try:
+            async with database.transaction() as session:
+                if not await session.fetchval(_LOCK_BLOCKS):
+                    return dropped
+                row = await session.fetchrow(_OLD_BLOCKS, days)
+                if row is None:
+                    return dropped
+                await _drop(session, row["block"], days)
+        except _InUse:
+            return dropped
         dropped += 1
+
+
+async def _drop(session: Session, block: int, days: float) -> None:
+    """Drop a block whose ends nobody can take away any more; `_InUse` when somebody did before."""
+    await session.execute(_WAIT_BRIEFLY)
+    await session.fetch(_LOCK_OLD_RUNS, block)
+    await session.fetch(_FORGET_ENDED, block, days)
+    if block not in {row["block"] for row in await session.fetch(_OLD_BLOCKS, days)}:
+        raise _InUse
+    await session.fetch(_DROP_BLOCK, block)
 
 
 async def vacuum_once(database: Database) -> bool:

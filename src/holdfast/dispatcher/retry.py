@@ -6,6 +6,8 @@ letter: the governed click.
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.dispatcher.news import News
@@ -15,9 +17,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _RETRY_NOW = sql("retry_now")
-_FIND_WINNER = sql("find_winner")
-
-_STATES = {"q": "queued", "w": "queued", "v": "queued", "c": "completed", "x": "canceled"}
+_SHOW_TASK = sql("show_task")
 
 
 async def retry(
@@ -50,13 +50,22 @@ def requeued(verb: str, done: Requeued, *, before: str) -> Change:
 
 
 async def not_retryable(session: Session, tenant_id: int, task_id: int) -> HoldfastError:
-    """Say why a task that is not failed cannot be retried."""
-    winner = await session.fetchrow(_FIND_WINNER, task_id)
-    if winner is None or winner["tenant_id"] != tenant_id:
+    """Say where a task stands that cannot be retried; a node that never became a task stands somewhere too."""
+    row = await session.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    if row is None:
         return NotFound(f"There is no task {task_id}.", code="execution_not_found")
-    # It may have failed only after the others looked: then it is shown as it was for them.
     return Conflict(
-        f"cannot retry execution in status '{_STATES.get(winner['state'], 'running')}'",
+        f"cannot retry execution in status '{row['state']}'",
         code="execution_not_retryable",
+        advice=_advice(row, task_id),
         task_id=str(task_id),
     )
+
+
+def _advice(row: Any, task_id: int) -> str:
+    if row["state"] == "retrying":
+        return f"It is retried by itself; at once with `holdfast task retry {task_id}`."
+    if row["run_id"] is not None and row["state"] in ("failed", "upstream_failed", "skipped", "blocked"):
+        return f"It goes with its run: `holdfast run retry {row['run_id']}`."
+    # It may have failed only after the others looked.
+    return f"See `holdfast task why {task_id}`."

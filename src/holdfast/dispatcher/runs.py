@@ -1,4 +1,4 @@
-"""Pause, resume, cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
+"""Cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
 
 All take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
 of its own, and a pass finds what a crash left unasked.
@@ -10,14 +10,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.progress import NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
-from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.items import drop_items
+from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
+from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
-from holdfast.dispatcher.redrive import Redriven, plan_redrive, redrive_run
+from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
@@ -25,9 +26,6 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
-_PAUSE_RUN = sql("pause_run")
-_RESUME_RUN = sql("resume_run")
-_HELD_NODES = sql("held_nodes")
 _CANCEL_RUN = sql("cancel_run")
 _CANCEL_WAITS = sql("cancel_waits")
 _CANCELING_RUNS = sql("canceling_runs")
@@ -36,42 +34,8 @@ _TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
 
 CANCEL_BATCH = 1_000
 RUNS_BATCH = 100
-EVERY = 2**31 - 1
 NAMES_MAX = 100
 ACTOR = "holdfast:run-cancel"
-
-
-async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
-    """Release nothing more of a run until it is resumed; what is queued or runs goes on."""
-    async with database.transaction() as session:
-        is_done = await session.fetchrow(_PAUSE_RUN, run_id, tenant_id, actor, reason) is not None
-        if is_done:
-            change = _change("run.pause", run_id, {"paused": False}, {"paused": True})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    if not is_done:
-        raise await _refused(database, tenant_id, run_id, "paused")
-
-
-async def resume_run(
-    database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
-) -> News:
-    """Let a paused run go on."""
-    async with database.transaction() as session:
-        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        if found is not None and await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None:
-            [run] = await lock_runs(session, catalog, [run_id])
-            for row in await session.fetch(_HELD_NODES, run_id, EVERY):
-                _take_up(run, NodeRow(*row))
-            news = await advance(session, catalog, [run])
-            change = _change("run.resume", run_id, {"paused": True}, {"paused": False})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
-            return news
-    raise await _refused(database, tenant_id, run_id, "resumed")
-
-
-def _take_up(run: LockedRun, row: NodeRow) -> None:
-    run.progress.rows[row.node_no] = row
-    run.progress.ready.append(row.node_no)
 
 
 async def cancel_run(
@@ -86,29 +50,58 @@ async def cancel_run(
 ) -> News:
     """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
     async with database.transaction() as session:
-        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-        done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
-        ended = NO_NEWS
-        if done is not None and done["state"] == "o":
-            ended = await _cancel_waits(session, catalog, run_id)
+        done = await cancel_run_in(session, catalog, tenant_id, run_id, actor=actor, reason=reason)
         if done is not None:
-            before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
-            change = _change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
-            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+            await audit(session, tenant_id, [done.change], actor=actor, reason=reason)
     if done is None:
-        raise await _refused(database, tenant_id, run_id, "canceled")
-    if done["state"] != "o":
-        return News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
-    told = await cancel_tasks(database, catalog, tenant_id, run_id, found["nodes"], actor, reason, grace_seconds)
-    return ended.and_(told)
+        raise await refused(database, tenant_id, run_id, "canceled")
+    return await done.ask_tasks(database, catalog, tenant_id, actor, reason, grace_seconds)
 
 
-async def _cancel_waits(session: Session, catalog: Catalog, run_id: int) -> News:
-    """Nobody answers the waiting nodes of a canceled run any more."""
-    [run] = await lock_runs(session, catalog, [run_id])
-    run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
-    run.left = len(run.ends)
-    return await advance(session, catalog, [run])
+class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was ended in a transaction: what to record in it, and whose tasks are to be asked to stop after it."""
+
+    run_id: int
+    nodes: int
+    has_tasks: bool
+    change: Change
+    news: News
+
+    async def ask_tasks(
+        self, database: Database, catalog: Catalog, tenant_id: int, actor: str, reason: str, grace_seconds: float
+    ) -> News:
+        """Cancel its tasks, after the commit. A pass finds what nobody came to ask."""
+        if not self.has_tasks:
+            return self.news
+        who = (actor, reason, grace_seconds)
+        return self.news.and_(await cancel_tasks(database, catalog, tenant_id, self.run_id, self.nodes, *who))
+
+
+async def cancel_run_in(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
+) -> CanceledRun | None:
+    """End a run in the caller's transaction, which also records it; None if there is none to end."""
+    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+    if done is None:
+        return None
+    before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
+    change = run_change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
+    if is_open := done["state"] == "o":
+        news = await _cancel_nodes(session, catalog, run_id)
+    else:
+        news = News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
+    return CanceledRun(run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, news=news)
+
+
+async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> News:
+    """Nobody answers the waiting nodes of a canceled run any more, and items that wait their turn never have it."""
+    runs = await lock_runs(session, catalog, [run_id])
+    for run in runs:
+        run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
+        run.left = len(run.ends)
+        await drop_items(session, catalog, run)
+    return await advance(session, catalog, runs)
 
 
 async def cancel_tasks(
@@ -139,8 +132,10 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
     everything = NO_NEWS
     for row in await database.fetch(_CANCELING_RUNS, RUNS_BATCH):
         who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
+        async with database.transaction() as session:
+            ended = await _cancel_nodes(session, catalog, row["run_id"])
         done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
-        everything = everything.and_(done)
+        everything = everything.and_(ended).and_(done)
     for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
         try:
             done = await cancel_run(
@@ -168,13 +163,23 @@ async def retry_run(
     reason: str,
     only: str | None = None,
 ) -> Redriven:
-    """Run again what failed in a run (or `only` one node), with everything downstream of it."""
+    """Run again what failed in a run (or `only` one node), with everything downstream of it.
+
+    Letters that stand for what goes again are marked as retrying.
+    """
     async with database.transaction() as session:
-        done = await redrive_run(session, catalog, tenant_id, run_id, actor=actor, reason=reason, only=only)
-        after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
-        change = _change("run.retry", run_id, {"generation": done.generation - 1}, after)
-        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        held = await hold_runs(session, tenant_id, [run_id])
+        _, done = await dispatch_run(
+            session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
+        )
+        await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
     return done
+
+
+def retried(run_id: int, done: Redriven) -> Change:
+    """The audited change that ran a run again."""
+    after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
+    return run_change("run.retry", run_id, {"generation": done.generation - 1}, after)
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,11 +202,13 @@ async def plan_retry(
     return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown, undone_effects=undone)
 
 
-def _change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
+def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
+    """The audited change of a run."""
     return Change(verb=verb, subject_kind="run", subject_id=str(run_id), before=before, after=after)
 
 
-async def _refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
+async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
+    """Say why a run cannot be paused, resumed or canceled."""
     row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if row is None:
         return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")

@@ -180,7 +180,7 @@ async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) ->
         return Target(run=await catalog.flows.newest(row.tenant_id, row.target))
     if row.policy_id is not None and row.queue is not None:
         await catalog.learn((), [row.policy_id])
-        queue, policy = row.queue, catalog.policy(row.policy_id)
+        queue, policy, usual = row.queue, catalog.policy(row.policy_id), limits.PRIORITY_DEFAULT
     else:
         declared = await catalog.declared(row.tenant_id, row.target)
         if declared is None:
@@ -189,8 +189,8 @@ async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) ->
                 code="action_not_found",
                 advice="Start its worker.",
             )
-        queue, policy = row.queue or declared[0], declared[1]
-    priority = limits.PRIORITY_DEFAULT if row.priority is None else row.priority
+        queue, policy, usual = row.queue or declared.queue, declared.policy, declared.priority
+    priority = usual if row.priority is None else row.priority
     order = Order(tenant_id=row.tenant_id, queue=queue, action=row.target, policy=policy, priority=priority)
     return Target(task=await intern(catalog, order))
 

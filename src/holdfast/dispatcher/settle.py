@@ -187,27 +187,44 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
 
 
 async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal]:
-    """Which of these reports are not on record as settled by their own lease."""
+    """Which of these reports are not on record, word for word, as settled by their own lease."""
+    said = [_said(report) for report in reports]
     rows = await session.fetch(
         _FIND_SETTLED,
         [report.task_id for report in reports],
         [report.attempt for report in reports],
         [report.lease_token for report in reports],
+        *(list(column) for column in zip(*said, strict=True)),
     )
-    on_record = {(row["task_id"], row["attempt"]): row["state"] for row in rows}
+    on_record = {(row["task_id"], row["attempt"]): row for row in rows}
     refused = []
     for report in reports:
-        if on_record.get((report.task_id, report.attempt)) in _settled_as(report):
+        found = on_record.get((report.task_id, report.attempt))
+        if found is not None and _is_as_before(report, found["state"], is_same=found["is_same"]):
             continue
         winner = await session.fetchrow(_FIND_WINNER, report.task_id)
         refused.append(Refusal(report.task_id, report.attempt, _winner_text(winner)))
     return refused
 
 
-def _settled_as(report: Report) -> tuple[str, ...]:
-    """How this report may stand on record; one that could not commit its datasets stands there as failed."""
-    code = ATTEMPT_CODES[attempt_state(report.outcome)]
-    return (code, "f") if type(report.outcome) is Completed and report.outcome.commits else (code,)
+def _said(report: Report) -> tuple[bytes | None, str, str]:
+    """What tells one report of an outcome from another one of the same kind: output, or code and message."""
+    match report.outcome:
+        case Completed(output):
+            return (output, "", "")
+        case Failed(failure) | TimedOut(failure) | Lost(failure):
+            return (None, failure.code, failure.message)
+        case _:
+            return (None, "", "")
+
+
+def _is_as_before(report: Report, state: str, *, is_same: bool) -> bool:
+    """Whether the record shows this very report; one that could not commit its datasets stands there as failed."""
+    if state == "f" and type(report.outcome) is Completed and report.outcome.commits:
+        return True
+    # Lost is what the engine says, in the words of whoever noticed first.
+    is_same = is_same or isinstance(report.outcome, Lost)
+    return is_same and state == ATTEMPT_CODES[attempt_state(report.outcome)]
 
 
 def _winner_text(row: Any) -> str:

@@ -19,6 +19,7 @@ from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.once import Once
+from holdfast.dispatcher.one_by_one import one_by_one
 from holdfast.dispatcher.release import advance
 from holdfast.dispatcher.show_runs import no_run
 from holdfast.dispatcher.special import APPROVAL_PREFIX, end_special, fail_special
@@ -121,22 +122,20 @@ async def deliver_once(
     database: Database, catalog: Catalog, *, wait_key: str | None = None, limit: int = WAITS_BATCH
 ) -> News:
     """End waits whose event came, at most `limit`."""
-    everything = NO_NEWS
-    for row in await database.fetch(_ANSWERED_WAITS, wait_key, limit):
-        async with database.transaction() as session:
-            done = await _end_wait(session, catalog, row["run_id"], row["node_no"], row["signal_id"])
-        everything = everything.and_(done)
-    return everything
+
+    async def take(session: Session, row: Any) -> News:
+        return await _end_wait(session, catalog, row["run_id"], row["node_no"], row["signal_id"])
+
+    return await one_by_one(database, _ANSWERED_WAITS, wait_key, limit=limit, what="deliver", work=take)
 
 
 async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> News:
     """End waits whose deadline passed, at most `limit`."""
-    everything = NO_NEWS
-    for row in await database.fetch(_OVERDUE_WAITS, limit):
-        async with database.transaction() as session:
-            done = await _end_wait(session, catalog, row["run_id"], row["node_no"], None)
-        everything = everything.and_(done)
-    return everything
+
+    async def expire(session: Session, row: Any) -> News:
+        return await _end_wait(session, catalog, row["run_id"], row["node_no"], None)
+
+    return await one_by_one(database, _OVERDUE_WAITS, limit=limit, what="expire", work=expire)
 
 
 async def _end_wait(session: Session, catalog: Catalog, run_id: int, node_no: int, signal_id: int | None) -> News:

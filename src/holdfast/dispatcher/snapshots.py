@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.limits import PRIORITY_DEFAULT
 from holdfast.core.nodes import NodeKind
 from holdfast.core.refusal import refusal
 from holdfast.dispatcher.start import snapshot_of
@@ -84,6 +83,6 @@ class _Tree:
                         node=node.name,
                         action=node.action,
                     )
-                found = ActionRules(queue=declared[0], priority=PRIORITY_DEFAULT, policy=declared[1])
+                found = declared
             rules[node.action] = found
         return rules

@@ -38,7 +38,7 @@ _COMPLETED = TaskState.COMPLETED
 
 async def start_special(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
     """Begin a node that was let go; answers its end if it is over at once."""
-    from holdfast.dispatcher.children import begin_child
+    from holdfast.dispatcher.children import begin_child, go_on
 
     plan, run_id = run.snapshot.plan, run.row.run_id
     node = plan.nodes[node_no]
@@ -54,6 +54,9 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
                     return await end_special(session, run, node_no, _COMPLETED, FRESH, output=b"[]")
                 await begin_items(session, catalog, run, node_no, count)
             case NodeKind.FLOW:
+                goes_on, end = await go_on(session, catalog, run, node_no)
+                if goes_on:
+                    return end
                 child = catalog.flows.snapshot(run.snapshot.child_ids[node_no])
                 accepted = accept_run_input(child.plan.inputs, given)
                 encoded = wire.encode(accepted, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
@@ -79,8 +82,8 @@ def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
 async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: str) -> None:
     row = run.progress.mark(node_no, "w")
     seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
-    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds, row.attempt)
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
+    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
     run.waits = True
 
 
@@ -113,8 +116,7 @@ async def fail_special(
 ) -> End:
     """Fail a node that has no task, with an attempt that tells why."""
     row = run.progress.mark(node_no, "f")
-    row.attempt += 1
     story = (code, message, "not_retryable", f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
-    await session.fetch(_TELL_FAILURE, *where, *story)
+    row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
     return await end_special(session, run, node_no, TaskState.FAILED, leaving)

@@ -89,7 +89,9 @@ class Flow(Placing, Generic[P]):
         priority: int | None = None,
         concurrency: int | None = None,
     ) -> BoundFlow[P]:
-        """This flow with options for the next start. `concurrency` is how many nodes of the run are active at once."""
+        """This flow with options for the next start. `concurrency` is how many nodes of the run are active at once.
+
+        A node that maps over a list or runs a flow counts as one."""
         if concurrency is not None and not is_whole(concurrency, 1, NODES_MAX):
             raise Invalid(
                 f"concurrency={concurrency!r} is no whole number from 1 to {NODES_MAX}.",

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import RETRIES_LAUNCHED, App
+from holdfast.action import retries_within
+from holdfast.action_options import RETRIES_LAUNCHED
+from holdfast.app import App
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.packs.document import Document, Problem, read_document
 from holdfast.packs.http_runtime import HttpRequest
@@ -140,7 +142,8 @@ class _Builder:
             given[name] = {**self.defaults.get(name, {}), **value.get(name, {})}
         given["retry"] |= {name: given[name] for name in _RETRY_POLICY_FIELDS if name in given}
         usual = RETRIES_LAUNCHED if given.get("launcher") is not None else RETRIES_DEFAULT
-        options = {"max_retries": given.get("max_retries", usual), "name": value["name"], "retry": given["retry"]}
+        retries = _retries(value, _retries(self.defaults, usual))
+        options = {"max_retries": retries, "name": value["name"], "retry": given["retry"]}
         taken = ("queue", "priority", "max_losses", "breaker", "quota", "isolation", "memory_bytes_max", "launcher")
         options |= {name: given[name] for name in taken if name in given}
         if "timeout_seconds" in given:
@@ -220,7 +223,13 @@ class _Builder:
         return found
 
 
-_SOURCES = {"timeout_seconds": "timeout_seconds", "share": "breaker", "retries": "quota", "rules": "rules"}
+_SOURCES = {
+    "timeout_seconds": "timeout_seconds",
+    "share": "breaker",
+    "retries": "quota",
+    "rules": "rules",
+    "max_retries": "max_attempts",
+}
 """Where in a file a field of a refused value usually comes from."""
 
 
@@ -233,6 +242,13 @@ def _rule(given: Any) -> Any:
         raise Invalid(
             "A rule is a map of exception, code, pattern, reason and retry.", code="invalid_policy", field="rules"
         ) from None
+
+
+def _retries(given: Mapping[str, Any], usual: int) -> int:
+    """The retries that an action or the defaults of its pack allow, also where they are written as `max_attempts`."""
+    attempts = given.get("max_attempts")
+    allowed: int = given.get("max_retries", usual if attempts is None else retries_within(attempts))
+    return allowed
 
 
 def _as_function(call: Callable[..., Any], *, runtime: str | None = None) -> Callable[..., Any]:

@@ -42,6 +42,7 @@ POLICY_FIELDS: Mapping[str, tuple[str, ...]] = {
     "priority": (WHOLE,),
     "timeout_seconds": (NUMBER,),
     "max_retries": (WHOLE,),
+    "max_attempts": (WHOLE,),
     "max_losses": (WHOLE,),
     "queue_ttl_seconds": (NUMBER,),
     "retry": (OBJECT,),

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.core.action_rules import ActionRules
+from holdfast.core.limits import PRIORITY_DEFAULT
 from holdfast.core.retry import RetryPolicy
 from holdfast.store.allowance import Allowance
 from holdfast.store.database import Database, Session
@@ -141,17 +143,18 @@ class Catalog:
         version: str,
         *,
         launcher: str | None = None,
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         """Tell the database what this process knows about an action."""
         lane_id = await self.lane_id(tenant_id, queue, action)
         policy_id = await self.policy_id(tenant_id, policy)
         await self.learn([lane_id], [policy_id])
-        await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version, launcher)
+        await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version, launcher, priority)
 
-    async def declared(self, tenant_id: int, action: str) -> tuple[str, RetryPolicy] | None:
-        """Queue and policy that some worker last declared for an action."""
+    async def declared(self, tenant_id: int, action: str) -> ActionRules | None:
+        """Queue, priority and policy that some worker last declared for an action."""
         row = await self._database.fetchrow(_READ_ACTION, tenant_id, action)
         if row is None:
             return None
         policy = RetryPolicy.from_json(json.loads(row["content"]))
-        return row["queue"], policy
+        return ActionRules(queue=row["queue"], priority=row["priority"], policy=policy)

@@ -65,12 +65,19 @@ COMMAND_SECONDS_MAX = 60
 """How long a worker waits for an answer. The driver's timer costs a single enqueue a twelfth of its time, so pooled
 connections leave it to the server to end a statement that takes for ever."""
 STATEMENT_SECONDS_MAX = 600
+LOCK_SECONDS_MAX = 30
+"""How long a statement waits for somebody else's lock: longer than any transaction of ours takes. Who waits for one
+that hangs is told so and tries again, instead of piling up behind it."""
 
 _SERVER_SETTINGS = {
     "application_name": "holdfast",
     "idle_in_transaction_session_timeout": "60s",
     "statement_timeout": f"{STATEMENT_SECONDS_MAX}s",
+    "lock_timeout": f"{LOCK_SECONDS_MAX}s",
+    "synchronous_commit": "on",
 }
+"""What every session asks for, unless a pooler refuses it. Commits are waited for, whatever role or database say;
+`store/durability.py` looks where that cannot be asked."""
 _SAME_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 """For sessions that say the same few statements for ever: planned once, not anew for each of the first five times. And
 planned for tables that will not stay as small as they are now: a plan made on a handful of live tasks would read the

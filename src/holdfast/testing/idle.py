@@ -84,6 +84,10 @@ async def _drain(engine: Engine, clock: Clock | None, running: asyncio.Task[None
         await loops.reconcile()
         live = await engine.database.fetchrow(_LIVE)
         if not live["busy"]:
+            # The end of one run may be about to let nodes of another go: what runs tell each other is told first.
+            await loops.runs()
+            live = await engine.database.fetchrow(_LIVE)
+        if not live["busy"]:
             if clock is None or not live["waiting"]:
                 return int(live["waiting"])
             await clock.advance(seconds=max(0.0, live["due_seconds"]) + 0.001)

@@ -28,6 +28,7 @@ from holdfast.testing.databases import (
 )
 from holdfast.testing.dispatcher import Dispatcher
 
+UNSAFE_VARIABLE = "HOLDFAST_UNSAFE"
 _made_home = pytest.StashKey[Path]()
 
 
@@ -37,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
         home = throw_away_home()
         os.environ[HOME_VARIABLE] = str(home)
         config.stash[_made_home] = home
+    # Nothing a test writes is missed after a crash, so its server need not keep it; processes it starts know that too.
+    os.environ.setdefault(UNSAFE_VARIABLE, "1")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

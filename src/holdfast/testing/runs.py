@@ -11,10 +11,12 @@ from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.approvals import answer_approval
-from holdfast.dispatcher.children import answer_once, run_output
+from holdfast.dispatcher.children import answer_once, retry_children_once, run_output
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.items import move_items_once
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
 from holdfast.dispatcher.start import RunOptions, snapshot_of, start_runs
 from holdfast.store.flows import Snapshot
@@ -114,12 +116,12 @@ class Runs:
 
     async def pause(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Release nothing more of a run."""
-        await verbs.pause_run(self._engine.database, self._engine.tenant_id, int(run_id), actor=actor, reason=reason)
+        await pause.pause_run(self._engine.database, self._engine.tenant_id, int(run_id), actor=actor, reason=reason)
 
     async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Let a paused run go on."""
         engine = self._engine
-        news = await verbs.resume_run(
+        news = await pause.resume_run(
             engine.database, engine.catalog, engine.tenant_id, int(run_id), actor=actor, reason=reason
         )
         await follow_up(engine, news)
@@ -147,9 +149,13 @@ class Runs:
         """One pass of what the repair loops do for runs."""
         database, catalog = self._engine.database, self._engine.catalog
         news = await answer_once(database, catalog)
+        news = news.and_(await retry_children_once(database, catalog))
         news = news.and_(await deliver_once(database, catalog))
         news = news.and_(await expire_waits_once(database, catalog))
         news = news.and_(await verbs.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))
+        await pause.hold_children_once(database)
+        news = news.and_(await pause.free_children_once(database, catalog))
+        news = news.and_(await move_items_once(database, catalog))
         await follow_up(self._engine, news)
 
     async def _rows(self, run_id: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from holdfast.settings import POSTGRES, REDIS, SQS, WakeSettings
 from holdfast.wake.transport import Transport
 
 QUEUE = "{queue}"
+NO_DEAD_LETTER_QUEUE = "DAG_VALIDATION_DEAD_LETTER_QUEUE_NOT_CONFIGURED"
 _EXTRAS = {SQS: "aws", REDIS: "redis"}
 
 
@@ -72,5 +73,11 @@ def open_transport(settings: WakeSettings, address: str) -> Transport:
 
 def require_carrier(settings: WakeSettings, queues: Sequence[str] | None) -> None:
     """Say what is missing before anything starts: an address for each queue, and the carrier's library."""
+    if settings.sqs_dead_letter_url is not None and settings.over != SQS:
+        raise InvalidSettings(
+            f"A dead-letter queue is named, and wake-ups go over {settings.over}: it has no queue to be that of.",
+            code=NO_DEAD_LETTER_QUEUE,
+            advice="Set HOLDFAST_WAKE=sqs and HOLDFAST_SQS_QUEUE_URL, or leave HOLDFAST_SQS_DEAD_LETTER_URL out.",
+        )
     if is_external(settings):
         open_transport(settings, next(iter(addresses_of(settings, queues)), ""))

@@ -115,6 +115,8 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
             _obey_signals(worker, asked)
             orphanage.adopt(worker, asyncio.get_running_loop())
             await worker.run()
+            if worker.is_drained:
+                return Ending.DRAINED, worker.is_idle
             return (Ending.STOPPED if asked.is_set() else Ending.AWAY), worker.is_idle
     except Unavailable as error:
         log.error("%s", error)

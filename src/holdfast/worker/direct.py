@@ -128,6 +128,7 @@ class DirectLine:
                 action.policy(defaults),
                 signing.version,
                 launcher=action.launcher,
+                priority=action.priority,
             )
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in actions.values()}
         await declare_guards(engine, engine.tenant_id, guards)

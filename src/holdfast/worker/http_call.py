@@ -44,6 +44,7 @@ _KINDS: Mapping[str, type[HoldfastError]] = {
     "validation": Invalid,
     "not_found": NotFound,
     "conflict": Conflict,
+    "state_transition": Conflict,
     "lease": LeaseLost,
     "effect": EffectRefused,
     "unavailable": Unavailable,
@@ -206,6 +207,8 @@ class Calls:
             kind: type[HoldfastError] = EffectDenied
         elif status in (401, 403):
             kind = Unauthorized if status == 401 else Forbidden
+        elif status == 404 and category == "validation":
+            kind = NotFound
         else:
             kind = _KINDS.get(str(category), Unavailable)
         return kind(detail or f"The server answered {status}.", code=code, advice=advice, **fields)

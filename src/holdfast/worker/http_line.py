@@ -334,6 +334,7 @@ def _declared(action: Any) -> Declared:
     return Declared(
         action=action.name,
         queue=action.queue,
+        priority=action.priority,
         policy={name: policy[name] for name in action.overrides if name in policy},
         breaker=None if action.breaker is None else asdict(action.breaker),
         quota=None if action.quota is None else asdict(action.quota),

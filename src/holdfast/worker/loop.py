@@ -103,6 +103,8 @@ class Worker:
         self._is_stopping = False
         self._finish_by = FOREVER
         self._is_draining = False
+        self.is_drained = False
+        """It left because it was asked to drain, and held nothing any more."""
         self._crew, self._rank = 1, 0
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         self.ready = asyncio.Event()
@@ -189,6 +191,10 @@ class Worker:
                     # What was claimed starts now; what ends at once is reported with the next look, not behind it.
                     await asyncio.sleep(0)
                     continue
+            if self._is_draining and not (self._hold.count or self._hold.reports):
+                log.info("drained: nothing is left to do here; leaving")
+                self.is_drained = self._is_stopping = True
+                return
             if self._want():
                 self.line.stand_by()
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
@@ -268,9 +274,8 @@ class Worker:
         self._hold.interrupt(
             (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
         )
-        was_draining, self._is_draining = self._is_draining, beat.worker_state != "active"
-        # Nobody rings for what came meanwhile.
-        self._may_have_work = self._may_have_work or was_draining
+        # For good: a drain is no pause, and one that was silent for a while is no less asked to leave.
+        self._is_draining = self._is_draining or beat.worker_state != "active"
         self._crew, self._rank = max(1, beat.crew), beat.rank
         self._has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:

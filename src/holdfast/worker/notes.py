@@ -32,13 +32,18 @@ class Note(msgspec.Struct, frozen=True):
     kind: str
     detail: str
 
+    @property
+    def speaker(self) -> tuple[int, int]:
+        """The attempt that said it. Not the lease's token: one claim takes many tasks under one token."""
+        return (self.claimed.task_id, self.claimed.attempt)
+
 
 class Notes:
     """`add` from any thread, `store` from the worker's loop."""
 
     def __init__(self) -> None:
         self._lines: deque[Note] = deque()
-        self._progress: dict[Any, Note] = {}
+        self._progress: dict[tuple[int, int], Note] = {}
         self._dropped = 0
         self._lock = threading.Lock()
 
@@ -49,7 +54,7 @@ class Notes:
         note = Note(claimed, kind, encoded_note(detail))
         with self._lock:
             if kind == PROGRESS:
-                self._progress[claimed.lease_token] = note
+                self._progress[note.speaker] = note
             elif len(self._lines) < LINES_MAX:
                 self._lines.append(note)
             else:
@@ -79,7 +84,7 @@ class Notes:
         with self._lock:
             for note in reversed(batch):
                 if note.kind == PROGRESS:
-                    self._progress.setdefault(note.claimed.lease_token, note)
+                    self._progress.setdefault(note.speaker, note)
                 else:
                     self._lines.appendleft(note)
 

@@ -26,6 +26,8 @@ class Ending(IntEnum):
     """The database could not be reached, or no longer knows this worker: start another."""
     CANNOT_LOAD = 78
     """The app could not be imported; starting it again will not help."""
+    DRAINED = 79
+    """It was drained and held nothing any more: nobody takes its place."""
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,6 +104,8 @@ class _Seat:
     number: int
     process: Process | None = None
     start_at: float = 0.0
+    is_given_up: bool = False
+    """Its worker was drained: the place stays empty."""
     restarts: Restarts = field(default_factory=Restarts)
 
 
@@ -138,11 +140,12 @@ class _Parent:
         return self._stops_heard > 0
 
     def _is_over(self) -> bool:
-        return self._is_stopping and all(seat.process is None for seat in self._seats)
+        return all(seat.process is None and (self._is_stopping or seat.is_given_up) for seat in self._seats)
 
     def _start_due(self) -> None:
         for seat in self._seats:
-            if seat.process is None and not self._is_stopping and time.monotonic() >= seat.start_at:
+            is_wanted = not (self._is_stopping or seat.is_given_up)
+            if seat.process is None and is_wanted and time.monotonic() >= seat.start_at:
                 seat.process = Process(self._orders)
                 log.info("worker process %s started (pid %s)", seat.number, seat.process.pid)
 
@@ -206,6 +209,9 @@ class _Parent:
             self._repairs.bury(worker_id)
         if self._is_stopping:
             log.info("worker process %s ended: %s", seat.number, _how(code))
+        elif code == Ending.DRAINED:
+            log.info("worker process %s was drained and left; none is started in its place", seat.number)
+            seat.is_given_up = True
         elif code == Ending.CANNOT_LOAD and not self._has_worked:
             named = " and ".join(filter(None, [self._orders.app_ref, *self._orders.packs]))
             log.error("the app %s cannot be loaded; giving up", named)

@@ -19,6 +19,7 @@ from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.reap import REAP_BATCH
 from holdfast.settings import Settings
 from holdfast.store.database import TROUBLE
+from holdfast.store.durability import require_durable
 from holdfast.store.statements import sql
 
 _RETIRE = sql("retire_worker")
@@ -69,6 +70,11 @@ class Repairs:
 
     async def _open(self) -> None:
         await self._engine.__aenter__()
+        try:
+            await require_durable(self._engine.database, is_unsafe=self._engine.settings.unsafe)
+        except BaseException:
+            await self._engine.__aexit__(None, None, None)
+            raise
         if self._has_loops:
             self._looping = asyncio.create_task(self._repair(), name="holdfast-loops")
 

@@ -19,7 +19,7 @@ from holdfast.errors import Conflict, EffectDenied, LeaseLost, NotFound, Unavail
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 from holdfast.testing.dispatcher import Lease
-from holdfast.testing.factories import ACTION, a_failure, a_running_task
+from holdfast.testing.factories import ACTION, a_failure, a_running_task, a_task
 
 
 async def opened(stage: Stage, lease: Lease, **options: Any) -> Gate:
@@ -172,6 +172,22 @@ async def an_effect_under_way_is_not_sent_by_another(stage: Stage) -> None:
     assert await states(stage) == ["unknown"]
     assert (await opened(stage, other)).key == gate.key
     assert await states(stage) == ["pending"]
+
+
+@check
+async def tasks_of_one_claim_do_not_share_an_effect(stage: Stage) -> None:
+    for _ in range(2):
+        await stage.dispatcher.enqueue(a_task())
+    lease, other = await stage.dispatcher.claim(2)
+    assert lease.claimed.lease_token == other.claimed.lease_token
+    gate = await opened(stage, lease)
+    with refuses(Unavailable):
+        await opened(stage, other)
+    with refuses(Unavailable):
+        await answered(stage, other, gate)
+    await answered(stage, lease, gate)
+    with refuses(Unavailable):
+        await answered(stage, other, gate)
 
 
 @check

@@ -23,8 +23,10 @@ from holdfast.dispatcher.claim import claim_task
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.dispatcher.reap import lose_workers_once
+from holdfast.dispatcher.remote import beat_workers
 from holdfast.dispatcher.retry import retry
 from holdfast.errors import Conflict, NotFound
+from holdfast.store.database import Database
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_canceled_task,
@@ -163,6 +165,23 @@ async def a_worker_that_left_stays_gone(stage: Stage) -> None:
     assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 0
     row = await stage.engine.database.fetchrow("select state, ended_at from holdfast.worker")
     assert tuple(row) == ("gone", left_at)
+
+
+@check
+async def a_drained_worker_that_was_silent_drains_on(stage: Stage) -> None:
+    """Also one elsewhere, which keeps nothing of it itself."""
+    database, drained = stage.engine.database, await stage.dispatcher.worker_id("first")
+    active = await stage.dispatcher.worker_id("second")
+    await stage.dispatcher.drain("first")
+    for beat in (_beat_each, beat_workers):
+        await stage.clock.advance(seconds=100)
+        assert await lose_workers_once(database, silent_seconds=30) == 2
+        assert await beat(database, [drained, active]) == {drained: "draining", active: "active"}
+
+
+async def _beat_each(database: Database, worker_ids: list[int]) -> dict[int, str | None]:
+    async with database.session() as session:
+        return {one: (await heartbeat(session, one, {}, lease_seconds=10)).worker_state for one in worker_ids}
 
 
 @check

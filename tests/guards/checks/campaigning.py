@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 from tests.guards.checks.recovering import a_letter
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
@@ -43,15 +45,17 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
     fingerprint = await failed_again(stage)
     _, ignored = await a_letter(stage)
     _, unwanted = await a_letter(stage)
-    await stage.engine.database.fetch(sql("ignore_letters"), [ignored], "ann", "known", "ignored", 1)
+    under_way, left = await a_letter(stage)
+    await stage.dispatcher.redrive(under_way)
+    await stage.engine.database.fetch(sql("ignore_letters"), [ignored, left], "ann", "known", "ignored", 1)
     await stage.engine.database.fetch(
         "update holdfast.dead_letter set recovery_options = '{ignore}' where dead_letter_id = $1", unwanted
     )
     view = await start_campaign(stage.engine, 1, fingerprint, actor="ann", reason="fixed")
-    assert view.total == 1
+    assert view.total == 2
     await stage.engine.database.fetch("update holdfast.campaign set state = 'stopped'")
     await stage.engine.database.fetch(sql("resume_campaign"), int(view.campaign_id), 1, "ann", "fixed")
-    assert await stage.value("select total from holdfast.campaign") == 1
+    assert await stage.value("select total from holdfast.campaign") == 2
 
 
 @check
@@ -77,8 +81,9 @@ async def a_campaign_is_its_tenants(stage: Stage) -> None:
         state = {"resume_campaign": "stopped"}.get(name, "awaiting_approval")
         await stage.engine.database.fetch("update holdfast.campaign set state = $1, approved_by = 'bob'", state)
         assert not await stage.engine.database.fetch(sql(name), campaign_id, OTHER_TENANT_ID, "eve", *given)
+    ids = await stage.value("select array_agg(dead_letter_id) from holdfast.dead_letter")
     taken = await stage.engine.database.fetch(
-        sql("take_campaign_letters"), OTHER_TENANT_ID, fingerprint, 2**62, campaign_id, 10
+        sql("take_campaign_letters"), OTHER_TENANT_ID, fingerprint, 2**62, campaign_id, ids
     )
     assert not taken
 
@@ -104,17 +109,34 @@ async def a_campaign_moves_only_from_where_it_is(stage: Stage) -> None:
 
 
 @check
+async def who_waited_for_a_campaign_judges_it_as_it_is(stage: Stage) -> None:
+    campaign_id, _ = await a_campaign(stage)
+    async with stage.engine.database.transaction() as session:
+        await session.fetch("update holdfast.campaign set state = 'completed', ended_at = now()")
+        late = asyncio.ensure_future(
+            stage.engine.database.fetch(sql("abort_campaign"), campaign_id, 1, "ann", "enough")
+        )
+        await stage.waits(late)
+    assert not await late, "a campaign that was over was aborted"
+
+
+@check
 async def a_campaign_takes_only_what_is_its_to_take(stage: Stage) -> None:
-    campaign_id, fingerprint = await a_campaign(stage, letters=3)
+    """What is open, or was left while its task rests; of the group as it was, and as far as it may be retried."""
+    under_way, moving = await a_letter(stage)
+    campaign_id, fingerprint = await a_campaign(stage, letters=4)
     ids = await stage.value("select array_agg(dead_letter_id order by dead_letter_id) from holdfast.dead_letter")
-    upto = ids[-1]
-    await a_letter(stage)
-    await stage.engine.database.fetch(sql("ignore_letters"), [ids[0]], "ann", "known", "ignored", 1)
-    await stage.engine.database.fetch(
-        "update holdfast.dead_letter set recovery_options = '{ignore}' where dead_letter_id = $1", ids[1]
+    _, later = await a_letter(stage)
+    await stage.dispatcher.redrive(under_way)
+    database = stage.engine.database
+    await database.fetch(sql("ignore_letters"), [moving, ids[1]], "ann", "known", "ignored", 1)
+    await database.fetch(sql("close_letters"), [ids[2]], "ann", "mended", 1)
+    await database.fetch(
+        "update holdfast.dead_letter set recovery_options = '{ignore}' where dead_letter_id = $1", ids[3]
     )
-    taken = await stage.engine.database.fetch(sql("take_campaign_letters"), 1, fingerprint, upto, campaign_id, 10)
-    assert [row["dead_letter_id"] for row in taken] == [ids[2]]
+    given = (1, fingerprint, ids[-1], campaign_id, [*ids, later])
+    taken = await database.fetch(sql("take_campaign_letters"), *given)
+    assert [row["dead_letter_id"] for row in taken] == [ids[1], ids[4]]
     await abort_campaign(stage.engine, 1, campaign_id, actor="ann", reason="")
 
 
@@ -129,11 +151,13 @@ async def a_paused_queue_gets_nothing_of_a_campaign(stage: Stage) -> None:
 @check
 async def campaigns_do_not_wait_for_one_another(stage: Stage) -> None:
     campaign_id, fingerprint = await a_campaign(stage)
+    ids = await stage.value("select array_agg(dead_letter_id) from holdfast.dead_letter")
     async with stage.engine.database.transaction() as session, stage.impatient() as other:
         await session.fetch("select from holdfast.campaign for update")
         assert not await other.fetch(sql("lock_campaign"), campaign_id)
         await session.fetch("select from holdfast.dead_letter for update")
-        assert not await other.fetch(sql("take_campaign_letters"), 1, fingerprint, 2**62, campaign_id, 10)
+        given = (1, fingerprint, 2**62, campaign_id, ids)
+        assert not await other.fetch(sql("take_campaign_letters"), *given)
 
 
 @check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim import Claimer, held_by
+from holdfast.dispatcher.claim import Claimer, claim_task, held_by
 from holdfast.errors import Conflict
 from holdfast.testing.factories import (
     a_running_task,
@@ -57,6 +58,19 @@ async def claimers_do_not_wait_for_one_another(stage: Stage) -> None:
         taken = await first.claim(held, 1, now=0.0)
         also = await second.claim(session, 1, now=0.0)
         assert len({one.task_id for one in (*taken, *also)}) == 2
+
+
+@check
+async def a_worker_claims_by_name_only_what_it_serves(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task(queue="mail"))
+    whole = (await stage.dispatcher._claimer("first")).identity
+    for identity in (replace(whole, actions=["shop.other"]), replace(whole, queues=["default"])):
+        with refuses(Conflict) as refused:
+            async with stage.engine.database.transaction() as session:
+                await claim_task(session, identity, int(task.task_id))
+        assert refused.value.fields["reason"] == "not_served"
+    async with stage.engine.database.transaction() as session:
+        await claim_task(session, replace(whole, queues=["mail"]), int(task.task_id))
 
 
 @check

@@ -41,6 +41,35 @@ async def history_in_use_is_kept(stage: Stage) -> None:
 
 
 @check
+async def what_ended_lately_is_kept(stage: Stage) -> None:
+    """In an old block: what was canceled or failed again only now, and a letter that somebody has yet to act on."""
+    database = stage.engine.database
+    canceled = await stage.dispatcher.enqueue(a_task())
+    await _day_after(stage)
+    await _day_after(stage)
+    await stage.dispatcher.cancel(canceled.task_id)
+    await retain_once(database, days=1)
+    body = "select count(*) from holdfast.body where task_id = $1"
+    assert await stage.value(body, int(canceled.task_id)) == 1
+    failed = await a_failed_task(stage.dispatcher)
+    for block in await database.fetch("select block from holdfast.block"):
+        assert not await database.fetch(sql("forget_ended"), block["block"], 1.0)
+    assert await stage.state(canceled.task_id) == "canceled"
+    assert (await stage.state(failed), len(await stage.dispatcher.letters(failed))) == ("failed", 1)
+
+
+@check
+async def a_failure_nobody_dealt_with_is_kept(stage: Stage) -> None:
+    """Also one that wanted no letter."""
+    task_id = await a_failed_task(stage.dispatcher)
+    await stage.engine.database.fetch("delete from holdfast.dead_letter")
+    await stage.engine.database.fetch("update holdfast.ended set has_letter = false")
+    for _ in range(3):
+        await _day_after(stage)
+    assert await stage.state(task_id) == "failed"
+
+
+@check
 async def young_history_is_kept(stage: Stage) -> None:
     task_id = await a_completed_task(stage.dispatcher)
     events = await stage.value("select count(*) from holdfast.event")

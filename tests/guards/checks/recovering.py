@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, ch
 from holdfast.core.dead import DISPATCHES_MAX, TRANSITIONS, LetterState
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.dead import adopt_once, sweep_once
+from holdfast.dispatcher.letters import By, redrive_task
 from holdfast.dispatcher.reinject import reinject_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
@@ -58,10 +60,37 @@ async def a_letter_leaves_only_the_states_it_may(stage: Stage) -> None:
             found = await stage.value("select state from holdfast.dead_letter where dead_letter_id = $1", letter_id)
             assert not moved or to in TRANSITIONS[state], f"{name} moved a letter from {state} to {found}"
             assert found == (to if moved else state)
+    await stage.engine.database.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
+    abandon = ([letter_id], "ann", "known", "abandoned", 1)
+    assert not await stage.engine.database.fetch(sql("ignore_letters"), *abandon)
     for state in LetterState:
         await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
         handed = await stage.engine.database.fetch(sql("hand_back_letter"), letter_id)
         assert bool(handed) == (state is LetterState.OPEN)
+
+
+@check
+async def what_is_ignored_can_only_be_abandoned(stage: Stage) -> None:
+    """And only once: nothing is said twice."""
+    _, letter_id = await a_letter(stage)
+    moved = [
+        await stage.engine.database.fetch(sql("ignore_letters"), [letter_id], "ann", "known", how, 1)
+        for how in ("ignored", "ignored", "abandoned", "abandoned")
+    ]
+    assert [len(rows) for rows in moved] == [1, 0, 1, 0]
+
+
+@check
+async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
+    """Somebody else's change that was not yet stored when it was looked for counts."""
+    _, letter_id = await a_letter(stage)
+    for name in ("ignore_letters", "close_letters"):
+        async with stage.engine.database.transaction() as session:
+            await session.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
+            late = asyncio.ensure_future(stage.engine.database.fetch(sql(name), [letter_id], *MOVES[name][1]))
+            await stage.waits(late)
+        assert not await late, f"{name} moved a letter that was resolved"
+        await stage.engine.database.fetch(_SET_STATE, letter_id, LetterState.OPEN.value)
 
 
 @check
@@ -73,6 +102,21 @@ async def what_is_resolved_stays_so(stage: Stage) -> None:
     [letter] = await stage.dispatcher.letters(task_id)
     assert (letter.state, letter.disposition, letter.actor) == ("resolved", "resolved", "ann")
     assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
+    await stage.engine.database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
+    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [77], 1)
+
+
+@check
+async def a_retry_of_a_run_waits_for_who_judges_its_letters(stage: Stage) -> None:
+    """Somebody who leaves a letter in that moment is not told that it retries."""
+    run_id = await stage.dispatcher.runs.start(a_flow())
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    async with stage.engine.database.transaction() as session:
+        await session.fetch(_SET_STATE, 1, LetterState.IGNORED.value)
+        late = asyncio.ensure_future(stage.dispatcher.runs.retry(run_id))
+        await stage.waits(late)
+    await late
+    assert await stage.value("select state from holdfast.dead_letter") == "ignored"
 
 
 @check
@@ -165,6 +209,13 @@ async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
     assert not await database.fetch(sql("ignore_letters"), [letter_id], *who, "ignored", OTHER_TENANT_ID)
     assert not await database.fetch(sql("close_letters"), [letter_id], *who, OTHER_TENANT_ID)
     assert not await database.fetch(sql("lock_task_letters"), int(task_id), OTHER_TENANT_ID)
+    await asked_for(stage, task_id)
+    await database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
+    for name, run in (("hold_run_letters", [77]), ("lock_run_letters", 77)):
+        assert not await database.fetch(sql(name), run, OTHER_TENANT_ID)
+    await database.fetch(
+        "update holdfast.dead_letter set run_id = null, node_no = null, state = 'open', wants_sweep = false"
+    )
     assert (await reinject_once(stage.engine, "w", 30, tenant_id=OTHER_TENANT_ID)).task_id is None
     assert [one.state for one in await stage.dispatcher.letters(task_id)] == ["open"]
 
@@ -256,3 +307,50 @@ async def the_schema_refuses_a_retry_that_was_never_dispatched(stage: Stage) -> 
         await stage.engine.database.fetch(
             "update holdfast.dead_letter set state = 'retrying', disposition = 'x', actor = 'x'"
         )
+
+
+@check
+async def only_what_failed_for_good_is_deleted(stage: Stage) -> None:
+    """And of a run nothing without the rest of it."""
+    await another_tenant(stage)
+    failed, canceled = await a_failed_task(stage.dispatcher), await a_canceled_task(stage.dispatcher)
+    await stage.dispatcher.runs.start(a_flow())
+    node = await stage.dispatcher.claim_one()
+    await stage.dispatcher.settle(node, Failed(a_failure()))
+    database = stage.engine.database
+    assert not await database.fetch(sql("delete_dead"), [int(failed)], OTHER_TENANT_ID, [])
+    assert not await database.fetch(sql("delete_dead"), [int(canceled), int(node.task_id)], 1, [])
+    assert len(await database.fetch(sql("delete_dead"), [int(failed)], 1, [])) == 1
+
+
+@check
+async def only_a_run_that_is_over_is_deleted(stage: Stage) -> None:
+    """Not one that goes on, that is another tenant's, or that another run still waits for."""
+    await another_tenant(stage)
+    database = stage.engine.database
+    run_id = await stage.dispatcher.runs.start(a_flow())
+    assert not await database.fetch(sql("delete_dead"), [], 1, [int(run_id)])
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    assert not await database.fetch(sql("delete_dead"), [], OTHER_TENANT_ID, [int(run_id)])
+    parent = await stage.dispatcher.runs.start(a_flow())
+    of_parent = "update holdfast.run set parent_run_id = $2, parent_node = 0 where run_id = $1"
+    await database.fetch(of_parent, int(run_id), int(parent))
+    assert not await database.fetch(sql("delete_dead"), [], 1, [int(run_id)])
+    await database.fetch("update holdfast.run set parent_run_id = null, parent_node = null")
+    assert len(await database.fetch(sql("delete_dead"), [], 1, [int(run_id)])) == 1
+
+
+@check
+async def a_deletion_that_waited_for_a_re_drive_deletes_nothing(stage: Stage) -> None:
+    database, catalog = stage.engine.database, stage.engine.catalog
+    task_id, _ = await a_letter(stage)
+    run_id = await stage.dispatcher.runs.start(a_flow())
+    node = await stage.dispatcher.claim_one()
+    await stage.dispatcher.settle(node, Failed(a_failure()))
+    for again, which in ((task_id, ([int(task_id)], 1, [])), (node.task_id, ([], 1, [int(run_id)]))):
+        async with database.transaction() as session:
+            await redrive_task(session, catalog, 1, int(again), By("ann", "fixed"))
+            late = asyncio.ensure_future(database.fetch(sql("delete_dead"), *which))
+            await stage.waits(late)
+        assert not await late
+    assert await stage.value("select count(*) from holdfast.body where task_id = $1", int(task_id)) == 1

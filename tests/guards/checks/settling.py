@@ -103,6 +103,16 @@ async def a_repeated_report_answers_as_before_and_only_its_own(stage: Stage) -> 
 
 
 @check
+async def a_repeated_report_that_says_something_else_is_refused(stage: Stage) -> None:
+    done, failed = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher, max_retries=0)
+    await stage.dispatcher.settle(done, Completed(b"1"))
+    await stage.dispatcher.settle(failed, Failed(a_failure("first")))
+    for lease, outcome in ((done, Completed(b"2")), (failed, Failed(a_failure("second")))):
+        with refuses():
+            await stage.dispatcher.settle(lease, outcome)
+
+
+@check
 async def a_mixed_batch_and_a_beat_do_not_lock_each_other_out(stage: Stage) -> None:
     """The beat locks in order of ids; so must the two statements of a batch together."""
     first, second = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher)

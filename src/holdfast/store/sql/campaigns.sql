@@ -4,7 +4,8 @@
 with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
   from holdfast.dead_letter d
-  where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and 'retry' = any(d.recovery_options)
+  where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
+    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 ),
 fresh as (
@@ -41,7 +42,7 @@ limit $1;
 -- name: lock_campaign
 -- Become the one who moves a campaign; another process that does so already is left to it.
 select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
-  c.at_once, c.upto_id, c.lane_ids, c.leg
+  c.at_once, c.upto_id, c.lane_ids, c.leg, c.released
 from holdfast.campaign c
 where c.campaign_id = $1
 for update of c skip locked;
@@ -110,7 +111,8 @@ select count(*)::int as "left", count(*) filter (where q.paused_at is not null):
 from (
   select d.lane_id
   from holdfast.dead_letter d
-  where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_letter_id <= $3
+  where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
+    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
     and d.campaign_id is null and 'retry' = any(d.recovery_options)
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
     and not exists (
@@ -123,11 +125,12 @@ from (
 join holdfast.lane l on l.lane_id = o.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id;
 
--- name: take_campaign_letters
--- The next letters of a campaign under their locks, oldest first; those of paused queues wait.
-select d.dead_letter_id, d.task_id, d.run_id, d.dispatches
+-- name: next_campaign_letters
+-- The next letters of a campaign, oldest first; those of paused queues wait.
+select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_letter_id <= $3
+where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
+  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
   and d.campaign_id is null and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
@@ -140,11 +143,27 @@ where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_le
     where l.lane_id = d.lane_id and q.paused_at is not null
   )
 order by d.dead_letter_id
-limit $5
+limit $5;
+
+-- name: take_campaign_letters
+-- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take.
+select d.dead_letter_id, d.task_id, d.run_id, d.state,
+  case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
+from holdfast.dead_letter d
+where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3 and d.dead_letter_id = any($5::bigint[])
+  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and d.campaign_id is null and 'retry' = any(d.recovery_options)
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  and not exists (
+    select from holdfast.campaign_letter m
+    where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+  )
+order by d.dead_letter_id
 for update of d skip locked;
 
 -- name: note_released
--- Remember which letters a campaign released; those that could not go are dropped. Under the campaign's lock.
+-- Remember which letters a campaign released, also those of other groups that went with their run; those that could not
+-- go are dropped. Under the campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
   select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
@@ -152,7 +171,8 @@ with noted as (
   returning outcome
 )
 update holdfast.campaign c
-set released = c.released + s.released, leg_released = c.leg_released + s.released, dropped = c.dropped + s.dropped
+set released = c.released + s.released, leg_released = c.leg_released + s.released, dropped = c.dropped + s.dropped,
+  total = greatest(c.total, c.released + s.released)
 from (
   select count(*) as released, count(*) filter (where outcome = 'dropped') as dropped
   from noted
@@ -194,17 +214,24 @@ told as (
   select tenant_id, 'campaign.approved', '{}', '{}', jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text)
   from approved
 )
-select campaign_id
+select campaign_id, 'awaiting_approval' as was
 from approved;
 
 -- name: abort_campaign
 -- Release nothing more, ever. What is out goes on and is counted.
-with aborted as (
-  update holdfast.campaign c
-  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
+with held as materialized (
+  select c.campaign_id, c.state
+  from holdfast.campaign c
   where c.campaign_id = $1 and c.tenant_id = $2
     and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')
-  returning c.tenant_id, c.campaign_id
+  for update of c
+),
+aborted as (
+  update holdfast.campaign c
+  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
+  from held
+  where c.campaign_id = held.campaign_id
+  returning c.tenant_id, c.campaign_id, held.state as was
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -212,7 +239,7 @@ told as (
     jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
   from aborted
 )
-select campaign_id
+select campaign_id, was
 from aborted;
 
 -- name: resume_campaign
@@ -220,7 +247,8 @@ from aborted;
 with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id
   from holdfast.campaign c
-  left join holdfast.dead_letter d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint and d.state = 'open'
+  left join holdfast.dead_letter d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
+    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
     and 'retry' = any(d.recovery_options)
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   where c.campaign_id = $1
@@ -241,5 +269,5 @@ told as (
     jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
   from resumed
 )
-select campaign_id
+select campaign_id, 'stopped' as was
 from resumed;

@@ -1,3 +1,7 @@
+-- name: durability
+-- Whether commits of this session survive a crash of the server.
+select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit;
+
 -- name: checkup_server
 -- What the server is and promises: version, durability, clock, connections, whether it cleans up after itself.
 select current_setting('server_version') as version, current_setting('server_version_num')::int as version_number,

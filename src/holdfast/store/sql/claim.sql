@@ -91,7 +91,8 @@ left join lateral (
 ) b on true;
 
 -- name: claim_task
--- Take one named queued task for a registered worker, under the same rules as a batch. $4 is the half-open breaker that
+-- Take one named queued task for a registered worker, under the same rules as a batch: of an action and a queue that it
+-- serves ($5, $6). Workers that are not launched leave out actions that have a launcher. $4 is the half-open breaker that
 -- granted a trial, 0 if none did.
 with taken as (
   update holdfast.live t
@@ -101,10 +102,11 @@ with taken as (
     and exists (
       select from holdfast.worker w where w.worker_id = $2 and w.state = 'active' and w.tenant_id = t.tenant_id
     )
-    and not exists (
+    and exists (
       select from holdfast.lane l
       join holdfast.queue q on q.queue_id = l.queue_id
-      where l.lane_id = t.lane_id and q.paused_at is not null
+      where l.lane_id = t.lane_id and q.paused_at is null
+        and l.action = any($5::text[]) and ($6::text[] is null or q.name = any($6))
     )
     and not exists (
       select from holdfast.lane l
@@ -129,7 +131,8 @@ select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > hol
   q.paused_at is not null as is_paused, q.queue_id,
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
   (select w.state from holdfast.worker w where w.worker_id = $2 and w.tenant_id = t.tenant_id) as worker_state,
-  b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial, n.tenant_id, n.max_running is not null as is_tenant_limited
+  b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial, n.tenant_id, n.max_running is not null as is_tenant_limited,
+  l.action = any($3::text[]) and ($4::text[] is null or q.name = any($4)) as is_served
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id

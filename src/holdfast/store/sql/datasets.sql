@@ -111,7 +111,8 @@ where s.task_id = $1 and s.lease_token = $2 and s.part = $3 and s.generation_id 
 returning s.mode, s.partition;
 
 -- name: take_back
--- Take out what earlier generations of a task appended to a partition without a key.
+-- Take out what earlier generations of a task, and the tasks in whose place it is there, appended to a partition without
+-- a key.
 select holdfast.take_back($1, $2, $3) as removed;
 
 -- name: move_staged
@@ -185,14 +186,16 @@ cross join unnest($2::bigint[]) as b (task_id)
 returning task_id;
 
 -- name: builds_left
--- How much of the work on a generation is not over, and how much failed; the task and the run that ask do not count.
+-- How much of the work on a generation is not over, and how much failed; the task and the run that ask do not count, nor
+-- does what others were started for instead.
 select count(*) filter (where t.task_id is not null or r.state = 'o') as unfinished,
   count(*) filter (where e.state = 'f' or r.state = 'f') as failed
 from holdfast.dataset_build b
 left join holdfast.live t on t.task_id = b.task_id
 left join holdfast.ended e on e.task_id = b.task_id
 left join holdfast.run r on r.run_id = b.task_id
-where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1) and b.task_id <> coalesce($3::bigint, -1);
+where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1) and b.task_id <> coalesce($3::bigint, -1)
+  and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id));
 
 -- name: builds_to_cancel
 -- Work on a generation that is not over and was not asked to stop yet: tasks, and runs.
@@ -312,7 +315,8 @@ select d.name, d.place, d.current_version, g.generation_id, g.version, g.state::
     from holdfast.dataset_build b
     left join holdfast.ended e on e.task_id = b.task_id
     left join holdfast.run r on r.run_id = b.task_id
-    where b.generation_id = g.generation_id and (e.state = 'f' or r.state = 'f')) as failed
+    where b.generation_id = g.generation_id and (e.state = 'f' or r.state = 'f')
+      and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id))) as failed
 from holdfast.dataset d
 join holdfast.dataset_generation g on g.dataset_id = d.dataset_id
 where d.tenant_id = $1 and ($2::text is null or d.name = $2)

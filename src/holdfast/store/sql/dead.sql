@@ -94,7 +94,7 @@ from letters;
 
 -- name: letters_to_sweep
 -- The next page of letters that somebody asked to retry, or whose retry came to rest.
-select d.dead_letter_id, d.run_id
+select d.dead_letter_id, d.run_id, d.tenant_id
 from holdfast.dead_letter d
 where d.wants_sweep and d.dead_letter_id > $1
 order by d.dead_letter_id
@@ -138,7 +138,8 @@ left join lateral (
 with held as materialized (
   select d.*
   from holdfast.dead_letter d
-  where d.run_id = $1 and d.state in ('retry_requested', 'retrying') and d.wants_sweep and d.campaign_id is null
+  where d.run_id = $1 and d.tenant_id = $2 and d.state in ('retry_requested', 'retrying') and d.wants_sweep
+    and d.campaign_id is null
   order by d.dead_letter_id
   for update of d
 )
@@ -161,6 +162,35 @@ with done as (
   set state = 'resolved', disposition = 'retry_succeeded', actor = $2, wants_sweep = false,
     disposition_reason = 'dead letter superseded by a success', changed_at = holdfast.instant()
   where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;
+
+-- name: close_replaced
+-- Letters of runs in whose place others were started ($1, or any): nothing waits for what they stand for. Letters that
+-- somebody holds are left for the next pass, so that nobody who holds a run waits here. Bounded.
+with held as materialized (
+  select d.dead_letter_id
+  from holdfast.run r
+  join holdfast.dead_letter d on d.run_id = r.run_id
+    and d.state in ('open', 'retry_requested', 'retrying', 'ignored')
+  where r.is_replaced and ($1::bigint[] is null or r.run_id = any($1::bigint[]))
+  order by d.dead_letter_id
+  limit $2
+  for update of d skip locked
+),
+done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'superseded', actor = $3, wants_sweep = false,
+    disposition_reason = 'its run was replaced by another', changed_at = holdfast.instant()
+  where d.dead_letter_id = any(array(select dead_letter_id from held))
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
 told as (
@@ -275,69 +305,6 @@ told as (
 )
 select dead_letter_id
 from sent;
-
--- name: lock_task_letters
--- The unresolved letters of one task under their locks, newest first. Whoever waited sees what the one before did.
-select d.dead_letter_id, d.task_id, d.run_id, d.state, d.dispatches, d.fingerprint, d.campaign_id
-from holdfast.dead_letter d
-where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
-order by d.dead_letter_id desc
-for update of d;
-
--- name: dead_task
--- A failed task as it rests: whether its budget is spent, and where it belongs.
-select e.task_id, e.run_id, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
-  e.state::text as state, coalesce(f.state = 'l', false) as is_loss
-from holdfast.ended e
-left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
-where e.task_id = $1 and e.tenant_id = $2;
-
--- name: group_letters
--- A page of the letters of a group that stand for their task: the newest one of each, if it is open.
-select d.dead_letter_id, d.task_id, d.run_id
-from holdfast.dead_letter d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and d.dead_letter_id > $3
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
-order by d.dead_letter_id
-limit $4;
-
--- name: ignore_letters
--- Known, and left. What is under way goes on; nothing is retried by itself any more.
-with done as (
-  update holdfast.dead_letter d
-  set state = 'ignored', disposition = $4, disposition_reason = $3, actor = $2, wants_sweep = false,
-    changed_at = holdfast.instant()
-  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
-    and d.state in ('open', 'retry_requested', 'retrying')
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id
-),
-told as (
-  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
-  select tenant_id, 'dead_letter.ignored', array_agg(task_id), array_agg(attempts),
-    jsonb_build_object('actor', $2::text, 'reason', $3::text, 'disposition', $4::text)
-  from done
-  group by tenant_id
-)
-select dead_letter_id, task_id, run_id
-from done;
-
--- name: close_letters
--- An operator says that open letters are dealt with, whatever became of their tasks.
-with done as (
-  update holdfast.dead_letter d
-  set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, changed_at = holdfast.instant()
-  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4 and d.state = 'open'
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
-),
-told as (
-  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
-  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts),
-    jsonb_build_object('actor', $2::text, 'reason', $3::text)
-  from done
-  group by tenant_id
-)
-select dead_letter_id
-from done;
 
 -- name: take_letter
 -- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it.

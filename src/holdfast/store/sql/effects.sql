@@ -7,7 +7,8 @@ from holdfast.installation;
 -- The gate before an effect: the tenant, the lease and the authority are asserted and the outbox row is committed before
 -- anything is sent. A row without an answer is opened again for the current lease unless its sender still runs; a refusal
 -- is asked again by another task or generation only; a receipt, other arguments or a compensation keep it shut. What was
--- known before comes back beside. It does not prove that the effect happens once, only that it goes under one key.
+-- known before comes back beside. A lease is a task and a token: one claim takes many tasks under one token. It does not
+-- prove that the effect happens once, only that it goes under one key.
 with lease as materialized (
   select t.task_id, t.attempt, t.lease_token, t.tenant_id, t.generation, l.action
   from holdfast.live t
@@ -39,7 +40,8 @@ opened as (
   on conflict (tenant_id, key) do update
   set task_id = excluded.task_id, attempt = excluded.attempt, generation = excluded.generation,
     lease_token = excluded.lease_token, compensation = excluded.compensation, arguments = excluded.arguments,
-    sends = e.sends + (e.state <> 'p' or e.lease_token <> excluded.lease_token)::int,
+    sends = e.sends
+      + (e.state <> 'p' or (e.task_id, e.lease_token) <> (excluded.task_id, excluded.lease_token))::int,
     state = 'p', sent_at = holdfast.instant(), answered_at = null, code = null, message = null
   where e.digest = excluded.digest
     and e.compensated_by is null
@@ -50,7 +52,7 @@ opened as (
     and not exists (
       select from holdfast.live o
       where o.task_id = e.task_id and o.lease_token = e.lease_token and o.state = 'r'
-        and o.lease_token <> excluded.lease_token
+        and (o.task_id, o.lease_token) <> (excluded.task_id, excluded.lease_token)
     )
   returning e.sends
 )
@@ -65,6 +67,22 @@ left join (
   from holdfast.effect e
   where e.tenant_id = $4 and e.key = $5
 ) known on true;
+
+-- name: effect_before
+-- The key under which a task of a run, or the one in whose place it is there, asked for an effect before without a key of
+-- its own: the n-th of that name. Of another task only with the same arguments, and if nobody undid it: members of a list
+-- may have changed places.
+select e.key
+from (
+  select $2::bigint as task_id
+  union all
+  select b.alike from holdfast.stood_before($2) b where b.alike is not null
+) one
+join holdfast.effect e on e.task_id = one.task_id
+where e.tenant_id = $1 and e.name = $3 and e.user_key is null and e.ordinal = $4
+  and (e.task_id = $2 or (e.digest = $5 and e.compensated_by is null))
+order by e.task_id = $2 desc, e.opened_at desc
+limit 1;
 
 -- name: answer_effect
 -- Keep what came of an effect (d its receipt, r a refusal, u neither), by the lease that opened it and while it is
@@ -88,7 +106,7 @@ select exists (select from lease) as is_held,
   exists (select from answered)
   or exists (
     select from holdfast.effect e
-    where e.tenant_id = $4 and e.key = $5 and e.lease_token = $3 and e.state = $6::text::"char"
+    where e.tenant_id = $4 and e.key = $5 and e.task_id = $1 and e.lease_token = $3 and e.state = $6::text::"char"
   ) as is_kept;
 
 -- name: recall_steps

@@ -506,6 +506,21 @@ select t.task_id
 from holdfast.live t
 where t.state = 'w' and t.due_at < holdfast.instant() - interval '1 minute';
 
+-- name: ended_children_are_answered
+-- Warning: a run ended more than a minute ago and the node that waits for it was not told (L2). The log of the loops says
+-- what is in the way.
+select c.run_id, c.parent_run_id
+from holdfast.run c
+where c.parent_run_id is not null and c.state <> 'o' and not c.is_answered
+  and c.ended_at < holdfast.instant() - interval '1 minute';
+
+-- name: waits_end_at_their_deadline
+-- Warning: the time of a waiting node was over more than a minute ago and it still waits (L2). The log of the loops says
+-- what is in the way.
+select n.run_id, n.node_no
+from holdfast.node n
+where n.state = 'w' and n.deadline < holdfast.instant() - interval '1 minute';
+
 -- name: limits_hold
 -- Warning: more tasks of a queue run than its limit allows (B3). Right after lowering the limit this is no fault.
 select q.queue_id, q.name
@@ -655,15 +670,22 @@ select n.run_id, n.node_no, n.items_pending, count(t.task_id) as live
 from holdfast.node n
 left join holdfast.live t on t.run_id = n.run_id and t.node_no = n.node_no
 where n.state = 'm'
-group by n.run_id, n.node_no, n.items_pending, n.items, n.items_next
-having n.items_pending <> count(t.task_id) + n.items - n.items_next;
+group by n.run_id, n.node_no, n.items_pending, n.items, n.items_first, n.items_next, n.items_after
+having n.items_pending <> count(t.task_id) + case
+  when n.items_after is null then n.items - n.items_next
+  else (
+    select count(*)
+    from generate_series(n.items_after, n.items - 1) as i
+    where not exists (select from holdfast.attempt a where a.task_id = n.items_first + i and a.state = 'c')
+  )
+end;
 
 -- name: a_node_that_runs_a_flow_has_its_run
 -- A node that waits for a run of another flow will be answered (S12).
 select n.run_id, n.node_no
 from holdfast.node n
 left join holdfast.run c on c.run_id = n.child_run_id and c.parent_run_id = n.run_id and c.parent_node = n.node_no
-where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered));
+where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered and not c.is_wanted));
 
 -- name: runs_stay_with_their_tenant
 -- Runs, their nodes and the runs they start belong to one tenant (T1).
@@ -689,6 +711,21 @@ select e.task_id
 from holdfast.ended e
 left join holdfast.dead_letter d on d.task_id = e.task_id and d.generation = e.generation and d.attempts = e.attempt
 where e.state = 'f' and e.has_letter and d.dead_letter_id is null;
+
+-- name: an_open_letter_stands_for_a_dead_task
+-- Whatever is open has a task that failed for good and rests so, in the generation that the letter is of, unless another
+-- letter of the task or its run was dispatched since (X1).
+select d.dead_letter_id
+from holdfast.dead_letter d
+left join holdfast.ended e on e.task_id = d.task_id and e.state = 'f' and e.generation = d.generation
+where d.state = 'open' and e.task_id is null
+  and not exists (
+    select from holdfast.dead_letter o
+    where o.task_id = d.task_id and o.dispatched_at >= d.opened_at
+    union all
+    select from holdfast.dead_letter o
+    where o.run_id = d.run_id and o.dispatched_at >= d.opened_at
+  );
 
 -- name: a_letter_stands_for_a_failure
 -- Whatever is unresolved has the failure that opened it (S9).

@@ -49,17 +49,17 @@ where l.lane_id = any($1::int[]);
 -- name: declare_action
 -- Remember what a worker last said about an action, so that SQL callers need to know only its name, and who launches its
 -- workers, if anybody.
-insert into holdfast.action (tenant_id, name, queue, policy_id, version, launcher, seen_at)
-values ($1, $2, $3, $4, $5, $6, holdfast.instant())
+insert into holdfast.action as a (tenant_id, name, queue, policy_id, version, launcher, priority, seen_at)
+values ($1, $2, $3, $4, $5, $6, $7, holdfast.instant())
 on conflict (tenant_id, name) do update
 set queue = excluded.queue, policy_id = excluded.policy_id, version = excluded.version, launcher = excluded.launcher,
-  seen_at = excluded.seen_at
-where (holdfast.action.queue, holdfast.action.policy_id, holdfast.action.version, holdfast.action.launcher)
-  is distinct from (excluded.queue, excluded.policy_id, excluded.version, excluded.launcher);
+  priority = excluded.priority, seen_at = excluded.seen_at
+where (a.queue, a.policy_id, a.version, a.launcher, a.priority)
+  is distinct from (excluded.queue, excluded.policy_id, excluded.version, excluded.launcher, excluded.priority);
 
 -- name: read_action
--- Queue and policy that workers last declared for an action.
-select a.queue, a.policy_id, p.content::text as content
+-- Queue, policy and priority that workers last declared for an action.
+select a.queue, a.policy_id, a.priority, p.content::text as content
 from holdfast.action a
 join holdfast.policy p on p.policy_id = a.policy_id
 where a.tenant_id = $1 and a.name = $2;

@@ -23,7 +23,8 @@ select l.action, q.name as queue, q.paused_at is not null as is_paused, q.max_ru
 from holdfast.dead_letter d
 join holdfast.lane l on l.lane_id = d.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
-where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open' and 'retry' = any(d.recovery_options)
+where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
+  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 group by l.action, q.queue_id, q.name
 order by count(*) desc, l.action;
@@ -60,15 +61,32 @@ select c.state
 from holdfast.campaign c
 where c.campaign_id = $1;
 
+-- name: group_runs
+-- Some of the runs whose nodes are among the letters of a group that can go, the oldest first, and how many there are.
+select d.run_id, (count(*) over ())::int as runs
+from holdfast.dead_letter d
+where d.tenant_id = $1 and d.fingerprint = $2 and d.run_id is not null and 'retry' = any(d.recovery_options)
+  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+group by d.run_id
+order by d.run_id
+limit $3;
+
 -- name: group_effects
--- What the open tasks of a group did outside: effects with a receipt, which a re-drive does not repeat, and effects
--- nobody knows the answer to, which it may. Some of both can be undone instead.
+-- What the tasks of a group that can go did outside, and those that go with them ($3): effects with a receipt, which a
+-- re-drive does not repeat, and effects nobody knows the answer to, which it may. Some of both can be undone instead.
 select e.name, count(*) filter (where e.state = 'd' and e.compensated_by is null)::int as receipts,
   count(*) filter (where e.state in ('p', 'u') and e.compensated_by is null)::int as unknown,
   count(*) filter (where e.state <> 'r' and e.compensation is not null and e.compensated_by is null)::int as compensable
-from holdfast.dead_letter d
-join holdfast.effect e on e.tenant_id = d.tenant_id and e.task_id = d.task_id
-where d.tenant_id = $1 and d.fingerprint = $2 and d.state = 'open'
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+from (
+  select d.task_id
+  from holdfast.dead_letter d
+  where d.tenant_id = $1 and d.fingerprint = $2
+    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  union
+  select unnest($3::bigint[])
+) t
+join holdfast.effect e on e.tenant_id = $1 and e.task_id = t.task_id
 group by e.name
 order by e.name;

@@ -106,10 +106,11 @@ left join lateral (select b.tags, b.input from holdfast.body b where b.task_id =
 order by d.dead_letter_id desc;
 
 -- name: unresolved_letters
--- The unresolved letters of one task or group, a page of them.
-select d.dead_letter_id
+-- The unresolved letters of one task or group, a page of them; on demand ($6) also those that were ignored.
+select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
 where d.tenant_id = $1 and ($2::bigint is null or d.task_id = $2) and ($3::text is null or d.fingerprint = $3)
-  and d.state in ('open', 'retry_requested', 'retrying') and d.dead_letter_id > $4
+  and (d.state in ('open', 'retry_requested', 'retrying') or (d.state = 'ignored' and $6::boolean))
+  and d.dead_letter_id > $4
 order by d.dead_letter_id
 limit $5;

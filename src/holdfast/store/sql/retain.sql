@@ -26,7 +26,8 @@ where s.last_value < b.first_id;
 set local lock_timeout = '1s';
 
 -- name: old_blocks
--- Blocks that ended longer ago than promised and hold nothing live, nothing failed or canceled, no run that needs them.
+-- Blocks that ended longer ago than promised and hold nothing live, no failure that nobody dealt with, no run that needs
+-- them. What was canceled, or whose letters were all closed so long ago, goes with its block.
 select b.block
 from holdfast.block b
 cross join lateral (
@@ -36,9 +37,22 @@ cross join lateral (
   order by n.block
   limit 1
 ) n
-where n.began_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+cross join lateral (select holdfast.instant() - make_interval(secs => $1::double precision * 86400) as at) promised
+where n.began_at < promised.at
   and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)
-  and not exists (select from holdfast.ended e where e.task_id between b.first_id and b.last_id)
+  and not exists (
+    select from holdfast.ended e
+    where e.task_id between b.first_id and b.last_id
+      and (
+        e.ended_at >= promised.at
+        or (e.state = 'f' and e.has_letter is not true)
+        or exists (
+          select from holdfast.dead_letter d
+          where d.task_id = e.task_id
+            and (d.state in ('open', 'retry_requested', 'retrying') or d.changed_at >= promised.at)
+        )
+      )
+  )
   -- A run that is not over, or may be run again, may have items in any block that began before it ended.
   and not exists (
     select from holdfast.run r
@@ -46,7 +60,48 @@ where n.began_at < holdfast.instant() - make_interval(secs => $1::double precisi
     union all
     select from holdfast.run r
     where r.state in ('f', 'x') and r.run_id <= b.last_id and r.ended_at >= b.began_at
-  );
+      and (
+        r.ended_at >= promised.at
+        or exists (
+          select from holdfast.dead_letter d
+          where d.run_id = r.run_id and d.state <> 'resolved'
+            and (d.state in ('open', 'retry_requested', 'retrying') or d.changed_at >= promised.at)
+        )
+        -- Somebody may yet run again what it started, and it would be told.
+        or exists (
+          select from holdfast.run c
+          join holdfast.dead_letter d on d.run_id = c.run_id and d.state <> 'resolved'
+          where c.parent_run_id = r.run_id and d.state in ('open', 'retry_requested', 'retrying')
+        )
+      )
+  )
+order by b.block;
+
+-- name: lock_old_runs
+-- Runs that are over and reach into a block: nobody runs them again while it is dropped.
+select r.run_id
+from holdfast.run r
+join holdfast.block b on b.block = $1
+where r.state in ('f', 'x') and r.run_id <= b.last_id and r.ended_at >= b.began_at
+order by r.run_id
+for update of r;
+
+-- name: forget_ended
+-- Take away the ends of a block's tasks and of its runs' items, with their letters. The end of a task is what a re-drive
+-- takes away: of the two, one finds it. What ended since, or has a letter that somebody has yet to act on, stays, and the
+-- block is no longer an old one.
+with gone as (
+  delete from holdfast.ended e
+  using holdfast.block b
+  where b.block = $1 and (e.task_id between b.first_id and b.last_id or e.run_id between b.first_id and b.last_id)
+    and e.ended_at < holdfast.instant() - make_interval(secs => $2::double precision * 86400)
+  returning e.task_id
+)
+delete from holdfast.dead_letter d
+using holdfast.block b
+where b.block = $1 and (d.task_id between b.first_id and b.last_id or d.run_id between b.first_id and b.last_id)
+  and d.state in ('resolved', 'ignored')
+returning d.dead_letter_id;
 
 -- name: drop_block
 -- Drop one block of finished history.

@@ -172,7 +172,8 @@ where run_id = any($1::bigint[]);
 -- name: lock_run
 -- One run, open or over, under its lock.
 select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
-  r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled, r.state::text as state
+  r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled, r.state::text as state,
+  r.is_held, r.parent_run_id, r.is_replaced, r.is_wanted
 from holdfast.run r
 where r.run_id = $1 and r.tenant_id = $2
 for no key update of r;
@@ -186,10 +187,10 @@ order by n.node_no
 limit $2;
 
 -- name: pause_run
--- Release nothing more of an open run. What is queued or runs goes on.
+-- Release nothing more of an open run; $5: with the run that started it. What is queued or runs goes on.
 with paused as (
   update holdfast.run r
-  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
+  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4, is_held = $5
   where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
   returning r.run_id, r.tenant_id, r.generation
 ),
@@ -206,7 +207,7 @@ from paused;
 -- Let an open run go on. Under its lock.
 with resumed as (
   update holdfast.run r
-  set paused_at = null, paused_by = null, paused_reason = null
+  set paused_at = null, paused_by = null, paused_reason = null, is_held = false
   where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
   returning r.run_id, r.tenant_id, r.generation
 ),
@@ -219,13 +220,29 @@ told as (
 select run_id
 from resumed;
 
+-- name: children_to_hold
+-- Open runs that answer nodes of paused runs and go on.
+select c.run_id, c.tenant_id, r.paused_by, r.paused_reason
+from holdfast.run r
+join holdfast.run c on c.parent_run_id = r.run_id and c.state = 'o' and c.paused_at is null and c.canceled_at is null
+where r.state = 'o' and r.paused_at is not null
+limit $1;
+
+-- name: children_to_free
+-- Open runs that were paused with the run that started them, which goes on.
+select c.run_id, c.tenant_id, c.paused_by, c.paused_reason
+from holdfast.run c
+join holdfast.run r on r.run_id = c.parent_run_id and r.paused_at is null
+where c.state = 'o' and c.paused_at is not null and c.is_held
+limit $1;
+
 -- name: cancel_run
 -- An open run is to end: what is blocked is over at once, what is active is counted down as it stops; with nothing active
 -- it is over. Under its lock.
 with ended as (
   update holdfast.run r
   set canceled_at = holdfast.instant(), canceled_by = $2, cancel_reason = $3, paused_at = null, paused_by = null,
-    paused_reason = null, pending = r.active,
+    paused_reason = null, is_held = false, pending = r.active,
     state = case when r.active = 0 then 'x' else r.state end,
     ended_at = case when r.active = 0 then holdfast.instant() end
   where r.run_id = $1 and r.state = 'o' and r.canceled_at is null
@@ -248,11 +265,15 @@ where n.run_id = $1 and n.state = 'w'
 returning n.node_no;
 
 -- name: children_to_cancel
--- Open runs that answer nodes of canceled runs and were not told yet.
+-- Open runs that answer nodes of canceled runs and were not told yet, or nobody any more.
 select c.run_id, c.tenant_id, r.canceled_by, r.cancel_reason
 from holdfast.run r
 join holdfast.run c on c.parent_run_id = r.run_id and c.state = 'o' and c.canceled_at is null
 where r.state = 'o' and r.canceled_at is not null
+union all
+select c.run_id, c.tenant_id, null, 'the run that started it started another'
+from holdfast.run c
+where c.is_replaced and c.state = 'o' and c.canceled_at is null
 limit $1;
 
 -- name: canceling_runs
@@ -294,7 +315,7 @@ group by g.node_no;
 
 -- name: reopen_run
 -- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
--- their place. Under its lock.
+-- their place, and events they took are not taken again. Under its lock.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])
@@ -310,6 +331,12 @@ remembered as (
   from forgotten
   where items > 0
 ),
+taken as (
+  insert into holdfast.past_signal (run_id, signal_id, tenant_id)
+  select run_id, signal_id, tenant_id
+  from forgotten
+  where signal_id is not null
+),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select r.tenant_id, 'execution.redriven', array[r.run_id], array[r.generation + 1],
@@ -324,7 +351,8 @@ told as (
 )
 update holdfast.run r
 set generation = r.generation + 1, state = 'o', ended_at = null, pending = r.pending + $3, failed = r.failed - $4,
-  paused_at = null, paused_by = null, paused_reason = null, is_answered = false
+  paused_at = null, paused_by = null, paused_reason = null, is_held = false, is_answered = false,
+  is_wanted = false
 where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null
 returning r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
   r.priority, false as is_paused, false as is_canceled;

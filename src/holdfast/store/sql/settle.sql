@@ -201,16 +201,19 @@ cross join (
 ) again;
 
 -- name: find_settled
--- How these attempts were settled before, if by this very lease: the same report repeated answers as before.
-select a.task_id, a.attempt, a.state::text as state
+-- How these attempts were settled before, if by this very lease, and whether with the same output, or the same code and
+-- message: the same report repeated answers as before, another one does not.
+select a.task_id, a.attempt, a.state::text as state, a.state <> 'c' or a.output is not distinct from g.output as is_same
 from holdfast.attempt a
-join unnest($1::bigint[], $2::int[], $3::uuid[]) as g (task_id, attempt, lease_token)
+join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
   on g.task_id = a.task_id and g.attempt = a.attempt and g.lease_token = a.lease_token
 where a.task_id = any($1::bigint[])
 union all
-select f.task_id, f.attempt, f.state::text
+select f.task_id, f.attempt, f.state::text, (f.code, f.message) is not distinct from (g.code, g.message)
 from holdfast.failure f
-join unnest($1::bigint[], $2::int[], $3::uuid[]) as g (task_id, attempt, lease_token)
+join unnest($1::bigint[], $2::int[], $3::uuid[], $5::text[], $6::text[]) as g (
+  task_id, attempt, lease_token, code, message
+)
   on g.task_id = f.task_id and g.attempt = f.attempt and g.lease_token = f.lease_token
 where f.task_id = any($1::bigint[]);
 

@@ -2,13 +2,14 @@
 -- Release a node as items: each a task of its own, as many at once as the node allows. Under the lock of its run.
 with node as (
   insert into holdfast.node (
-    run_id, node_no, tenant_id, state, generation, items_first, items, items_next, items_pending, items_failed,
+    run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_pending, items_failed,
     items_canceled
   )
-  values ($1, $2, $3, 'm', $4, $5, $6, $7, $6, 0, 0)
+  values ($1, $2, $3, 'm', $4, $13, $5, $6, $7, $6, 0, 0)
   on conflict (run_id, node_no) do update
-  set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
-    items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+  set state = 'm', generation = excluded.generation, attempt = excluded.attempt, items_first = excluded.items_first,
+    items = excluded.items, items_next = excluded.items_next, items_after = null, items_pending = excluded.items_pending,
+    items_failed = 0, items_canceled = 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, state, run_id, node_no
@@ -16,62 +17,146 @@ insert into holdfast.live (
 select $5::bigint + i, $3, $8, $9, $10, $11, $12, $4, 'q', $1, $2
 from generate_series(0, $7::int - 1) as i;
 
+-- name: keep_items
+-- Nodes that failed go on with the items they have. Under the lock of their run.
+update holdfast.past_items p
+set kept_for = $2
+where p.items_first = any($1::bigint[]);
+
+-- name: kept_items
+-- The items with which a node of this generation goes on. Under the lock of its run.
+select p.items_first, p.items
+from holdfast.past_items p
+where p.run_id = $1 and p.node_no = $2 and p.kept_for = $3;
+
 -- name: retry_items
--- Release a node again as the items that did not complete; the others keep their outputs. Under the lock of its run.
+-- Begin a node again as the items that did not complete, if there are any; the others keep their outputs. Lets none go
+-- yet (see `further_items`). Under the lock of its run.
 with again as materialized (
-  select $5::bigint + i as task_id, i,
-    coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = $5::bigint + i), 0) as attempt
-  from generate_series(0, $6::int - 1) as i
-  where not exists (select from holdfast.attempt a where a.task_id = $5::bigint + i and a.state = 'c')
+  select count(*) as items
+  from generate_series(0, $7::int - 1) as i
+  where not exists (select from holdfast.attempt a where a.task_id = $6::bigint + i and a.state = 'c')
 ),
 present as (
   delete from holdfast.past_items p
-  where p.items_first = $5
+  where p.items_first = $6 and exists (select from again where again.items > 0)
+)
+insert into holdfast.node (
+  run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_after, items_pending,
+  items_failed, items_canceled
+)
+select $1, $2, $3, 'm', $4, $5, $6, $7, $7, 0, again.items, 0, 0
+from again
+where again.items > 0
+on conflict (run_id, node_no) do update
+set state = 'm', generation = excluded.generation, attempt = excluded.attempt, items_first = excluded.items_first,
+  items = excluded.items, items_next = excluded.items_next, items_after = excluded.items_after,
+  items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+returning items_pending;
+
+-- name: count_items
+-- Items of nodes ended; as many more may go, none in a canceled run or, for now, in a paused one. The node is over with
+-- its last one. Under the locks of the runs; `state = 'm'` is the guard.
+update holdfast.node n
+set items_pending = n.items_pending - g.ended - dropped.items,
+  items_failed = n.items_failed + g.failed, items_canceled = n.items_canceled + g.canceled,
+  items_next = case
+    when g.is_canceled then n.items
+    when g.is_paused or n.items_after is not null then n.items_next
+    else least(n.items, n.items_next + g.ended)
+  end,
+  items_after = case when not g.is_canceled then n.items_after end,
+  state = case
+    when n.items_pending - g.ended - dropped.items > 0 then 'm'
+    when n.items_failed + g.failed > 0 then 'f'
+    when n.items_canceled + g.canceled > 0 or g.is_canceled then 'x'
+    else 'c'
+  end
+from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::boolean[], $7::boolean[])
+  as g (run_id, node_no, ended, failed, canceled, is_canceled, is_paused)
+join holdfast.node was on was.run_id = g.run_id and was.node_no = g.node_no
+cross join lateral (
+  select case
+    when not g.is_canceled then 0
+    when was.items_after is null then was.items - was.items_next
+    else (
+      select count(*)::int
+      from generate_series(was.items_after, was.items - 1) as i
+      where not exists (select from holdfast.attempt a where a.task_id = was.items_first + i and a.state = 'c')
+    )
+  end as items
+) dropped
+where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]) and n.state = 'm'
+returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_next, n.items_after,
+  was.items_next as was_next, n.generation, g.is_canceled, g.is_paused;
+
+-- name: further_items
+-- Let items of one node go, the next that did not complete, as far as there is room: $3 may be live at once. Attempts go
+-- on counting. Under the lock of the run; `state = 'm'` is the guard.
+with node as materialized (
+  select n.*
+  from holdfast.node n
+  where n.run_id = $1 and n.node_no = $2 and n.state = 'm'
 ),
-node as (
-  insert into holdfast.node (
-    run_id, node_no, tenant_id, state, generation, items_first, items, items_next, items_pending, items_failed,
-    items_canceled
+further as materialized (
+  select i, node.items_first + i as task_id,
+    coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = node.items_first + i), 0) as attempt
+  from node
+  cross join lateral generate_series(coalesce(node.items_after, node.items_next), node.items - 1) as i
+  where not exists (select from holdfast.attempt a where a.task_id = node.items_first + i and a.state = 'c')
+  order by i
+  limit (
+    select greatest(0, $3::int - count(t.task_id))
+    from node
+    join holdfast.live t on t.task_id between node.items_first and node.items_first + node.items - 1
   )
-  select $1, $2, $3, 'm', $4, $5, $6, $6, count(*), 0, 0
-  from again
-  on conflict (run_id, node_no) do update
-  set state = 'm', generation = excluded.generation, items_first = excluded.items_first, items = excluded.items,
-    items_next = excluded.items_next, items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
+),
+kept as (
+  update holdfast.node n
+  set items_next = case when n.items_after is null then g.next else n.items_next end,
+    items_after = case when n.items_after is not null then g.next end
+  from (select max(i) + 1 as next from further) g
+  where n.run_id = $1 and n.node_no = $2 and n.state = 'm' and g.next is not null
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
-  select $3, 'task.revived', array_agg(task_id), array_agg(attempt)
-  from again
+  select $4::int, 'task.revived', array_agg(task_id), array_agg(attempt)
+  from further
+  where attempt > 0
   having count(*) > 0
 )
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
 )
-select again.task_id, $3, $7, $8, $9, $10, $11, again.attempt, $4, 'q', $1, $2
-from again
-order by again.task_id
+select further.task_id, $4, $5, $6, $7, $8, $9, further.attempt, node.generation, 'q', $1, $2
+from further
+cross join node
+order by further.task_id
 returning task_id;
 
--- name: count_items
--- Items of nodes ended; as many more may go, none in a canceled run. The node is over with its last one. Under the locks
--- of the runs; `state = 'm'` is the guard.
-update holdfast.node n
-set items_pending = n.items_pending - g.ended - case when g.is_canceled then n.items - n.items_next else 0 end,
-  items_failed = n.items_failed + g.failed, items_canceled = n.items_canceled + g.canceled,
-  items_next = case when g.is_canceled then n.items else least(n.items, n.items_next + g.ended) end,
-  state = case
-    when n.items_pending - g.ended - case when g.is_canceled then n.items - n.items_next else 0 end > 0 then 'm'
-    when n.items_failed + g.failed > 0 then 'f'
-    when n.items_canceled + g.canceled > 0 or g.is_canceled then 'x'
-    else 'c'
-  end
-from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::boolean[])
-  as g (run_id, node_no, ended, failed, canceled, is_canceled)
-join holdfast.node was on was.run_id = g.run_id and was.node_no = g.node_no
-where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]) and n.state = 'm'
-returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_next,
-  was.items_next as was_next, n.generation, g.is_canceled;
+-- name: unreleased_items
+-- Nodes of a run that have items which were not let go. Under its lock.
+select n.node_no
+from holdfast.node n
+where n.run_id = $1 and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
+order by n.node_no;
+
+-- name: stalled_items
+-- Open runs that were run again and whose items stand still: none is live, not all were let go. A worker that knows no
+-- `items_after` ended the last of them.
+select r.run_id
+from holdfast.run r
+where r.state = 'o' and r.generation > 1 and r.paused_at is null and r.canceled_at is null
+  and exists (
+    select from holdfast.node n
+    where n.run_id = r.run_id and n.state = 'm' and n.items_after < n.items
+      and not exists (
+        select from holdfast.live t where t.task_id between n.items_first and n.items_first + n.items - 1
+      )
+  )
+order by r.run_id
+limit $1
+offset $2;
 
 -- name: release_items
 -- Further items of nodes become tasks. Under the locks of the runs.
@@ -98,19 +183,18 @@ where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
 -- Release a node as a run of another flow. Attempts that it had before count on. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, child_run_id, attempt)
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, child_run_id)
 values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
-set state = 's', generation = excluded.generation, child_run_id = excluded.child_run_id,
-  attempt = greatest(holdfast.node.attempt, excluded.attempt);
+set state = 's', generation = excluded.generation, attempt = excluded.attempt, child_run_id = excluded.child_run_id;
 
 -- name: begin_wait
 -- Release a node as a wait for an event. Attempts that it had before count on. Under the lock of its run.
-insert into holdfast.node (run_id, node_no, tenant_id, state, generation, wait_key, deadline, attempt)
-values ($1, $2, $3, 'w', $4, $5, holdfast.instant() + make_interval(secs => $6::double precision), $7)
+insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline)
+values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision))
 on conflict (run_id, node_no) do update
-set state = 'w', generation = excluded.generation, wait_key = excluded.wait_key, deadline = excluded.deadline,
-  signal_id = null, attempt = greatest(holdfast.node.attempt, excluded.attempt);
+set state = 'w', generation = excluded.generation, attempt = excluded.attempt, wait_key = excluded.wait_key,
+  deadline = excluded.deadline, signal_id = null;
 
 -- name: end_special
 -- A node that ran no task of its own is over: a wait that was answered or ran out, a run that ended, items that could
@@ -124,33 +208,126 @@ where holdfast.node.state::text = any($9::text[])
 returning run_id;
 
 -- name: tell_failure
--- The story of a node that failed without a task: one attempt that began and ended here.
+-- The story of a node that failed without a task: one attempt that began and ended here, numbered after all before it.
+-- What the node remembers of them is a hint: older workers forgot it when they began it again. Under the lock of its run.
 insert into holdfast.failure (
   task_id, attempt, tenant_id, generation, state, lease_token, started_at, ended_at, code, type, message, decision,
   reason, rule, sentence
 )
-values ($1, $2, $3, $4, 'f', gen_random_uuid(), holdfast.instant(), holdfast.instant(), $5, '', $6, 'stop', $7, '', $8);
+select $1, 1 + greatest($2::int, max(f.attempt)), $3, $4, 'f', gen_random_uuid(), holdfast.instant(),
+  holdfast.instant(), $5, '', $6, 'stop', $7, '', $8
+from holdfast.failure f
+where f.task_id = $1
+returning attempt;
 
 -- name: unanswered_children
 -- Runs that ended and whose parent does not know yet.
-select r.run_id, r.parent_run_id
+select r.run_id, r.parent_run_id, r.tenant_id
 from holdfast.run r
 where r.parent_run_id is not null and r.state <> 'o' and not r.is_answered
 order by r.run_id
-limit $1;
+limit $1
+offset $2;
 
 -- name: answer_child
 -- The end of a run was told to its parent, once.
 update holdfast.run r
 set is_answered = true
 where r.run_id = $1 and r.state <> 'o' and not r.is_answered
-returning r.state::text as state, r.parent_run_id, r.parent_node, r.snapshot_id;
+returning r.state::text as state, r.parent_run_id, r.parent_node, r.snapshot_id, r.is_replaced;
 
 -- name: waiting_child
 -- The node that waits for a run, if it still does. Under the lock of its run.
 select n.generation, n.attempt
 from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 's' and n.child_run_id = $3;
+
+-- name: failed_for_child
+-- The node that failed with a run, if it still stands for it. Under the lock of its run.
+select n.node_no
+from holdfast.node n
+where n.run_id = $1 and n.node_no = $2 and n.state = 'f' and n.child_run_id = $3;
+
+-- name: keep_children
+-- Nodes that failed go on with the runs they have: what failed in these is to run again, and their old end tells nothing.
+-- Under the lock of the run that started them, which has the smallest id.
+with held as materialized (
+  select c.run_id
+  from holdfast.run c
+  where c.run_id = any($1::bigint[])
+  order by c.run_id
+  for no key update of c
+)
+update holdfast.run c
+set kept_for = $2, is_wanted = c.state = 'f', is_answered = c.is_answered or c.state = 'f'
+where c.run_id = any(array(select run_id from held))
+returning c.run_id;
+
+-- name: replace_children
+-- Nodes that are reset will start other runs than these, which nobody asks after any more, nor after what they started.
+-- Under the lock of the run that started them, which has the smallest id.
+with recursive below as (
+  select c.run_id
+  from holdfast.run c
+  where c.run_id = any($1::bigint[])
+  union
+  select c.run_id
+  from below
+  join holdfast.run c on c.parent_run_id = below.run_id
+),
+held as materialized (
+  select c.run_id
+  from holdfast.run c
+  where c.run_id = any(array(select run_id from below))
+  order by c.run_id
+  for no key update of c
+)
+update holdfast.run c
+set is_replaced = true, is_wanted = false
+where c.run_id = any(array(select run_id from held))
+returning c.run_id;
+
+-- name: tasks_below
+-- The tasks of some runs and of what these started, as spans: of nodes, and of items.
+with recursive below as (
+  select c.run_id, c.nodes
+  from holdfast.run c
+  where c.run_id = any($1::bigint[])
+  union
+  select c.run_id, c.nodes
+  from below
+  join holdfast.run c on c.parent_run_id = below.run_id
+)
+select below.run_id + 1 as first_id, below.run_id + below.nodes as last_id
+from below
+union all
+select n.items_first, n.items_first + n.items - 1
+from below
+join holdfast.node n on n.run_id = below.run_id and n.items > 0;
+
+-- name: kept_child
+-- The run with which a node of this generation goes on. Under the lock of the node's run.
+select c.run_id, c.state::text as state, c.snapshot_id, c.is_wanted
+from holdfast.run c
+where c.parent_run_id = $1 and c.parent_node = $2 and c.kept_for = $3 and c.state <> 'x' and not c.is_replaced
+order by c.run_id desc
+limit 1;
+
+-- name: wanted_children
+-- Runs in which what failed is to run again, because their node goes on with them.
+select c.run_id, c.tenant_id, c.parent_run_id
+from holdfast.run c
+where c.is_wanted
+order by c.run_id
+limit $1
+offset $2;
+
+-- name: unwant_child
+-- A run that cannot run again after all: its node is told how it ended.
+update holdfast.run c
+set is_wanted = false, is_answered = false
+where c.run_id = $1 and c.is_wanted
+returning c.run_id;
 
 -- name: send_signal
 -- Keep an event from outside.
@@ -182,7 +359,8 @@ where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval
   and s.tenant_id = n.tenant_id and s.wait_key = n.wait_key;
 
 -- name: answered_waits
--- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used.
+-- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used, now or
+-- before its nodes were reset.
 select n.run_id, n.node_no, s.signal_id
 from holdfast.node n
 join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
@@ -192,11 +370,13 @@ cross join lateral (
   where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key and (s.run_id is null or s.run_id = n.run_id)
     and s.at >= r.created_at
     and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
+    and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
   order by s.signal_id
   limit 1
 ) s
 where n.state = 'w' and ($1::text is null or n.wait_key = $1)
-limit $2;
+limit $2
+offset $3;
 
 -- name: overdue_waits
 -- Waiting nodes whose time is over.
@@ -204,7 +384,8 @@ select n.run_id, n.node_no
 from holdfast.node n
 where n.state = 'w' and n.deadline <= holdfast.instant()
 order by n.deadline
-limit $1;
+limit $1
+offset $2;
 
 -- name: read_signal
 -- One event from outside.

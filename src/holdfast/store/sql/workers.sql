@@ -9,8 +9,8 @@ returning worker_id, incarnation;
 -- (same tenant, actions and queues) and how many of those came before it. One shown as lost, by a long outage or a clock that
 -- jumped, is back: its leases were decided without it.
 update holdfast.worker as me
-set beat_at = holdfast.instant(), health = $2::jsonb, state = case me.state when 'lost' then 'active' else me.state end,
-  ended_at = null
+set beat_at = holdfast.instant(), health = $2::jsonb, ended_at = null,
+  state = case when me.state <> 'lost' then me.state when me.drained_at is null then 'active' else 'draining' end
 from (
   select count(*)::int as crew, count(*) filter (where w.worker_id < $1)::int as rank
   from holdfast.worker w
@@ -26,7 +26,8 @@ returning me.state, crew.crew, crew.rank;
 -- One shown as lost is back: its leases were decided without it.
 update holdfast.worker as w
 set beat_at = holdfast.instant(), health = coalesce($2::jsonb, w.health),
-  state = case w.state when 'lost' then 'active' else w.state end, ended_at = null
+  state = case when w.state <> 'lost' then w.state when w.drained_at is null then 'active' else 'draining' end,
+  ended_at = null
 where w.worker_id = any($1::int[]) and w.state in ('active', 'draining', 'lost')
 returning w.worker_id, w.state;
 
@@ -38,9 +39,9 @@ where worker_id = $1 and state in ('active', 'draining', 'lost')
 returning worker_id;
 
 -- name: drain_worker
--- Ask a worker to take no more work.
+-- Ask a worker to take no more work and to leave; a silence does not undo it.
 update holdfast.worker
-set state = 'draining'
+set state = 'draining', drained_at = holdfast.instant()
 where worker_id = $1 and state = 'active'
 returning worker_id, tenant_id;
 

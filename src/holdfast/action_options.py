@@ -1,0 +1,142 @@
+"""What `@app.action(…)` may say, checked where it is written: a misspelt option is refused, never ignored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.action import Isolation, retries_within
+from holdfast.core.classify import Rule
+from holdfast.core.duration import seconds_of
+from holdfast.core.retry import RetryPolicy
+from holdfast.errors import Invalid
+
+OPTIONS = (
+    "name",
+    "queue",
+    "priority",
+    "max_retries",
+    "max_attempts",
+    "max_losses",
+    "timeout",
+    "isolation",
+    "memory_bytes_max",
+    "rules",
+    "retry",
+    "breaker",
+    "quota",
+    "launcher",
+)
+"""As the overloads of `App.action` name them; a test compares the two."""
+RETRIES_LAUNCHED = 1
+"""What actions whose workers are launched default to."""
+_RETRY_NAMES = {"enabled": "is_enabled"}
+"""What settings and design documents call differently from the policy."""
+
+
+def known_options(options: Mapping[str, Any]) -> None:
+    """Refuse options nobody knows, with the nearest name there is."""
+    for name in options:
+        if name not in OPTIONS:
+            raise Invalid(
+                f"@app.action does not know {name!r}.", code="invalid_action", advice=_near(name, OPTIONS), field=name
+            )
+
+
+def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
+    """What `@app.action` decorates, if it is a function."""
+    if len(given) == 1 and callable(given[0]):
+        function: Callable[..., Any] = given[0]
+        return function
+    text = ", ".join(repr(one)[:80] for one in given) or "nothing"
+    raise Invalid(
+        f"@app.action takes a function, not {text}.",
+        code="invalid_action",
+        advice='Name its options: @app.action(queue="mail").',
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function calls itself; a callable without a name needs one given."""
+    if not isinstance(name := getattr(function, "__name__", None), str):
+        raise Invalid(
+            f"{function!r:.80} has no name of its own.", code="invalid_action", advice='Say @app.action(name="…").'
+        )
+    return name
+
+
+def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What an action says about its policy."""
+    usual = {} if options.get("launcher") is None else {"max_retries": RETRIES_LAUNCHED}
+    overrides = usual | _retry(options.get("retry"))
+    if (rules := options.get("rules")) is not None:
+        overrides["rules"] = _rules(rules)
+    if (attempts := options.get("max_attempts")) is not None:
+        overrides["max_retries"] = retries_within(attempts)
+    for name in ("max_retries", "max_losses", "memory_bytes_max"):
+        if (value := options.get(name)) is not None:
+            overrides[name] = value
+    if (timeout := options.get("timeout")) is not None:
+        overrides["timeout_seconds"] = seconds_of(timeout)
+    replace(RetryPolicy(), **overrides).validated()
+    return overrides
+
+
+def _retry(given: object) -> dict[str, Any]:
+    if given is None:
+        return {}
+    known = [field.name for field in fields(RetryPolicy)]
+    if not isinstance(given, Mapping):
+        raise Invalid(
+            f"retry= is {str(given)[:80]!r}.", code="invalid_policy", advice=f"It is a mapping of {', '.join(known)}."
+        )
+    said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in given.items()}
+    if unknown := [name for name in said if name not in known]:
+        advice = _near(unknown[0], known)
+        raise Invalid(f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
+    return said
+
+
+def _rules(given: object) -> tuple[Rule, ...]:
+    if isinstance(given, list | tuple) and all(isinstance(rule, Rule) for rule in given):
+        return tuple(given)
+    raise Invalid(
+        f"rules= is {str(given)[:80]}.",
+        code="invalid_policy",
+        advice='It is a list of rules: [hf.Rule(exception="LookupError", retry=False)].',
+    )
+
+
+def _near(name: str, known: tuple[str, ...] | list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
+
+
+def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:
+    """Where the function runs: where its action asks for, if it can run there."""
+    is_async = inspect.iscoroutinefunction(function)
+    if asked is None:
+        return Isolation.COROUTINE if is_async else Isolation.THREAD
+    try:
+        isolation = Isolation(str(asked))
+    except ValueError:
+        choices = ", ".join(Isolation)
+        raise Invalid(
+            f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
+        ) from None
+    if isolation is Isolation.COROUTINE and not is_async:
+        raise Invalid(
+            f"{function.__qualname__} is not `async def`.",
+            code="invalid_action",
+            advice='Use isolation="thread".',
+        )
+    if isolation is Isolation.THREAD and is_async:
+        raise Invalid(
+            f"{function.__qualname__} is `async def` and cannot run in a plain thread.",
+            code="invalid_action",
+            advice='Use isolation="process", or make it a plain function.',
+        )
+    return isolation

@@ -1,0 +1,204 @@
+-- name: hold_run_letters
+-- Every unresolved letter of some runs under its lock, in the one order and before any of the runs: a re-drive of a run
+-- is told to all that stand for what it resets.
+select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches, d.fingerprint
+from holdfast.dead_letter d
+where d.run_id = any($1::bigint[]) and d.tenant_id = $2 and d.state <> 'resolved'
+order by d.dead_letter_id
+for update of d;
+
+-- name: lock_task_letters
+-- The unresolved letters of one task under their locks, newest first. Whoever waited sees what the one before did.
+select d.dead_letter_id, d.task_id, d.run_id, d.state, d.dispatches, d.fingerprint, d.campaign_id
+from holdfast.dead_letter d
+where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
+order by d.dead_letter_id desc
+for update of d;
+
+-- name: dead_task
+-- A failed task as it rests: whether its budget is spent, where it belongs, and whether that can go on.
+select e.task_id, e.run_id, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
+  e.state::text as state, coalesce(f.state = 'l', false) as is_loss, r.canceled_at is not null as is_canceled
+from holdfast.ended e
+left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
+left join holdfast.run r on r.run_id = e.run_id
+where e.task_id = $1 and e.tenant_id = $2;
+
+-- name: group_letters
+-- A page of the letters of a group that stand for their task: the newest one of each, if it is open, or was left and
+-- its task can still go.
+select d.dead_letter_id, d.state
+from holdfast.dead_letter d
+where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
+  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+order by d.dead_letter_id
+limit $4;
+
+-- name: ignore_letters
+-- Known, and left. What is under way goes on; nothing is retried by itself any more. Those that were ignored before may
+-- be abandoned ($4) all the same.
+with held as materialized (
+  select d.dead_letter_id, d.state, d.disposition
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
+    and (
+      d.state in ('open', 'retry_requested', 'retrying')
+      or ($4 = 'abandoned' and d.disposition <> 'abandoned' and d.state = 'ignored')
+    )
+  order by d.dead_letter_id
+  for update of d
+),
+done as (
+  update holdfast.dead_letter d
+  set state = 'ignored', disposition = $4, disposition_reason = $3, actor = $2, wants_sweep = false,
+    changed_at = holdfast.instant()
+  from held
+  where d.dead_letter_id = held.dead_letter_id
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id, held.state as was,
+    held.disposition as was_disposition
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.ignored', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', $3::text, 'disposition', $4::text)
+  from done
+  group by tenant_id
+)
+select dead_letter_id, task_id, run_id, was, was_disposition
+from done
+order by dead_letter_id;
+
+-- name: close_letters
+-- An operator says that letters are dealt with, whatever became of their tasks: what was asked for is asked no more.
+with held as materialized (
+  select d.dead_letter_id, d.state, d.disposition
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4
+    and d.state in ('open', 'retry_requested', 'retrying')
+  order by d.dead_letter_id
+  for update of d
+),
+done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, wants_sweep = false,
+    changed_at = holdfast.instant()
+  from held
+  where d.dead_letter_id = held.dead_letter_id
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, held.state as was, held.disposition as was_disposition
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from done
+  group by tenant_id
+)
+select dead_letter_id, task_id, was, was_disposition
+from done
+order by dead_letter_id;
+
+-- name: dead_of_group
+-- A page of the tasks of a group that rest failed, by the newest letter of each, whatever was done about it.
+select d.dead_letter_id, d.task_id, d.run_id
+from holdfast.dead_letter d
+join holdfast.ended e on e.task_id = d.task_id and e.state = 'f'
+where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
+  and (d.state in ('open', 'retry_requested', 'retrying') or d.state = 'ignored')
+  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+order by d.dead_letter_id
+limit $4;
+
+-- name: delete_dead
+-- Delete failed tasks ($1) and whole runs that are over ($3), with everything kept of them but events and the audit log.
+-- Their ends are what a re-drive takes away, or the run's own row: of the two, one finds it. A run that another still
+-- waits for stays.
+with tasks as materialized (
+  select e.task_id
+  from holdfast.ended e
+  where e.task_id = any($1::bigint[]) and e.tenant_id = $2 and e.state = 'f' and e.run_id is null
+  order by e.task_id
+  for update of e
+),
+runs as materialized (
+  select r.run_id, r.nodes, case r.state when 'f' then 'failed' else 'canceled' end as state
+  from holdfast.run r
+  where r.run_id = any($3::bigint[]) and r.tenant_id = $2 and r.state in ('f', 'x')
+    and not exists (select from holdfast.run p where p.run_id = r.parent_run_id and p.state = 'o')
+  order by r.run_id
+  for update of r
+),
+ids as materialized (
+  select task_id
+  from tasks
+  union
+  select r.run_id + n.nth
+  from runs r
+  cross join lateral generate_series(0, r.nodes) as n (nth)
+  union
+  select n.items_first + i.nth
+  from runs r
+  join holdfast.node n on n.run_id = r.run_id and n.items > 0
+  cross join lateral generate_series(0, n.items - 1) as i (nth)
+  union
+  select p.items_first + i.nth
+  from runs r
+  join holdfast.past_items p on p.run_id = r.run_id
+  cross join lateral generate_series(0, p.items - 1) as i (nth)
+),
+letters as (
+  delete from holdfast.dead_letter d
+  where d.task_id = any(array(select task_id from ids))
+  returning d.task_id, d.run_id
+),
+ends as (
+  delete from holdfast.ended e
+  where e.task_id = any(array(select task_id from ids))
+),
+keys as (
+  delete from holdfast.idempotency i
+  where i.task_id = any(array(select task_id from ids))
+),
+notes as (
+  delete from holdfast.note n
+  where n.task_id = any(array(select task_id from ids))
+),
+effects as (
+  delete from holdfast.effect e
+  where e.task_id = any(array(select task_id from ids))
+),
+steps as (
+  delete from holdfast.step s
+  where s.task_id = any(array(select task_id from ids))
+),
+failures as (
+  delete from holdfast.failure f
+  where f.task_id = any(array(select task_id from ids))
+),
+attempts as (
+  delete from holdfast.attempt a
+  where a.task_id = any(array(select task_id from ids))
+),
+bodies as (
+  delete from holdfast.body b
+  where b.task_id = any(array(select task_id from ids))
+),
+slots as (
+  delete from holdfast.slot s
+  where s.task_id = any(array(select task_id from tasks)) or s.run_id = any(array(select run_id from runs))
+),
+nodes as (
+  delete from holdfast.node n
+  where n.run_id = any(array(select run_id from runs))
+),
+gone as (
+  delete from holdfast.run r
+  where r.run_id = any(array(select run_id from runs))
+)
+select 'task' as kind, t.task_id as id, 'failed' as state,
+  (select count(*)::int from letters l where l.task_id = t.task_id) as letters
+from tasks t
+union all
+select 'run', r.run_id, r.state, (select count(*)::int from letters l where l.run_id = r.run_id)
+from runs r
+order by 1 desc, 2;

@@ -1,0 +1,130 @@
+"""What was canceled, and failures that somebody dealt with, go with history; failures that nobody did never do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.core.flows import a_flow
+
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.recover import ignore, redrive, resolve
+from holdfast.dispatcher.retain import begin_today, drop_old, retain_once
+from holdfast.errors import Conflict, NotFound
+from holdfast.testing import factories as a
+
+WHO = {"actor": "ann", "reason": "known"}
+
+
+async def later(dispatcher, clock, *, days=31):
+    """The block of what is there is over, and so long ago."""
+    await clock.advance("1d")
+    await begin_today(dispatcher.engine.database)
+    await clock.advance(f"{days}d")
+
+
+async def retain(dispatcher):
+    return await retain_once(dispatcher.engine.database, days=30)
+
+
+async def is_gone(dispatcher, task_id):
+    """Everything of it, and nothing is broken."""
+    with pytest.raises(NotFound):
+        await dispatcher.task(task_id)
+    rows = "select count(*) from holdfast.{} where task_id = $1"
+    tables = ("ended", "dead_letter", "failure", "body")
+    return [await dispatcher.engine.database.fetchval(rows.format(one), int(task_id)) for one in tables] == [0] * 4
+
+
+async def test_a_canceled_task_goes_with_its_block(dispatcher, clock):
+    task_id, completed = await a.a_canceled_task(dispatcher), await a.a_completed_task(dispatcher)
+    await later(dispatcher, clock)
+    assert await retain(dispatcher) >= 1
+    assert await is_gone(dispatcher, task_id) and await is_gone(dispatcher, completed)
+
+
+@pytest.mark.parametrize("verb", [ignore, resolve])
+async def test_a_failure_that_somebody_dealt_with_goes_with_its_block(dispatcher, clock, verb):
+    task_id = await a.a_failed_task(dispatcher)
+    await verb(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await later(dispatcher, clock)
+    assert await retain(dispatcher) >= 1
+    assert await is_gone(dispatcher, task_id)
+
+
+async def test_a_failure_stays_as_long_after_somebody_dealt_with_it_as_history_is_kept(dispatcher, clock):
+    task_id = await a.a_failed_task(dispatcher)
+    await later(dispatcher, clock, days=365)
+    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await retain(dispatcher)
+    assert (await dispatcher.task(task_id)).state == "failed"
+    await later(dispatcher, clock)
+    await retain(dispatcher)
+    assert await is_gone(dispatcher, task_id)
+
+
+async def test_one_failure_that_nobody_dealt_with_keeps_its_block(dispatcher, clock):
+    open_, left = await a.a_failed_task(dispatcher), await a.a_failed_task(dispatcher)
+    await ignore(dispatcher.engine, 1, task_id=int(left), **WHO)
+    await later(dispatcher, clock, days=365)
+    await retain(dispatcher)
+    assert [(await dispatcher.task(one)).state for one in (open_, left)] == ["failed"] * 2
+    assert len(await dispatcher.letters(left)) == 1
+
+
+async def test_a_failure_that_wanted_no_letter_is_kept(dispatcher, clock):
+    task_id = await a.a_failed_task(dispatcher)
+    database = dispatcher.engine.database
+    await database.fetch("delete from holdfast.dead_letter")
+    await database.fetch("update holdfast.ended set has_letter = false")
+    await later(dispatcher, clock, days=365)
+    await retain(dispatcher)
+    assert (await dispatcher.task(task_id)).state == "failed"
+
+
+async def test_a_canceled_run_and_one_that_failed_and_was_left_go_with_their_block(dispatcher, clock):
+    canceled = await dispatcher.runs.start(a_flow("a>b"))
+    await dispatcher.runs.cancel(canceled)
+    failed = await dispatcher.runs.start(a_flow("a>b"))
+    lease = await dispatcher.claim_one()
+    await dispatcher.settle(lease, Failed(a.a_failure()))
+    await later(dispatcher, clock)
+    assert await retain(dispatcher) == 0
+    await ignore(dispatcher.engine, 1, task_id=int(lease.task_id), **WHO)
+    await later(dispatcher, clock)
+    assert await retain(dispatcher) >= 1
+    rows = await dispatcher.engine.database.fetchval("select count(*) from holdfast.run")
+    assert rows == 0 and await is_gone(dispatcher, lease.task_id) and failed != canceled
+
+
+async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):
+    """The re-drive took the end away, and had not committed when the block was looked at."""
+    task_id = await a.a_failed_task(dispatcher, input={"order": 7})
+    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await later(dispatcher, clock)
+    database = dispatcher.engine.database
+    async with database.transaction() as session:
+        from holdfast.dispatcher.letters import By, redrive_task
+
+        await redrive_task(session, dispatcher.engine.catalog, 1, int(task_id), By("ann", "fixed"))
+        dropping = asyncio.ensure_future(drop_old(database, days=30))
+        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        while not dropping.done() and not await database.fetchval(waits):
+            pass
+    assert await dropping == 0
+    lease = await dispatcher.claim_one()
+    assert lease.claimed.input == b'{"order":7}'
+    await dispatcher.settle(lease, Completed(b"1"))
+
+
+async def test_what_is_being_dropped_cannot_be_run_again(dispatcher, clock):
+    task_id = await a.a_failed_task(dispatcher)
+    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await later(dispatcher, clock)
+    answers = await asyncio.gather(
+        drop_old(dispatcher.engine.database, days=30),
+        redrive(dispatcher.engine, 1, int(task_id), **WHO),
+        return_exceptions=True,
+    )
+    dropped, again = answers
+    assert isinstance(again, NotFound | Conflict) == (dropped >= 1)

@@ -1,0 +1,64 @@
+"""A network that says nothing, answers nothing, or takes its time, between one worker and its database."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.faults.load import all_over
+from tests.faults.proxy import ANSWERS, REQUESTS, Proxy
+from tests.faults.test_connections import working
+from tests.faults.victim_app import stuck_once
+
+pytestmark = pytest.mark.crash
+
+LOST = "select count(*)::int from holdfast.failure where state = 'l'"
+HELD = 5
+
+
+async def until(condition) -> None:
+    deadline = asyncio.get_running_loop().time() + 60
+    while not await condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not happen"
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("ways", [(REQUESTS, ANSWERS), (ANSWERS,)], ids=["both ways", "answers only"])
+async def test_a_silent_partition_stops_the_worker_before_others_take_over(
+    load, engine, log, chance, quick_settings, ways
+):
+    proxy = Proxy(engine.database.url, chance=chance, commits=0.0, others=0.0)
+    async with proxy.serving() as url, working(quick_settings, url) as cut_off:
+        for _ in range(HELD):
+            number = load._number()
+            load.promised[number] = (await load.client.enqueue(stuck_once, number=number)).task_id
+
+        async def holds_all() -> bool:
+            return len(cut_off._hold.entries) == HELD
+
+        await until(holds_all)
+        proxy.fall_silent(*ways)
+        async with working(quick_settings, engine.database.url):
+
+            async def one_is_lost() -> bool:
+                return await engine.database.fetchval(LOST) > 0
+
+            await until(one_is_lost)
+            assert not cut_off._hold.entries, "it still runs what was taken from it"
+            for _ in range(20):
+                await load.step()
+            proxy.heal()
+            await all_over(engine)
+    await load.judge(engine, log)
+
+
+async def test_a_slow_network_costs_no_attempt(load, engine, log, chance, quick_settings):
+    proxy = Proxy(engine.database.url, chance=chance, commits=0.0, others=0.0)
+    async with proxy.serving() as url, working(quick_settings, url):
+        proxy.delay_seconds_max = 0.08
+        for _ in range(40):
+            await load.step()
+        await all_over(engine)
+        proxy.delay_seconds_max = 0.0
+    await load.judge(engine, log)
+    assert await engine.database.fetchval(LOST) == 0

@@ -1,0 +1,115 @@
+"""Nodes that run no task of their own, run again: they fail twice, take no old answer, and keep what was done."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.flows import a_node, an_edge
+from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
+
+
+async def failures(dispatcher) -> list[tuple[int, str]]:
+    """Attempts of nodes without a task that failed, in order."""
+    rows = await dispatcher.engine.database.fetch(
+        "select attempt, code from holdfast.failure where decision = 'stop' and type = '' order by ended_at, attempt"
+    )
+    return [(row["attempt"], row["code"]) for row in rows]
+
+
+async def test_a_wait_that_times_out_twice_fails_twice(dispatcher, clock):
+    run = await dispatcher.runs.start(a_wait(timeout_seconds=60))
+    for _ in range(2):
+        await clock.advance(61)
+        await dispatcher.runs.repair_once()
+        assert (await dispatcher.runs.nodes(run))["paid"] == "failed"
+        await dispatcher.runs.retry(run)
+    assert await failures(dispatcher) == [(1, "DAG_TASK_EXECUTION_TIMEOUT"), (2, "DAG_TASK_EXECUTION_TIMEOUT")]
+    await dispatcher.runs.signal("payment", 5)
+    assert await step(dispatcher) == [{"payment": 5}]
+    assert await dispatcher.runs.attempts(run) == {"paid": 2, "ship": 1}
+
+
+async def test_a_sub_flow_that_fails_twice_fails_its_node_twice(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    for attempt in (1, 2):
+        await finish(dispatcher, outputs={0: {"v": 1}}, fail=[1])
+        assert await dispatcher.runs.nodes(run) == {"inner": "failed", "after": "upstream_failed"}
+        assert (await dispatcher.runs.attempts(run))["inner"] == attempt
+        await dispatcher.runs.retry(run)
+    await finish(dispatcher, outputs={0: {"v": 1}, 1: {"v": 1}, 2: 1})
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_map_over_no_list_fails_as_often_as_it_is_run(dispatcher):
+    run = await dispatcher.runs.start(a_map())
+    for attempt in (1, 2, 3):
+        await finish(dispatcher, outputs={0: {"all": 7}})
+        assert (await dispatcher.runs.attempts(run))["double"] == attempt
+        await dispatcher.runs.retry(run, only="list" if attempt == 2 else None)
+
+
+async def test_a_node_that_cannot_end_stops_no_other(dispatcher, clock):
+    """Whatever is wrong with one row, the rest of the installation is told."""
+    await dispatcher.runs.snapshot(a_sum(1))
+    broken, sound = [await dispatcher.runs.start(a_wait(timeout_seconds=60)) for _ in range(2)]
+    parents = [await dispatcher.runs.start(a_parent()) for _ in range(2)]
+    database = dispatcher.engine.database
+    await database.fetch(f"alter table holdfast.failure add constraint refused check (task_id <> {int(broken) + 1})")
+    child = await database.fetchval("select min(run_id) from holdfast.run where parent_run_id = $1", int(parents[0]))
+    await database.fetch(f"alter table holdfast.run add constraint stuck check (run_id <> {child} or not is_answered)")
+    await clock.advance(61)
+    await finish(dispatcher, outputs={0: {"v": 1}, 1: {"v": 1}, 2: 1})
+    await dispatcher.runs.repair_once()
+    assert [await dispatcher.runs.state(one) for one in (broken, sound)] == ["open", "failed"]
+    assert [await dispatcher.runs.state(one) for one in parents] == ["open", "completed"]
+
+
+def a_parent_with_a_list():
+    """The flow that a node runs takes what was listed before."""
+    inner = a_node("inner", action="shop.sum", kind=NodeKind.FLOW)
+    edges = (an_edge("list>inner", "x>x"), an_edge("inner>after", "sum>total"))
+    return FlowDefinition(name="shop.listed", nodes=(a_node("list"), inner, a_node("after")), edges=edges).validated()
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_an_approval_rejected_twice_fails_twice(dispatcher, approved):
+    run = await dispatcher.runs.start(a_wait(config={"approval": True}))
+    for attempt in (1, 2):
+        await dispatcher.runs.answer(run, "paid", is_given=False)
+        assert (await dispatcher.runs.attempts(run))["paid"] == attempt
+        await dispatcher.runs.retry(run)
+    await dispatcher.runs.answer(run, "paid", is_given=approved)
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == ("completed" if approved else "failed")
+
+
+@pytest.mark.parametrize("only", ["paid", "first"])
+async def test_an_approval_that_was_given_does_not_answer_when_it_is_asked_for_again(dispatcher, only):
+    nodes = (a_node("first"), *a_wait(config={"approval": True}).nodes)
+    edges = (an_edge("first>paid", ">first"), an_edge("paid>ship", ">payment"))
+    run = await dispatcher.runs.start(FlowDefinition(name="shop.gated", nodes=nodes, edges=edges).validated())
+    await step(dispatcher)
+    await dispatcher.runs.answer(run, "paid")
+    await finish(dispatcher)
+    await dispatcher.runs.retry(run, only=only)
+    await finish(dispatcher)
+    assert (await dispatcher.runs.nodes(run))["paid"] == "running"
+    await dispatcher.runs.answer(run, "paid")
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_an_event_that_was_taken_is_not_taken_again_and_one_that_came_late_is(dispatcher, clock):
+    run = await dispatcher.runs.start(a_wait(timeout_seconds=60))
+    await dispatcher.runs.signal("payment", 1)
+    await finish(dispatcher)
+    await dispatcher.runs.retry(run, only="paid")
+    assert not await step(dispatcher)
+    await clock.advance(61)
+    await dispatcher.runs.repair_once()
+    await dispatcher.runs.signal("payment", 2)
+    await dispatcher.runs.retry(run)
+    assert await step(dispatcher) == [{"payment": 2}]

@@ -1,0 +1,181 @@
+"""A run that is held, and a list that is worked on a few at a time: what they let go, and when."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.flows import a_flow, a_node, an_edge, an_order_edge
+from tests.flow.test_runs import a_map, a_parent, a_sum, finish, step
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind, TriggerRule
+from holdfast.core.outcome import Completed, Failed
+from holdfast.errors import Conflict
+from holdfast.testing.factories import a_failure
+
+
+async def mapped(dispatcher, count, *, concurrency=2):
+    """A run whose list is there and whose items begin."""
+    run = await dispatcher.runs.start(a_map(concurrency=concurrency))
+    await step(dispatcher, outputs={0: {"all": list(range(count))}})
+    return run
+
+
+async def test_a_paused_run_lets_no_further_items_go_until_it_is_resumed(dispatcher):
+    run = await mapped(dispatcher, 5)
+    await dispatcher.runs.pause(run)
+    assert [len(await step(dispatcher)) for _ in range(2)] == [2, 0]
+    await dispatcher.runs.resume(run)
+    assert [len(await step(dispatcher)) for _ in range(3)] == [2, 1, 1]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_resumed_run_lets_no_more_items_go_than_its_node_allows(dispatcher):
+    run = await mapped(dispatcher, 5)
+    one, other = await dispatcher.claim(10)
+    await dispatcher.runs.pause(run)
+    await dispatcher.settle(one, Completed(b"1"))
+    await dispatcher.runs.resume(run)
+    assert len(await dispatcher.claim(10)) == 1
+    await dispatcher.settle(other, Completed(b"1"))
+    assert len(await dispatcher.claim(10)) == 1
+    await dispatcher.runs.cancel(run)
+
+
+@pytest.mark.parametrize("is_canceled", [True, False])
+async def test_a_paused_run_whose_items_are_all_over_ends(dispatcher, is_canceled):
+    run = await mapped(dispatcher, 2)
+    await dispatcher.runs.pause(run)
+    await finish(dispatcher)
+    await (dispatcher.runs.cancel(run) if is_canceled else dispatcher.runs.resume(run))
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == ("canceled" if is_canceled else "completed")
+
+
+async def test_a_paused_run_whose_items_wait_their_turn_can_be_canceled(dispatcher):
+    run = await mapped(dispatcher, 5)
+    await dispatcher.runs.pause(run)
+    await finish(dispatcher)
+    await dispatcher.runs.cancel(run)
+    assert await dispatcher.runs.state(run) == "canceled"
+
+
+async def test_items_that_run_again_run_as_many_at_once_as_before(dispatcher):
+    run = await mapped(dispatcher, 6)
+    for _ in range(3):
+        for lease in await dispatcher.claim(10):
+            is_even = lease.claimed.task_id % 2 == 0
+            await dispatcher.settle(lease, Completed(b"1") if is_even else Failed(a_failure()))
+    await dispatcher.runs.retry(run)
+    assert [len(await step(dispatcher)) for _ in range(3)] == [2, 1, 1]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_items_that_run_again_wait_for_a_pause_to_end_and_end_with_a_cancel(dispatcher):
+    run = await mapped(dispatcher, 6)
+    await finish(dispatcher, fail=[1])
+    await dispatcher.runs.retry(run)
+    await dispatcher.runs.pause(run)
+    assert [len(await step(dispatcher, fail=[1])) for _ in range(2)] == [2, 0]
+    await dispatcher.runs.resume(run)
+    assert len(await step(dispatcher)) == 2
+    await dispatcher.runs.cancel(run)
+    assert await dispatcher.runs.state(run) == "canceled"
+
+
+async def test_items_that_an_older_worker_left_standing_are_moved(dispatcher):
+    """It counts the end of an item that runs again, and knows nothing of those that wait behind it."""
+    run = await mapped(dispatcher, 3, concurrency=1)
+    await finish(dispatcher, fail=[1])
+    await dispatcher.runs.retry(run)
+    [lease] = await dispatcher.claim(10)
+    await dispatcher.settle(lease, Completed(b"1"))
+    async with dispatcher.engine.database.session() as session:
+        await session.execute("delete from holdfast.live; update holdfast.node set items_after = 1 where state = 'm'")
+    await dispatcher.runs.repair_once()
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_pausing_a_run_pauses_the_runs_it_started_and_resuming_lets_them_go_on(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    child = str(await dispatcher.engine.database.fetchval("select child_run_id from holdfast.node"))
+    await dispatcher.runs.pause(run)
+    assert [len(await step(dispatcher, outputs={0: {"v": 1}})) for _ in range(2)] == [1, 0]
+    with pytest.raises(Conflict, match=f"paused with run {run}"):
+        await dispatcher.runs.resume(child)
+    await dispatcher.runs.resume(run)
+    await finish(dispatcher, outputs={1: {"v": 1}, 2: 1})
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_pause_reaches_what_was_started_below_and_leaves_what_somebody_paused(dispatcher):
+    await dispatcher.runs.snapshot(a_flow("a>b"))
+    nodes = tuple(a_node(name, action="shop.nightly", kind=NodeKind.FLOW) for name in ("one", "two"))
+    await dispatcher.runs.snapshot(FlowDefinition(name="shop.middle", nodes=nodes).validated())
+    top = FlowDefinition(name="shop.top", nodes=(a_node("in", action="shop.middle", kind=NodeKind.FLOW),)).validated()
+    run = await dispatcher.runs.start(top)
+    leaves = await dispatcher.engine.database.fetch(
+        "select c.run_id from holdfast.run c join holdfast.run m on m.run_id = c.parent_run_id"
+        " where m.parent_run_id = $1 order by 1",
+        int(run),
+    )
+    await dispatcher.runs.pause(str(leaves[0]["run_id"]))
+    await dispatcher.runs.pause(run)
+    assert [len(await step(dispatcher)) for _ in range(2)] == [2, 0]
+    await dispatcher.runs.resume(run)
+    assert len(await step(dispatcher)) == 1
+    await dispatcher.runs.resume(str(leaves[0]["run_id"]))
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_node_behind_a_sub_flow_waits_for_the_resume(dispatcher):
+    await dispatcher.runs.snapshot(a_flow("a>b"))
+    nodes = (a_node("in", action="shop.nightly", kind=NodeKind.FLOW), a_node("after"))
+    flow = FlowDefinition(name="shop.behind", nodes=nodes, edges=(an_order_edge("in>after"),)).validated()
+    run = await dispatcher.runs.start(flow)
+    await step(dispatcher)
+    leases = await dispatcher.claim(10)
+    await dispatcher.runs.pause(run)
+    for lease in leases:
+        await dispatcher.settle(lease, Completed(b"1"))
+    assert await dispatcher.runs.nodes(run) == {"in": "completed", "after": "blocked"}
+    await dispatcher.runs.resume(run)
+    assert len(await step(dispatcher)) == 1
+
+
+async def test_a_list_that_a_full_run_held_back_still_runs_only_what_failed(dispatcher):
+    nodes = (*a_map().nodes, a_node("beside"))
+    flow = FlowDefinition(name="shop.full", nodes=nodes, edges=a_map().edges).validated()
+    run = await dispatcher.runs.start(flow, max_active=1)
+    while (await dispatcher.runs.nodes(run))["double"] == "blocked":
+        await step(dispatcher, outputs={0: {"all": [1, 2, 3]}})
+    first, *others = await dispatcher.claim(10)
+    await dispatcher.settle(first, Failed(a_failure()))
+    for lease in others:
+        await dispatcher.settle(lease, Completed(b"1"))
+    await finish(dispatcher)
+    await dispatcher.runs.retry(run, only="beside")
+    await dispatcher.runs.retry(run)
+    assert (await dispatcher.runs.nodes(run))["double"] == "blocked"
+    assert [len(await step(dispatcher)) for _ in range(3)] == [1, 1, 1]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_node_that_a_full_run_held_back_goes_also_when_another_of_its_upstreams_makes_room(dispatcher):
+    run = await dispatcher.runs.start(a_flow("a>b a>c b>c", c=TriggerRule.ONE_SUCCESS), max_active=1)
+    await step(dispatcher)
+    assert await dispatcher.runs.nodes(run) == {"a": "completed", "b": "queued", "c": "blocked"}
+    await finish(dispatcher, fail=[1])
+    assert await dispatcher.runs.nodes(run) == {"a": "completed", "b": "failed", "c": "completed"}
+
+
+async def test_a_node_held_back_behind_one_that_ends_as_it_begins_goes(dispatcher):
+    """The list is empty: there is room again in the very transaction that found the run full."""
+    nodes = (a_node("list"), a_node("each", kind=NodeKind.MAP, map_over="x"), a_node("other"))
+    edges = (an_edge("list>each", "all>x"), an_order_edge("list>other"))
+    flow = FlowDefinition(name="shop.empty", nodes=nodes, edges=edges).validated()
+    run = await dispatcher.runs.start(flow, max_active=1)
+    await finish(dispatcher, outputs={0: {"all": []}})
+    assert await dispatcher.runs.state(run) == "completed"

@@ -1,0 +1,76 @@
+"""Retry and re-drive of nodes that cannot go: refused with where they stand, never as unknown (S0)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.flows import a_flow, a_node
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
+from holdfast.core.outcome import Failed
+from holdfast.dispatcher.recover import repeated_by
+from holdfast.errors import Conflict
+from holdfast.testing import factories as a
+
+VERBS = pytest.mark.parametrize("verb", ["retry", "redrive"])
+
+
+async def refusal(dispatcher, verb, task_id):
+    with pytest.raises(Conflict) as refused:
+        await getattr(dispatcher, verb)(task_id)
+    assert refused.value.code == "execution_not_retryable"
+    return refused.value
+
+
+async def fail_one(dispatcher):
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+
+
+@VERBS
+async def test_a_node_that_never_became_a_task_is_refused_with_its_state(dispatcher, verb):
+    flow = a_flow("a>b")
+    run_id = await dispatcher.runs.start(flow)
+    await fail_one(dispatcher)
+    refused = await refusal(dispatcher, verb, dispatcher.runs.task_id(run_id, flow, "b"))
+    assert refused.detail == "cannot retry execution in status 'upstream_failed'"
+    assert f"holdfast run retry {run_id}" in refused.advice
+
+
+@VERBS
+async def test_a_node_that_waits_for_another_is_blocked(dispatcher, verb):
+    flow = a_flow("a>b")
+    run_id = await dispatcher.runs.start(flow)
+    refused = await refusal(dispatcher, verb, dispatcher.runs.task_id(run_id, flow, "b"))
+    assert refused.detail == "cannot retry execution in status 'blocked'"
+
+
+async def test_a_re_drive_of_a_task_that_retries_by_itself_says_so(dispatcher):
+    task_id = await a.a_retrying_task(dispatcher)
+    refused = await refusal(dispatcher, "redrive", task_id)
+    assert refused.detail == "cannot retry execution in status 'retrying'"
+    assert f"holdfast task retry {task_id}" in refused.advice
+
+
+@VERBS
+async def test_a_failed_node_of_a_canceled_run_is_refused_before_its_budget_is_looked_at(dispatcher, verb):
+    flow = a_flow(alone=("a", "b"))
+    run_id = await dispatcher.runs.start(flow)
+    lease = await dispatcher.claim_one()
+    await dispatcher.settle(lease, Failed(a.a_failure()))
+    await dispatcher.runs.cancel(run_id)
+    refused = await refusal(dispatcher, verb, lease.task_id)
+    assert refused.detail == "cannot retry execution in status 'canceled'"
+    assert f"Run {run_id} was canceled" in refused.advice
+    with pytest.raises(Conflict, match="in status 'canceled'"):
+        await repeated_by(dispatcher.engine, 1, int(lease.task_id))
+    assert [one.state for one in await dispatcher.letters(lease.task_id)] == ["open"]
+
+
+async def test_a_failed_item_waits_for_its_node(dispatcher):
+    node = a_node("each", kind=NodeKind.MAP, map_over="x", config={"x": [1, 2]})
+    await dispatcher.runs.start(FlowDefinition(name="shop.map", nodes=(node,)).validated())
+    first, _ = await dispatcher.claim(2)
+    await dispatcher.settle(first, Failed(a.a_failure()))
+    refused = await refusal(dispatcher, "redrive", first.task_id)
+    assert "when its node is over" in refused.advice
+    assert [one.state for one in await dispatcher.letters(first.task_id)] == ["open"]
