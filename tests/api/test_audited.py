@@ -123,13 +123,13 @@ class Scene:
     async def dead_redrive(self):
         return {"task_id": await a_failed_task(self.dispatcher)}
 
-    dead_ignore = dead_redrive
+    dead_ignore = dead_delete = dead_redrive
 
     async def dead_redrive_group(self):
         [letter] = await self.dispatcher.letters(await a_failed_task(self.dispatcher))
         return {"fingerprint": letter.fingerprint}
 
-    dead_ignore_group = campaign_start = dead_redrive_group
+    dead_ignore_group = dead_delete_group = campaign_start = dead_redrive_group
 
     async def campaign_approve(self):
         view = await self.ask("campaign.start", **await self.campaign_start(), approval=True)
