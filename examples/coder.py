@@ -1,6 +1,6 @@
 """An agent that writes code, and a person who has the last word.
 
-    python examples/coder.py
+    HOLDFAST_ENV=local python examples/coder.py
 
 The plan is cut into changes; each is written and tested in parallel, a flaky test run is retried; nothing is merged
 before somebody approved it, and a rejection ends the run as failed, with the reason on record.

@@ -1,6 +1,6 @@
 """Files into a PostgreSQL table, and a new version of the table under the eyes of its readers.
 
-    python examples/ingest.py
+    HOLDFAST_ENV=local python examples/ingest.py
 
 writes a few CSV files, ingests them, then builds a second version with one column more while a reader polls, and cuts
 over. It runs on HOLDFAST_URL, or on the embedded database (`ENV=local`). Nothing here is a toy: kill it at any moment

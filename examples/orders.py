@@ -1,9 +1,9 @@
 """An order from the click to the door: check the stock, charge, pack every item, wait for the courier, send a mail.
 
-    python examples/orders.py
+    HOLDFAST_ENV=local python examples/orders.py
 
-What is out of stock is refunded instead of packed; a carrier that hangs up is retried; the parcel waits for an event
-from outside, and the mail goes out whatever happened before it.
+What is out of stock is refunded instead of packed; a bank that hangs up is retried; the parcel waits for an event from
+outside, and then a mail goes out. Where nothing is in stock there is no parcel: everything but the refund is skipped.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
 from holdfast.flow.flow import Flow
+from holdfast.flow.shelf import Shelf
 from holdfast.schedule import Schedulable, Schedule, schedule_of
 from holdfast.settings import Settings
 
@@ -44,7 +45,7 @@ class App:
         self.name = limits.valid_action(name)
         self.version = version
         self.actions: dict[str, Action[..., Any]] = {}
-        self.flows: dict[str, Flow[...]] = {}
+        self.flows = Shelf()
         self.schedules: dict[str, Schedule] = {}
         self.datasets: dict[tuple[str, int], Dataset] = {}
         self._settings = settings
@@ -113,15 +114,19 @@ class App:
         return action
 
     def include(self, other: App) -> None:
-        """Also run the actions and flows of another app, under their own names."""
+        """Also run the actions and flows of another app, and keep its schedules and datasets, under their own names."""
         for name, action in other.actions.items():
             if name in self.actions:
                 raise Invalid(
                     f"The action {name} is registered twice.", code="action_exists", advice="Give one another name."
                 )
             self.actions[name] = action
-        for flow in other.flows.values():
-            self._keep_flow(flow)
+        for flow in other.flows.versions.values():
+            self.flows.keep(flow)
+        for schedule in other.schedules.values():
+            self._keep_schedule(schedule)
+        for dataset in other.datasets.values():
+            self._keep_dataset(dataset)
 
     @overload
     def flow(self, function: Callable[P, object], /) -> Flow[P]: ...
@@ -132,35 +137,27 @@ class App:
     def flow(self, *bare: Callable[..., object], name: str | None = None, version: int = 1) -> Any:
         """Register a plain function as a flow of this app: `@app.flow` or `@app.flow(version=2)`.
 
-        The function says which actions run on what. It is traced when the flow is first needed.
+        The function says which actions run on what. It is traced when the flow is first needed. Versions live side by
+        side; a bare name means the newest.
         """
         if bare:
-            return self._keep_flow(Flow.of_function(self._flow_name(bare[0], name), version, bare[0]))
-        return lambda decorated: self._keep_flow(Flow.of_function(self._flow_name(decorated, name), version, decorated))
+            return self.flows.keep(Flow.of_function(self._flow_name(bare[0], name), version, bare[0]))
+        return lambda decorated: self.flows.keep(Flow.of_function(self._flow_name(decorated, name), version, decorated))
 
     def load_flows(self, *paths: str | Path) -> list[Flow[...]]:
         """Register flows written in YAML: files, or folders whose `*.yaml` files are all flows.
 
-        They are checked against the actions that the app has by now.
+        They are checked against the actions and flows that the app has by now, and against one another.
         """
-        from holdfast.flow.yaml_flow import flow_files, read_flow
+        from holdfast.flow.yaml_flow import flow_files, read_flows
 
         ports = {name: action.signature.ports for name, action in self.actions.items()}
-        found = [read_flow(file, ports) for path in paths for file in flow_files(path)]
-        return [self._keep_flow(Flow.of_definition(definition)) for definition in found]
+        files = [file for path in paths for file in flow_files(path)]
+        found = read_flows(files, ports, self.flows.values())
+        return [self.flows.keep(Flow.of_definition(definition)) for definition in found]
 
     def _flow_name(self, function: Callable[..., object], name: str | None) -> str:
         return limits.valid_flow(f"{self.name}.{name or function.__name__}")
-
-    def _keep_flow(self, flow: Flow[Any]) -> Flow[Any]:
-        if flow.name in self.flows:
-            raise Invalid(
-                f"The flow {flow.name} is registered twice.",
-                code="flow_exists",
-                advice="Give one another name; versions of a flow follow one another, they do not live side by side.",
-            )
-        self.flows[flow.name] = flow
-        return flow
 
     def schedule(
         self,
@@ -182,11 +179,8 @@ class App:
         says what happens while the previous firing is not over, `missed` (skip, latest, all) what happens to slots that
         passed while no scheduler ran. A parameter `scheduled_for` gets the slot's time.
         """
-        full = limits.valid_action(f"{self.name}.{name}")
-        if full in self.schedules:
-            raise Invalid(f"The schedule {full} is declared twice.", code="schedule_exists", advice="Rename one.")
-        self.schedules[full] = schedule_of(
-            full,
+        made = schedule_of(
+            limits.valid_action(f"{self.name}.{name}"),
             target,
             cron=cron,
             every=every,
@@ -196,7 +190,15 @@ class App:
             max_waiting=max_waiting,
             input=input,
         )
-        return self.schedules[full]
+        return self._keep_schedule(made)
+
+    def _keep_schedule(self, schedule: Schedule) -> Schedule:
+        if schedule.name in self.schedules:
+            raise Invalid(
+                f"The schedule {schedule.name} is declared twice.", code="schedule_exists", advice="Rename one."
+            )
+        self.schedules[schedule.name] = schedule
+        return schedule
 
     def dataset(
         self,
@@ -208,7 +210,10 @@ class App:
         schema: str = PLACE_DEFAULT,
     ) -> Dataset:
         """Declare one version of a dataset: actions write to it (`ctx.dataset`), readers select from its view."""
-        dataset = defined(name, version=version, columns=columns, key=key, schema=schema)
+        return self._keep_dataset(defined(name, version=version, columns=columns, key=key, schema=schema))
+
+    def _keep_dataset(self, dataset: Dataset) -> Dataset:
+        name, version = dataset.name, dataset.version
         if self.datasets.setdefault((name, version), dataset) != dataset:
             raise Invalid(
                 f"Version {version} of the dataset {name} is declared twice, and differently.",
@@ -222,7 +227,7 @@ class App:
         # Imported where it is used: a worker needs the app and none of this, and starts in half the time.
         from holdfast.client.client import Client
 
-        return Client(self.settings, self.actions, self.flows)
+        return Client(self.settings, self.actions, self.flows, datasets=self.datasets)
 
     def processor(
         self,
@@ -262,4 +267,4 @@ class App:
         """The same for code without an event loop: `with app.sync_client() as client:`"""
         from holdfast.client.blocking import SyncClient
 
-        return SyncClient(self.settings, self.actions, self.flows)
+        return SyncClient(self.settings, self.actions, self.flows, datasets=self.datasets)

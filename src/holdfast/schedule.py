@@ -20,6 +20,7 @@ from holdfast.core.nodes import FlowInput
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import timing_of, valid_interval
 from holdfast.errors import Invalid
+from holdfast.flow.flow import BoundFlow
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -38,7 +39,7 @@ class TracedFlow(Protocol):
     def definition(self) -> FlowDefinition: ...
 
 
-Schedulable = Action[..., Any] | Bound[..., Any] | FlowDefinition | TracedFlow
+Schedulable = Action[..., Any] | Bound[..., Any] | FlowDefinition | TracedFlow | BoundFlow[...]
 """What a schedule can run."""
 
 
@@ -106,6 +107,14 @@ def _is_flow(target: Schedulable) -> TypeGuard[FlowDefinition | TracedFlow]:
 
 def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
     """Refuse input that the target does not take; whether it takes the slot's time."""
+    if isinstance(target, BoundFlow):
+        if target.key is not None or target.concurrency is not None:
+            raise Invalid(
+                f"The schedule {name} can give its runs tags and a priority, but neither key nor concurrency.",
+                code="invalid_schedule",
+                advice="Leave them out.",
+            )
+        return _check_input(name, target.flow, given)
     if _is_flow(target):
         wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
         accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))

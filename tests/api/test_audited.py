@@ -23,6 +23,7 @@ from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_retry
 CHANGING = {operation.name: operation for operation in OPERATIONS if operation.method != "GET"}
 ITS_OWN_RECORD = {
     "task.submit": "the task is the record of what was handed in, and its event tells of it",
+    "task.copy": "the task is the record of what was handed in, it names its original, and its event tells of it",
     "run.start": "the run is the record of what was handed in, and its event tells of it",
 }
 """Operations that leave no row, and why."""
@@ -122,13 +123,13 @@ class Scene:
     async def dead_redrive(self):
         return {"task_id": await a_failed_task(self.dispatcher)}
 
-    dead_ignore = dead_redrive
+    dead_ignore = dead_delete = dead_redrive
 
     async def dead_redrive_group(self):
         [letter] = await self.dispatcher.letters(await a_failed_task(self.dispatcher))
         return {"fingerprint": letter.fingerprint}
 
-    dead_ignore_group = campaign_start = dead_redrive_group
+    dead_ignore_group = dead_delete_group = campaign_start = dead_redrive_group
 
     async def campaign_approve(self):
         view = await self.ask("campaign.start", **await self.campaign_start(), approval=True)

@@ -67,7 +67,7 @@ LOOKS = [
     "run why {asks}",
     "run why {asks} --node go",
     "run graph {run}",
-    "run graph {run} --svg",
+    "run graph {run} --svg -",
     "run watch {over}",
     "flow list",
     "flow show shop.nightly",

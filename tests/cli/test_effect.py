@@ -164,3 +164,24 @@ def test_compensate_enqueues_once(holdfast, seed):
 def test_what_cannot_be_undone_is_a_conflict(holdfast, unknown):
     assert holdfast("effect", "compensate", unknown[1], "--reason", "wrong", "--yes").code == 5
     assert holdfast("effect", "compensate", "hf-nothing", "--reason", "wrong", "--yes").code == 3
+
+
+def test_what_was_undone_is_not_said_to_repeat(holdfast, undoable):
+    """Once undone, nothing says that it is sent again; a re-drive is warned of, and fails for good."""
+    task_id, key = undoable
+    [letter] = holdfast("dead", "list", "--task", task_id, "-o", "json").json
+    assert "compensate" in letter["recovery_options"]
+    undone = holdfast("effect", "compensate", key, "--reason", "wrong", "--yes", "-o", "json").json["task_id"]
+    why = holdfast("task", "why", task_id, "-o", "table").out
+    assert f"was undone by task {undone}" in why and "effect_compensated" in why
+    assert "would send what is unknown again" not in why
+    [letter] = holdfast("dead", "list", "--task", task_id, "-o", "json").json
+    assert letter["recovery_options"] == ["retry", "ignore", "abandon"]
+    [group] = holdfast("dead", "groups", "-o", "json").json
+    plan = holdfast("dead", "redrive", "--group", group["fingerprint"], "--dry-run", "-o", "json").json
+    assert [one["unknown"] for one in plan["effects"]] == [0]
+    dry = holdfast("dead", "redrive", "--task", task_id, "--dry-run", "-o", "json").json
+    assert (dry["unknown_effects"], [one["idempotency_key"] for one in dry["undone_effects"]]) == ([], [key])
+    done = holdfast("dead", "redrive", "--task", task_id, "--reason", "fixed")
+    assert f"was undone by task {undone}" in done.err and "effect_compensated" in done.err
+    assert "it is sent again" not in done.err

@@ -160,3 +160,21 @@ def test_a_worker_with_a_changed_flow_does_not_start(program, holdfast, tmp_path
     ran = program.run("work", app)
     assert ran.code == 2
     assert "flow_version_changed" in ran.err and "node last has another condition" in ran.err
+
+
+def test_flows_inside_flows_are_checked_like_actions(bare, app_ref, tmp_path):
+    """Their names and their inputs, also where one file of a folder runs the flow of another."""
+    folder = tmp_path / "flows"
+    folder.mkdir()
+    (folder / "inner.yaml").write_text(
+        "name: shop.inner\ninputs: [{name: day}]\nnodes: [{name: a, action: shop.extract, config: {day: x}}]"
+    )
+    outer = "name: shop.outer\nnodes:\n- {name: b, kind: flow, action: NAME, config: {KEY: monday}}\n"
+    checked = {}
+    for name, key in (("shop.inner", "day"), ("shop.nope", "day"), ("shop.inner", "dya")):
+        (folder / "outer.yaml").write_text(outer.replace("NAME", name).replace("KEY", key))
+        checked[name, key] = bare("flow", "check", str(folder), "--app", app_ref)
+    assert checked["shop.inner", "day"].code == 0, checked["shop.inner", "day"].err
+    nope, wrong = checked["shop.nope", "day"], checked["shop.inner", "dya"]
+    assert (nope.code != 0, "flow_not_found" in nope.err, "shop.nope" in nope.err) == (True, True, True)
+    assert (wrong.code != 0, "dya" in wrong.err, "outer.yaml" in wrong.err) == (True, True, True)

@@ -6,6 +6,7 @@ from tests.each import each
 
 from holdfast.core.circuit import Breaker
 from holdfast.core.outcome import Failed
+from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import ACTION, a_failure, a_retrying_task, a_task
@@ -48,7 +49,8 @@ def test_why_names_the_breaker(holdfast, seed):
 def test_a_breaker_is_steered_with_a_reason(holdfast, seed):
     waiting = seed(an_open_breaker)
     assert holdfast("action", "breaker", ACTION, "--close", "--reason", "fixed", "-o", "json").json["state"] == "closed"
-    assert holdfast("action", "breaker", ACTION, "--open").code == 2
+    no_reason = holdfast("action", "breaker", ACTION, "--open")
+    assert (no_reason.code, "reason_required" in no_reason.err) == (2, True)
     view = holdfast("action", "breaker", ACTION, "--open", "--reason", "bank down", "-o", "json").json
     assert (view["state"], view["trial_at"], view["reason"]) == ("open", None, "bank down")
     assert view["actor"].startswith("cli:")
@@ -111,3 +113,17 @@ def test_the_class_of_each_failed_attempt_is_shown(holdfast, seed):
     (attempt,) = holdfast("task", "show", task_id, "-o", "json").json["attempts"]
     assert (attempt["reason"], attempt["failure_class"]) == ("retries_exhausted", "connection_error")
     assert "Class connection_error." in holdfast("task", "show", task_id, "-o", "table").out
+
+
+def test_every_quota_is_shown_without_setting_one(holdfast, seed):
+    """Those of actions and of all queues together too, which no queue's line can show."""
+
+    async def an_action_with_a_quota(dispatcher):
+        await dispatcher.engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", RetryPolicy(), "1")
+        await dispatcher.guard(ACTION, quota=Quota(retries=7, window_seconds=60.0))
+
+    seed(an_action_with_a_quota)
+    holdfast("queue", "limit", "*", "--retries", "50/m", "--reason", "spare the bank")
+    shown = holdfast("queue", "limit", "*", "-o", "json").json
+    assert {(row["scope"], row["retries"]) for row in shown} == {("action", 7), ("tenant", 50)}
+    assert "spare the bank" in holdfast("queue", "limit", "*").out

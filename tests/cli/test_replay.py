@@ -102,3 +102,37 @@ def test_the_debugger_opens_where_the_code_failed(program, failed, app_ref):
 def test_without_a_failure_the_debugger_says_so(holdfast, task_of, app_ref):
     ran = holdfast("task", "replay", task_of("shop.double", x=1), "--app", app_ref, "--debug")
     assert (ran.code, "breakpoint()" in ran.err) == (0, True)
+
+
+PACK = {
+    "pack.yaml": "name: store\n",
+    "actions/touch.yaml": "name: touch\nruntime: shell\nentrypoint: [touch, {mark}]\n",
+    "actions/add.yaml": "name: add\nruntime: python\nentrypoint: add.py\n",
+    "add.py": "def run(a: int = 1) -> int:\n    return a + 1\n",
+}
+
+
+@pytest.fixture
+def pack(tmp_path):
+    mark = tmp_path / "mark"
+    for name, text in PACK.items():
+        path = tmp_path / "store" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("{mark}", str(mark)))
+    return tmp_path / "store", mark
+
+
+def test_a_pack_is_code_too_and_a_command_of_its_own_runs_only_when_told(holdfast, task_of, pack):
+    folder, mark = pack
+    added = holdfast("task", "replay", task_of("store.add", a=2), "--pack", str(folder))
+    assert (added.out, added.code) == ("3\n", 0), added.err
+    task_id = task_of("store.touch")
+    refused = holdfast("task", "replay", task_id, "--pack", str(folder))
+    assert refused.code != 0 and "--send" in refused.err and not mark.exists()
+    assert holdfast("task", "replay", task_id, "--pack", str(folder), "--send").code == 0
+    assert mark.exists()
+
+
+def test_without_code_there_is_nothing_to_replay(holdfast, task_of):
+    ran = holdfast("task", "replay", task_of("shop.add"))
+    assert ran.code == 2 and "--app" in ran.err and "--pack" in ran.err

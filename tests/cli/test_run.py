@@ -143,6 +143,20 @@ def test_a_copy_keeps_flow_and_input_and_names_its_original(holdfast, seed):
     assert f"copy of\t{run}" in holdfast("run", "show", same).out
 
 
+def test_a_clone_takes_over_what_is_not_said(holdfast, seed):
+    seed(declared)
+    run = holdfast("run", "start", "shop.sum", "x=7", "--tag", "red", "--priority", "2").out.strip()
+    kept = holdfast("run", "start", "--clone", run).out.strip()
+    given = ("--tag", "blue", "--priority", "8", "--max-active", "3")
+    changed = holdfast("run", "start", "--clone", run, *given).out.strip()
+    shown = [holdfast("run", "show", one, "-o", "json").json for one in (kept, changed)]
+    assert [one["tags"] for one in shown] == [["red"], ["blue"]]
+    assert [one["priority"] for one in shown] == [2, 8]
+    assert [one["max_active"] for one in shown] == [None, 3]
+    refused = holdfast("run", "start", "--clone", run, "--version", "1")
+    assert (refused.code, "invalid_start" in refused.err) == (2, True)
+
+
 def test_watch_tells_each_event_with_its_cursor_and_goes_on_after_one(holdfast, seed):
     run = seed(ended(lambda: a_flow("a>b")))
     ran = holdfast("run", "watch", run)
@@ -187,13 +201,15 @@ def test_starting_and_waiting_exits_with_the_outcome(holdfast, seed):
     assert holdfast("run", "show", run, "-o", "json").json["state"] == "canceled"
 
 
-def test_graph_draws_nodes_with_their_states(holdfast, seed):
+def test_graph_draws_nodes_with_their_states(holdfast, seed, tmp_path):
     run = seed(ended(fail=[1]))
     drawn = holdfast("run", "graph", run).out
     assert "✕ failed" in drawn and "✕ upstream failed" in drawn and "┌" in drawn
     assert max(map(len, holdfast("run", "graph", run, "--width", "60").out.splitlines())) <= 60
-    svg = holdfast("run", "graph", run, "--svg").out
+    svg = holdfast("run", "graph", run, "--svg", "-").out
     assert svg.startswith("<svg") and 'data-node="left"' in svg and "hf-failed" in svg
+    file = tmp_path / "run.svg"
+    assert f"Wrote {file}." in holdfast("run", "graph", run, "--svg", str(file)).err and file.read_text() == svg
     found = holdfast("run", "graph", run, "-o", "json").json
     assert {"upstream": "left", "downstream": "end"} in found["edges"]
     assert {"node": "end", "state": "upstream_failed"} in found["nodes"]

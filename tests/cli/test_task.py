@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.each import each
 
 from holdfast.core.outcome import Completed
@@ -230,6 +232,9 @@ def test_retry_of_a_spent_budget_names_the_dead_letter_and_the_command(holdfast,
     ran = holdfast("task", "retry", ids["failed"])
     assert (ran.code, "retry budget exhausted [retry_budget_exhausted]" in ran.err) == (5, True)
     assert f"holdfast dead redrive --task {ids['failed']}" in ran.err
+    [letter] = holdfast("dead", "list", "--task", ids["failed"], "-o", "json").json
+    error = json.loads(holdfast("task", "retry", ids["failed"], "-o", "json").err)["error"]
+    assert (error["code"], error["dead_letter_id"]) == ("retry_budget_exhausted", letter["dead_letter_id"])
 
 
 def test_retrying_what_did_not_fail_is_a_conflict(holdfast, seed):
@@ -336,3 +341,27 @@ def test_a_delayed_task_is_shown_as_scheduled(holdfast, seed):
     seed(lambda d: d.enqueue(a_delayed_task(300)))
     assert "◷ scheduled" in holdfast("task", "list", "-o", "table").out
     assert holdfast("task", "list", "--state", "queued", "-o", "json").json[0]["state"] == "queued"
+
+
+def test_a_copy_is_a_new_task_that_names_its_original(holdfast, seed):
+    """Re-running with a changed input makes a new task; the original stays what it is, whatever its state."""
+    ids = seed(one_of_each)
+    before = holdfast("task", "show", ids["failed"], "-o", "json").json
+    copied = holdfast("task", "submit", "--copy-of", ids["failed"], "--input", '{"n": 2}', "--tag", "again").out.strip()
+    shown = holdfast("task", "show", copied, "-o", "json").json
+    assert shown["original_task_id"] == ids["failed"] and shown["state"] == "queued"
+    assert shown["input"] == {**before["input"], "n": 2} and shown["tags"] == ["again"]
+    assert (shown["action"], shown["queue"], shown["max_attempts"]) == tuple(
+        before[name] for name in ("action", "queue", "max_attempts")
+    )
+    assert f"copy of\t{ids['failed']}" in holdfast("task", "show", copied).out
+    assert holdfast("task", "show", ids["failed"], "-o", "json").json["attempts"] == before["attempts"]
+    once, again = (holdfast("task", "submit", "--copy-of", ids["completed"], "--key", "k").out for _ in range(2))
+    assert once == again
+    assert holdfast("task", "show", once.strip(), "-o", "json").json["original_task_id"] == ids["completed"]
+
+
+def test_a_copy_that_cannot_be_is_refused(holdfast, seed):
+    assert holdfast("task", "submit", "--copy-of", "999").code == 3
+    assert holdfast("task", "submit").code == 2
+    assert holdfast("task", "submit", "shop.add", "--copy-of", "999").code == 2

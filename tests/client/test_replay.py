@@ -247,3 +247,91 @@ async def test_a_plain_function_does_not_hold_up_the_loop(app, client):
     await started.wait()
     go_on.set()
     assert (await replaying).output == "done"
+
+
+# What a replay runs is what ran: the same answers to the same questions.
+
+
+@pytest.fixture
+def sending(app):
+    """An app whose actions ask for everything a worker gives."""
+    sent: list[str] = []
+
+    def send(to: str) -> dict:
+        sent.append(to)
+        return {"id": f"m-{to}"}
+
+    async def add(one: int, other: int) -> int:
+        return one + other
+
+    app.dataset("orders", version=1, columns={"order_id": "bigint"}, key="order_id")
+
+    @app.action(max_retries=0)
+    async def tell_all(ctx: hf.Context) -> dict:
+        first = await ctx.effect("smtp.send", send, "ada", key="mail:ada")
+        second = await ctx.effect("smtp.send", send, "bob", key="mail:bob")
+        unkeyed = [await ctx.effect("smtp.send", send, to) for to in ("c", "d")]
+        return {"first": first, "second": second, "unkeyed": unkeyed, "beats": await ctx.heartbeat()}
+
+    @app.action(max_retries=0)
+    def plainly(ctx: hf.Context) -> dict:
+        rows = ctx.dataset("orders").append([{"order_id": 1}, {"order_id": 2}])
+        return {"sum": ctx.step("sum", add, 1, 2), "beats": ctx.heartbeat(), "rows": rows}
+
+    @app.action(max_retries=0)
+    async def write(ctx: hf.Context) -> int:
+        return await ctx.dataset("orders").replace([{"order_id": 3}])
+
+    @app.action(max_retries=0)
+    async def refused(ctx: hf.Context) -> None:
+        def refuse() -> None:
+            raise hf.EffectRefused("the card was declined", code="declined")
+
+        await ctx.effect("card.charge", refuse)
+
+    @app.action(max_retries=0)
+    async def change(ctx: hf.Context) -> None:
+        await ctx.effect("smtp.send", send, LUCK.get("to", "ada"), key="mail:x")
+
+    return sent
+
+
+async def test_effects_are_answered_by_their_keys_from_the_record(app, client, engine, sending):
+    task = await client.enqueue("shop.tell_all")
+    await run_until_idle(app, engine)
+    assert await task.wait() == "completed" and len(sending) == 4
+    before = await everything(engine)
+    done = await client.replay(task.task_id)
+    assert (done.comparison.likeness, done.output["second"], done.output["beats"]) == (
+        Likeness.SAME_OUTPUT,
+        {"id": "m-bob"},
+        True,
+    )
+    assert [one["id"] for one in done.output["unkeyed"]] == ["m-c", "m-d"]
+    assert len(sending) == 4 and await everything(engine) == before
+    given = await client.replay(task.task_id, effects={"smtp.send:mail:bob": "mine"})
+    assert (given.output["first"], given.output["second"]) == ({"id": "m-ada"}, "mine")
+
+
+async def test_plain_code_with_a_step_that_is_a_coroutine_and_a_dataset(app, client, engine, sending):
+    plain, written = await client.enqueue("shop.plainly"), await client.enqueue("shop.write")
+    await run_until_idle(app, engine)
+    rows = "select count(*) from holdfast_data.orders"
+    before = await everything(engine), await engine.database.fetchval(rows)
+    done = await client.replay(plain.task_id)
+    assert (done.output, done.comparison.likeness) == ({"sum": 3, "beats": True, "rows": 2}, Likeness.SAME_OUTPUT)
+    assert (await client.replay(written.task_id)).comparison.likeness is Likeness.SAME_OUTPUT
+    assert (await everything(engine), await engine.database.fetchval(rows)) == before
+
+
+async def test_a_refusal_is_repeated_and_other_arguments_are_a_conflict(app, client, engine, sending):
+    task = await client.enqueue("shop.refused")
+    changed = await client.enqueue("shop.change")
+    await run_until_idle(app, engine)
+    done = await client.replay(task.task_id)
+    assert (done.failure.code, done.comparison.likeness) == ("declined", Likeness.OTHER_LINE)
+    LUCK["to"] = "eve"
+    try:
+        assert (await client.replay(changed.task_id)).failure.code == "effect_key_reused"
+    finally:
+        del LUCK["to"]

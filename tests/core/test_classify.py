@@ -86,6 +86,7 @@ def test_an_exception_is_classified_by_its_type(error, reason):
         ("DAG_VALIDATION_BINDING_OUTPUT_KEY_MISSING", "validation"),
         ("429", "rate_limited"),
         ("LAUNCH_FAILED", "launch_failed"),
+        ("effect_compensated", "fatal"),
         ("DAG_TASK_EXECUTION_EXCEPTION", "unclassified"),
         ("DAG_TASK_EXECUTION_FAILED", "unclassified"),
     ],

@@ -187,6 +187,21 @@ async def test_a_paused_queue_is_waited_for(dispatcher):
     assert await dispatcher.campaigns_once() == 3
 
 
+async def test_a_paused_queue_does_not_hold_back_letters_of_another(dispatcher):
+    """Also when the oldest letters, as many as may go at once, all wait for it."""
+    fingerprint = await a_group(dispatcher, 4)
+    assert await a_group(dispatcher, 3, queue="mail") == fingerprint
+    campaign_id = await start(dispatcher, fingerprint, canary=2, at_once=2)
+    await dispatcher.pause("default")
+    assert await dispatcher.campaigns_once() == 2
+    assert "paused" not in (await show_campaign(dispatcher.engine, 1, campaign_id)).note
+    await complete_all(dispatcher)
+    assert await dispatcher.campaigns_once() == 1
+    await complete_all(dispatcher)
+    assert await dispatcher.campaigns_once() == 0
+    assert "paused" in (await show_campaign(dispatcher.engine, 1, campaign_id)).note
+
+
 async def test_the_limits_of_the_queue_pace_it(dispatcher):
     await start(dispatcher, await a_group(dispatcher, 8), canary=8)
     await dispatcher.limit("default", max_running=2)

@@ -292,3 +292,31 @@ async def test_the_blocking_client_starts_runs_too(nightly, holdfast_url):
 
     state, tasks = await asyncio.to_thread(work)
     assert state == "canceled" and set(tasks) == {"canceled"}
+
+
+async def test_versions_of_a_flow_live_side_by_side(settings, holdfast_url, clock: Clock):
+    """A worker declares them all; a bare name starts the newest, whichever was written first."""
+    app = hf.App("shop", settings=settings)
+
+    @app.action
+    def give(x: int) -> int:
+        return x
+
+    @app.flow(name="both", version=2)
+    def newer():
+        return give(2)
+
+    @app.flow(name="both", version=1)
+    def older():
+        return give(1)
+
+    assert app.flows["shop.both"] is newer and app.flows.versions["shop.both", 1] is older
+    with pytest.raises(hf.Invalid, match="flow_exists"):
+        app.flow(name="both", version=1)(lambda: give(3))
+    await declared(app, holdfast_url)
+    async with app.client() as client:
+        by_name = await client.start("shop.both")
+        by_version = await client.start_by_name("shop.both", {}, version=1)
+        by_flow = await client.start(older)
+        await run_until_idle(app, holdfast_url, clock=clock)
+        assert [await run.result(timeout=20) for run in (by_name, by_version, by_flow)] == [2, 1, 1]

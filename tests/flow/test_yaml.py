@@ -264,3 +264,18 @@ edges:
 output: n.rows
 """
     assert parsed(text).node("n").inputs[0].is_list
+
+
+def test_a_file_is_checked_against_the_flows_of_its_app_and_of_the_other_files(tmp_path):
+    (tmp_path / "inner.yaml").write_text(
+        "name: shop.inner\ninputs: [{name: day}]\nnodes: [{name: a, action: shop.extract, config: {day: x}}]"
+    )
+    outer = tmp_path / "a_outer.yaml"
+    outer.write_text("name: shop.outer\nnodes:\n- {name: b, kind: flow, action: shop.inner, config: {dya: x}}\n")
+    with pytest.raises(hf.Invalid, match="dya") as caught:
+        a_shop().load_flows(tmp_path)
+    assert "a_outer.yaml:3" in caught.value.detail
+    app = a_shop()
+    app.load_flows(tmp_path / "inner.yaml")
+    with pytest.raises(hf.Invalid, match="dya"):
+        app.load_flows(outer)

@@ -19,6 +19,7 @@ from holdfast.testing.apart import run_apart
 HOT = [
     "enqueue",
     "enqueue_keyed",
+    "copied_task",
     "heads",
     "claim",
     "claim_task",

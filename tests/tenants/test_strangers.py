@@ -26,6 +26,7 @@ from holdfast.dispatcher.campaigns import (
 )
 from holdfast.dispatcher.cancel import cancel
 from holdfast.dispatcher.compensate import compensate
+from holdfast.dispatcher.copy import CopyOptions, copy_task
 from holdfast.dispatcher.cutover import Asking
 from holdfast.dispatcher.datasets import list_generations, recent_commits
 from holdfast.dispatcher.drain import drain_worker
@@ -52,6 +53,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "why": ("task", lambda e, i: why(e.database, e.catalog, e.tenant_id, i)),
     "notes": ("task", lambda e, i: look.read_notes(e.database, e.tenant_id, i)),
     "capture": ("failed", lambda e, i: capture(e.database, e.catalog, e.tenant_id, i)),
+    "copy": ("task", lambda e, i: copy_task(e, e.tenant_id, i, {}, CopyOptions())),
     "cancel": ("task", lambda e, i: cancel(e.database, e.catalog, e.tenant_id, [i], **GRACE, **WHO)),
     "stop": ("running", lambda e, i: cancel(e.database, e.catalog, e.tenant_id, [i], **GRACE, **WHO)),
     "retry": ("failed", lambda e, i: retry(e.database, e.catalog, e.tenant_id, i, **WHO)),

@@ -108,6 +108,35 @@ async def test_a_flow_is_kept_with_its_schedule(engine, dispatcher):
     assert "schedule:shop.flow" in row["tags"]
 
 
+async def test_options_of_one_start_hold_for_every_run(engine, dispatcher):
+    app, digest, _ = an_app()
+
+    @app.flow
+    def nightly(scheduled_for: str):
+        digest(scheduled_for=scheduled_for)
+
+    app.schedule("flow", nightly.options(priority=1, tags=["a"]), every="1h")
+    await declare(engine, app)
+    fired = await dispatcher.schedules.fire("shop.flow")
+    row = await engine.database.fetchrow("select priority, tags from holdfast.run where run_id = $1", int(fired.run_id))
+    assert (row["priority"], row["tags"][0]) == (1, "a")
+    for refused in ({"key": "k"}, {"concurrency": 3}):
+        with pytest.raises(Invalid, match="invalid_schedule"):
+            app.schedule("other", nightly.options(**refused), every="1h")
+
+
+def test_an_included_app_brings_its_schedules_and_datasets():
+    shop, _, _ = an_app(every="1h")
+    dataset = shop.dataset("orders", version=1, columns={"order_id": "bigint"})
+    whole = hf.App("whole")
+    whole.include(shop)
+    assert list(whole.schedules) == ["shop.digest"] and whole.datasets == {("orders", 1): dataset}
+    other = hf.App("other")
+    other.dataset("orders", version=1, columns={"order_id": "text"})
+    with pytest.raises(Invalid, match="dataset_invalid"):
+        whole.include(other)
+
+
 async def test_a_flow_that_is_traced_later_is_traced_by_the_worker(engine, dispatcher):
     class Traced:
         name, inputs = "shop.flow", ()

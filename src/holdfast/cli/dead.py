@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.campaign import repeated, tell_plan
 from holdfast.cli.complete import fingerprints, task_ids
-from holdfast.cli.effect import effect_line, tell_repeats, undoing
+from holdfast.cli.effect import effect_line, tell_repeats, tell_undone, undoing
 from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
@@ -183,6 +183,7 @@ def _redrive_task(shell: Shell, task_id: str, reason: str) -> None:
         return
     click.echo(f"{task_id}\tqueued")
     tell_repeats(shell, done.unknown_effects)
+    tell_undone(shell, done.undone_effects)
     shell.talk(f"Queued as attempt {done.attempt}. Follow it: holdfast task watch {task_id}")
 
 
@@ -214,6 +215,7 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
     unknown = plan.unknown_effects
     click.echo(f"{task_id}\t{len(unknown)}")
     tell_repeats(shell, unknown, is_dry=True)
+    tell_undone(shell, plan.undone_effects)
     shell.talk(f"{len(unknown) or 'No'} effects of it may repeat.")
 
 

@@ -91,6 +91,18 @@ def tell_repeats(shell: Shell, effects: Sequence[EffectView], *, is_dry: bool = 
         shell.talk(f"… and {len(effects) - REPEATS_SHOWN} more: holdfast effect list --state unknown")
 
 
+def tell_undone(shell: Shell, effects: Sequence[EffectView]) -> None:
+    """Warn of what was undone: the code asks for it again, and fails there."""
+    for one in effects[:REPEATS_SHOWN]:
+        named = f" ({one.user_key})" if one.user_key else ""
+        shell.talk(
+            one_line(
+                f"! effect {one.effect}{named} was undone by task {one.compensated_by}: "
+                "asked for again under its key, it fails with effect_compensated. Give it another key in the code."
+            )
+        )
+
+
 def undoing(row: EffectView) -> str:
     """The command that undoes an effect."""
     return f"holdfast effect compensate {row.idempotency_key} --reason TEXT"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,15 +13,16 @@ import click
 
 from holdfast.cli.complete import flow_names
 from holdfast.cli.shell import OK, Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import SVG_FILE, SVG_HELP, Column, emit_json, emit_pairs, emit_rows, write_svg
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age
 from holdfast.core.duration import human
-from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.core.graph import FlowDefinition
+    from holdfast.core.known_ports import Ports
     from holdfast.core.layout import Drawing
     from holdfast.core.nodes import Node
     from holdfast.dispatcher.flows import FlowView
@@ -55,9 +57,10 @@ def list_(app_ref: str | None) -> None:
     """List the flows that workers declared or somebody started, or those of --app."""
     shell = the_shell()
     if app_ref is not None:
+        from holdfast.flow.shelf import every_version
         from holdfast.load import load_app
 
-        own = [one.definition for one in load_app(app_ref).flows.values()]
+        own = [one.definition for one in every_version(load_app(app_ref).flows)]
         emit_rows(shell, [_summary(one) for one in own], _summary_columns(), empty=f"{app_ref} has no flows.")
         return
     from holdfast.desk.flows import list_flows
@@ -137,7 +140,7 @@ def show(name: str, version: int | None, app_ref: str | None) -> None:
 @click.argument("name", shell_complete=flow_names)
 @VERSION
 @APP
-@click.option("--svg", "svg_file", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG to this file.")
+@click.option("--svg", "svg_file", type=SVG_FILE, help=SVG_HELP)
 @click.option("--width", type=click.IntRange(20), help="Columns to draw in.  [default: the terminal's]")
 def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | None, width: int | None) -> None:
     """Draw one flow on the terminal, or as an SVG. NAME may be a YAML file."""
@@ -149,8 +152,7 @@ def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | 
     definition = _definition(shell, name, version, app_ref)
     drawing = layout(definition)
     if svg_file is not None:
-        _write(svg_file, draw_svg(drawing))
-        shell.talk(f"Wrote {svg_file}.")
+        write_svg(shell, svg_file, draw_svg(drawing))
         return
     if shell.is_json:
         emit_json(_drawn(definition, drawing))
@@ -165,35 +167,54 @@ def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | 
 @click.option("--app", "app_ref", metavar="APP", help="Also check names and inputs against the actions of this app.")
 def check(files: tuple[Path, ...], app_ref: str | None) -> None:
     """Check flows in YAML files, or in folders of them, before anything runs."""
-    from holdfast.flow.yaml_flow import flow_files
+    from holdfast.flow.yaml_flow import flow_files, ports_of
     from holdfast.load import load_app
 
     shell = the_shell()
     app = None if app_ref is None else load_app(app_ref)
     sound: list[dict[str, Any]] = []
     worst = OK
-    for file in [file for path in files for file in flow_files(path)]:
+    named = [file for path in files for file in flow_files(path)]
+    flows = {} if app is None else ports_of([*app.flows.values(), *_readable(named)])
+    for file in named:
         try:
-            sound.append({"file": str(file), **_summary(_checked(file, app))})
+            sound.append({"file": str(file), **_summary(_checked(file, app, flows))})
         except HoldfastError as error:
             worst = shell.tell_error(error)
     emit_rows(shell, sound, _summary_columns(with_file=True), empty="No flow is sound.")
     raise SystemExit(worst)
 
 
-def _checked(file: Path, app: App | None) -> FlowDefinition:
+def _readable(files: Sequence[Path]) -> list[FlowDefinition]:
+    """The flows of the files that have one: they may run one another. What is wrong with the others is told later."""
+    from holdfast.flow.yaml_flow import read_flow
+
+    found = []
+    for file in files:
+        with contextlib.suppress(HoldfastError):
+            found.append(read_flow(file))
+    return found
+
+
+def _checked(file: Path, app: App | None, flows: Ports) -> FlowDefinition:
     from holdfast.core.nodes import NodeKind
     from holdfast.flow.yaml_flow import read_flow
 
     if app is None:
         return read_flow(file)
-    definition = read_flow(file, {name: action.signature.ports for name, action in app.actions.items()})
+    definition = read_flow(file, {name: action.signature.ports for name, action in app.actions.items()}, flows)
     for node in definition.nodes:
         if node.kind in (NodeKind.TASK, NodeKind.MAP) and node.action not in app.actions:
             raise NotFound(
                 f"{file}: node {node.name} runs {node.action}, which is no action of {app.name}.",
                 code="action_not_found",
                 advice=_near(node.action, list(app.actions), "See `holdfast action list`."),
+            )
+        if node.kind is NodeKind.FLOW and node.action not in flows:
+            raise NotFound(
+                f"{file}: node {node.name} runs {node.action}, which is no flow of {app.name} nor of these files.",
+                code="flow_not_found",
+                advice=_near(str(node.action), list(flows), "See `holdfast flow list --app …`."),
             )
     return definition
 
@@ -208,8 +229,9 @@ def _definition(shell: Shell, name: str, version: int | None, app_ref: str | Non
     from holdfast.load import load_app
 
     app = load_app(app_ref)
-    found = app.flows.get(name) or app.flows.get(f"{app.name}.{name}")
-    if found is None or version not in (None, found.version):
+    newest = app.flows.get(name) or app.flows.get(f"{app.name}.{name}")
+    found = newest if newest is None or version is None else app.flows.versions.get((newest.name, version))
+    if found is None:
         raise NotFound(
             f"{app_ref} has no flow {name}{'' if version is None else f' version {version}'}.",
             code="flow_not_found",
@@ -260,12 +282,3 @@ def _drawn(definition: FlowDefinition, drawing: Drawing) -> dict[str, Any]:
             for route in drawing.routes
         ],
     }
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise Invalid(
-            f"{file} cannot be written: {error.strerror}.", code="file_unwritable", advice="Check the path."
-        ) from error

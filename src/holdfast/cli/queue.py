@@ -125,16 +125,22 @@ def limit(
 ) -> None:
     """Limit a queue, or lift a limit with `none`. What is not named stays.
 
-    NAME `*` limits the retries of all queues together. Retries that find no room wait and spend nothing.
+    NAME `*` limits the retries of all queues together; without a limit it shows every quota on retries, those of
+    actions and queues too. Retries that find no room wait and spend nothing.
     """
+    from holdfast.desk.queues import LimitQueue, LimitRetries, limit_queue, limit_retries, show_quotas
+    from holdfast.desk.shapes import Nothing
+
     shell = the_shell()
     if running is None and per_second is None and retries is None and retry_share is None:
+        if name == ALL_QUEUES:
+            emit_quotas(shell, shell.ask(show_quotas, Nothing()).quotas)
+            return
         raise Invalid(
             "No limit was named.",
             code="invalid_limit",
-            advice="Give --running, --per-second, --retries or --retry-share.",
+            advice="Give --running, --per-second, --retries or --retry-share. See what holds: holdfast queue list.",
         )
-    from holdfast.desk.queues import LimitQueue, LimitRetries, limit_queue, limit_retries
 
     limits = {"running": _number(running, int, "--running"), "per_second": _number(per_second, float, "--per-second")}
     quotas = {"retries": said(retries), "retry_share": said(retry_share)}

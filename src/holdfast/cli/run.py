@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.complete import flow_names, run_ids
-from holdfast.cli.effect import tell_repeats
+from holdfast.cli.effect import tell_repeats, tell_undone
 from holdfast.cli.given import object_of, pairs_of
 from holdfast.cli.run_answer import approve, reject, signal, waiting
 from holdfast.cli.run_graph import graph
@@ -231,6 +231,7 @@ def retry(run_id: str, reason: str, node: str | None, dry_run: bool) -> None:
     reset = done.reset
     click.echo(f"{run_id}\t{len(reset)}")
     tell_repeats(shell, done.unknown_effects, is_dry=dry_run)
+    tell_undone(shell, done.undone_effects)
     shown = ", ".join(reset[:10]) + (f" and {len(reset) - 10} more" if len(reset) > 10 else "")
     if dry_run:
         shell.talk(f"Would run again: {shown}.")

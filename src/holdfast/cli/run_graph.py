@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.complete import run_ids
 from holdfast.cli.shell import the_shell
-from holdfast.cli.show import emit_json
+from holdfast.cli.show import SVG_FILE, SVG_HELP, emit_json, write_svg
 from holdfast.cli.tree import Command
 
 if TYPE_CHECKING:
@@ -21,14 +22,17 @@ WIDTH_ELSEWHERE = 120
 
 @click.command(cls=Command)
 @click.argument("run_id", shell_complete=run_ids)
-@click.option("--svg", is_flag=True, help="Write an SVG picture instead.")
+@click.option("--svg", "svg_file", type=SVG_FILE, help=SVG_HELP)
 @click.option("--width", type=click.IntRange(20), help="At most this many columns; the terminal's unless given.")
-def graph(run_id: str, svg: bool, width: int | None) -> None:
+def graph(run_id: str, svg_file: Path | None, width: int | None) -> None:
     """Draw the flow of a run with the state of each node."""
     from holdfast.desk.runs import OfRun, graph_run
 
     shell = the_shell()
     found = shell.ask(graph_run, OfRun(run_id=run_id))
+    if svg_file is not None:
+        write_svg(shell, svg_file, _drawn(found, svg=True, width=width))
+        return
     if shell.is_json:
         emit_json(
             {
@@ -41,7 +45,7 @@ def graph(run_id: str, svg: bool, width: int | None) -> None:
             }
         )
         return
-    click.echo(_drawn(found, svg=svg, width=width), nl=False)
+    click.echo(_drawn(found, svg=False, width=width), nl=False)
 
 
 def _drawn(found: RunGraph, *, svg: bool, width: int | None) -> str:

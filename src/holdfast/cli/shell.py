@@ -137,8 +137,8 @@ class Shell:
     def tell_error(self, error: HoldfastError) -> int:
         """Report an error on stderr and give its exit code."""
         if self.is_json:
-            body = {"error": {"code": error.code, "detail": error.detail, "advice": error.advice}}
-            click.echo(json.dumps(body, ensure_ascii=False), err=True)
+            body = {"error": {**error.fields, "code": error.code, "detail": error.detail, "advice": error.advice}}
+            click.echo(json.dumps(body, ensure_ascii=False, default=str), err=True)
         else:
             label = click.style("error:", fg="red", bold=True) if self.has_colour(sys.stderr) else "error:"
             click.echo(f"{label} {error.detail} [{error.code}]", err=True, color=self.has_colour(sys.stderr))

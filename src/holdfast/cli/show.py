@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
 
 from holdfast.cli.shell import Shell
 from holdfast.cli.words import harmless, one_line
+from holdfast.errors import Invalid
 
 T = TypeVar("T")
 
@@ -51,6 +53,24 @@ def emit_json(value: Any) -> None:
 
     encoded = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
     click.echo(encoded.decode())
+
+
+SVG_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+SVG_HELP = "Write an SVG to this file; - is stdout."
+
+
+def write_svg(shell: Shell, file: Path, text: str) -> None:
+    """Write a picture where it was asked for."""
+    if str(file) == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise Invalid(
+            f"{file} cannot be written: {error.strerror}.", code="file_unwritable", advice="Check the path."
+        ) from error
+    shell.talk(f"Wrote {file}.")
 
 
 def emit_pairs(shell: Shell, pairs: Iterable[tuple[str, object]], *, hues: dict[str, str] | None = None) -> None:

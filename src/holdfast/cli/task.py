@@ -21,7 +21,7 @@ from holdfast.errors import Conflict, Invalid, NotFound
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
     from holdfast.desk.effects import EffectPage
-    from holdfast.desk.tasks import SubmitTask, Submitted
+    from holdfast.desk.tasks import CopyTask, SubmitTask, Submitted
     from holdfast.dispatcher.effects import EffectView
     from holdfast.dispatcher.look import TaskRow, TaskView
 
@@ -38,8 +38,11 @@ task.add_command(replay)
 
 
 @task.command()
-@click.argument("action", shell_complete=action_names)
+@click.argument("action", required=False, shell_complete=action_names)
 @click.option("--input", "given", metavar="JSON", default="{}", help="The input: a JSON object, @FILE, or - for stdin.")
+@click.option(
+    "--copy-of", metavar="TASK_ID", help="As that task was, but for what is given here.", shell_complete=task_ids
+)
 @click.option("--queue", metavar="NAME", help="Another queue than the action's own.", shell_complete=queue_names)
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key and input give the same task.")
 @click.option("--delay", metavar="DURATION", help='Start later, as "30s" or "2h".')
@@ -48,24 +51,43 @@ task.add_command(replay)
 @click.option("--app", "app_ref", metavar="APP", help="Take the action from this app instead of what workers declared.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for the end, print the output, exit with the outcome.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: give up waiting after this long.")
-def submit(action: str, given: str, app_ref: str | None, waits: bool, timeout: str | None, **options: Any) -> None:
+def submit(
+    action: str | None,
+    given: str,
+    copy_of: str | None,
+    app_ref: str | None,
+    waits: bool,
+    timeout: str | None,
+    **options: Any,
+) -> None:
     """Hand in one task and print its id.
 
-    Queue and retry policy are those some worker declared for ACTION, or those of --app.
+    Queue and retry policy are those some worker declared for ACTION, or those of --app. A copy (--copy-of) has those of
+    its original, whose input is changed by what --input names; `task show` names the original.
     """
-    from holdfast.desk.tasks import SubmitTask
+    from holdfast.desk.tasks import CopyTask, SubmitTask
 
     shell = the_shell()
-    tags = list(options.pop("tags"))
-    asked = SubmitTask(action=action, input=object_of(given), tags=tags, **options)
+    if (action is None) == (copy_of is None) or (copy_of is not None and app_ref is not None):
+        raise Invalid(
+            "Name an action, or a task to copy without --app.",
+            code="invalid_submit",
+            advice="Write `holdfast task submit ACTION` or `holdfast task submit --copy-of TASK_ID`.",
+        )
+    said = {"input": object_of(given), "tags": list(options.pop("tags")), **options}
+    asked = CopyTask(task_id=copy_of, **said) if copy_of is not None else SubmitTask(action=str(action), **said)
     raise SystemExit(shell.run(_submit(shell, asked, app_ref, waits, timeout)))
 
 
-async def _submit(shell: Shell, asked: SubmitTask, app_ref: str | None, waits: bool, timeout: str | None) -> int:
-    from holdfast.desk.tasks import submit_task
+async def _submit(
+    shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
+) -> int:
+    from holdfast.desk.tasks import CopyTask, copy_task, submit_task
 
     async with _desk_for(shell, app_ref) as desk:
-        if app_ref is None:
+        if isinstance(asked, CopyTask):
+            done = await desk.ask(copy_task, asked)
+        elif app_ref is None:
             done = await desk.ask(submit_task, asked)
         else:
             done = await _submit_own(desk, asked)
@@ -204,6 +226,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("node", view.node if view.item is None else f"{view.node}, item {view.item}"),
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
+        ("copy of", view.original_task_id),
+        ("letter", view.dead_letter),
         ("canceled by", view.canceled_by),
         ("because", view.cancel_reason),
         ("input", bytes(view.input).decode()),
@@ -261,7 +285,8 @@ async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[Eff
 
 
 def _effects(page: EffectPage) -> list[EffectView]:
-    return page.effects
+    """Those that are sent again: what was undone is not."""
+    return [one for one in page.effects if one.compensated_by is None]
 
 
 @task.command()

@@ -20,24 +20,41 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("task_id", shell_complete=task_ids)
-@click.option("--app", "app_ref", metavar="APP", required=True, help="The code: `module:app` or `file.py:app`.")
+@click.option("--app", "app_ref", metavar="APP", default="", help="The code: `module:app` or `file.py:app`.")
+@click.option("--pack", "packs", multiple=True, metavar="FOLDER", help="The code is in this pack, also beside --app.")
 @click.option("--attempt", type=click.IntRange(1), help="Compare with this attempt.  [default: the last that failed]")
 @click.option(
-    "--effect", "effects", multiple=True, metavar="NAME=JSON", help="What an effect answers; it is never sent."
+    "--effect",
+    "effects",
+    multiple=True,
+    metavar="NAME=JSON",
+    help="What an effect answers (NAME:KEY for one of several), where the record does not; it is never sent.",
 )
+@click.option("--send", "sends", is_flag=True, help="Let an action of the runtime http or shell act for real.")
 @click.option("--debug", is_flag=True, help="Open pdb where the code fails.")
-def replay(task_id: str, app_ref: str, attempt: int | None, effects: tuple[str, ...], debug: bool) -> None:
+def replay(
+    task_id: str,
+    app_ref: str,
+    packs: tuple[str, ...],
+    attempt: int | None,
+    effects: tuple[str, ...],
+    sends: bool,
+    debug: bool,
+) -> None:
     """Run the input of a task here, in this process, and compare with how the attempt ended.
 
-    The original is not touched: nothing is claimed, nothing is written, and effects are not sent. `breakpoint()` in the
-    code works; there is no time limit. Exit code 0 if the replay completed, 1 if it failed.
+    The original is not touched: nothing is claimed, nothing is written, and effects are not sent: they answer what is
+    on record. An action that is a request or a command of its own (runtime http or shell) runs only with --send.
+    `breakpoint()` in the code works; there is no time limit. Exit code 0 if the replay completed, 1 if it failed.
     """
     from holdfast.load import load_app
 
     shell = the_shell()
     answers = dict(_answer(text) for text in effects)
-    app = load_app(app_ref)
-    prepared = _prepare(shell, app, task_id, attempt, answers)
+    if not app_ref and not packs:
+        raise click.UsageError("Name the code: --app module:app, or --pack FOLDER.")
+    app = load_app(app_ref, packs)
+    prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends)
     if not shell.is_json:
         shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
     done = prepared.run_here(debug=debug)
@@ -50,7 +67,9 @@ def replay(task_id: str, app_ref: str, attempt: int | None, effects: tuple[str, 
     raise SystemExit(OK if done.failure is None else FAILED)
 
 
-def _prepare(shell: Shell, app: App, task_id: str, attempt: int | None, effects: dict[str, Any]) -> Replay:
+def _prepare(
+    shell: Shell, app: App, task_id: str, attempt: int | None, effects: dict[str, Any], *, sends: bool
+) -> Replay:
     from holdfast.client.client import Client
     from holdfast.client.replay import Replay
     from holdfast.desk.tasks import ReadSnapshot, captured_of, snapshot_task
@@ -58,7 +77,14 @@ def _prepare(shell: Shell, app: App, task_id: str, attempt: int | None, effects:
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
     settings = shell.settings()
     action = Client(settings, app.actions).action(captured.lane.action)
-    return Replay(action, captured, effects=effects, output_bytes_max=settings.limits.output_bytes_max)
+    return Replay(
+        action,
+        captured,
+        effects=effects,
+        datasets=app.datasets,
+        sends=sends,
+        output_bytes_max=settings.limits.output_bytes_max,
+    )
 
 
 def _print(shell: Shell, done: Replayed) -> None:

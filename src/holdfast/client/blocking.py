@@ -16,6 +16,7 @@ from holdfast.action import Action, Bound
 from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.client import Client
 from holdfast.client.results import Ending
+from holdfast.core.dataset import Dataset
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.compensate import Compensation
@@ -39,8 +40,10 @@ class SyncClient:
         settings: Settings,
         actions: Mapping[str, Action[..., Any]],
         flows: Mapping[str, Flow[...]] | None = None,
+        *,
+        datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
-        self._client = Client(settings, actions, flows)
+        self._client = Client(settings, actions, flows, datasets=datasets)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
 
@@ -125,14 +128,16 @@ class SyncClient:
     def why(self, task_id: str) -> Explanation:
         return self.finished(self._client.why(task_id))
 
-    def replay(self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None) -> Replayed:
-        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects))
+    def replay(
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+    ) -> Replayed:
+        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects, sends=sends))
 
     def prepare_replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
     ) -> Replay:
         """The same without running it yet: `client.finished(prepared.run())` does."""
-        return self.finished(self._client.prepare_replay(task_id, attempt=attempt, effects=effects))
+        return self.finished(self._client.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends))
 
     def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
         return self.finished(self._client.retry(task_id, reason=reason, actor=actor))

@@ -22,6 +22,7 @@ from holdfast.client.runs import Run, options_of, start_one
 from holdfast.client.task import Task
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
+from holdfast.core.dataset import Dataset
 from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
@@ -63,11 +64,13 @@ class Client:
         flows: Mapping[str, Flow[...]] | None = None,
         *,
         url: str | None = None,
+        datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
         self._settings = settings
         self._actions = actions
-        self._flows = flows or {}
+        self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url
+        self._datasets: Mapping[tuple[str, int], Dataset] = {} if datasets is None else datasets
         self._place: Place | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
@@ -345,27 +348,24 @@ class Client:
         return await why(self.engine.database, self.engine.catalog, self.engine.tenant_id, task_number(task_id))
 
     async def replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
     ) -> Replayed:
         """Run the captured input of a task here, without touching the original, and compare with the record.
 
-        The code is the app's own. `effects` answers effects by name; one without an answer ends the replay.
+        The code is the app's own. Effects are answered from the record, or from `effects` by name (`name:key` for one
+        of several); one without an answer ends the replay. An action that is itself a request or a command, of the
+        runtimes http and shell, is refused unless `sends`.
         """
-        return await (await self.prepare_replay(task_id, attempt=attempt, effects=effects)).run()
+        return await (await self.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends)).run()
 
     async def prepare_replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None
+        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
     ) -> Replay:
         """The same without running it yet."""
-        from holdfast.client.replay import Replay
-        from holdfast.dispatcher.replay import capture
+        from holdfast.client.replay import prepare
 
-        engine = self.engine
-        captured = await capture(
-            engine.database, engine.catalog, engine.tenant_id, task_number(task_id), attempt=attempt
-        )
-        bytes_max = self._settings.limits.output_bytes_max
-        return Replay(self._intake.action(captured.lane.action), captured, effects=effects, output_bytes_max=bytes_max)
+        given = (self.engine, self._intake.action, self._datasets, task_id)
+        return await prepare(*given, attempt=attempt, effects=effects, sends=sends)
 
     async def effects(self, task_id: str) -> list[EffectView]:
         """What a task's attempts did outside, and what became of it."""

@@ -1,8 +1,8 @@
 """Replay: run a task's captured input here and now, by a plain call of its code, and compare with the record.
 
 The original is left alone: nothing is claimed and nothing is written. What the code says goes to the replay's result;
-an effect is answered from what the caller gave for it, and otherwise ends the replay before anything is sent. There is
-no time limit, so a debugger may take its time. Beside the worker, only here user exceptions are data.
+an effect is answered from the record or from what the caller gave for it, and otherwise ends the replay before anything
+is sent. There is no time limit, so a debugger may take its time. Beside the worker, only here user exceptions are data.
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from holdfast import wire
 from holdfast.action import Action
+from holdfast.client.replay_record import Record, Unwritten
 from holdfast.core.failure import Failure, failure_of
+from holdfast.core.limits import task_number
 from holdfast.core.replay import Comparison, Recorded, compare
-from holdfast.dispatcher.replay import Captured
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.replay import Captured, capture
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.worker.context import Context
+from holdfast.worker.governed import Governed
+from holdfast.worker.writing import Datasets
 
 INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
@@ -45,47 +51,6 @@ class Replayed:
     comparison: Comparison
 
 
-class EffectRefused(Conflict):
-    """A replay reached an effect that nobody gave an answer for."""
-
-    default_code = "effect_in_replay"
-
-
-@dataclass(slots=True, kw_only=True)
-class ReplayContext(Context):
-    """What code sees of itself in a replay: it may say what it likes, and changes nothing."""
-
-    is_async: bool
-    answers: Mapping[str, Any]
-    effects: list[str] = field(default_factory=list)
-
-    def effect(self, name: str, function: Callable[..., Any], /, *_args: Any, **_kwargs: Any) -> Any:
-        """The answer given for the effect of that name; it is never sent."""
-        self.effects.append(name)
-        if name not in self.answers:
-            raise EffectRefused(
-                f"The replay stopped at the effect {name!r}: replays send nothing.",
-                advice=f"Give its receipt: --effect {name}=JSON, or effects={{{name!r}: …}}.",
-            )
-        return self._given(self.answers[name])
-
-    def step(self, _name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function: nothing is remembered from earlier attempts."""
-        value = function(*args, **kwargs)
-        return value if inspect.isawaitable(value) else self._given(value)
-
-    def heartbeat(self) -> Any:
-        """There is no lease to renew."""
-        return self._given(None)
-
-    def _given(self, value: Any) -> Any:
-        return _later(value) if self.is_async else value
-
-
-async def _later(value: Any) -> Any:
-    return value
-
-
 class Replay:
     """One replay of one task, ready to run."""
 
@@ -95,14 +60,22 @@ class Replay:
         captured: Captured,
         *,
         effects: Mapping[str, Any] | None = None,
+        datasets: Datasets | None = None,
+        sends: bool = False,
         output_bytes_max: int,
     ) -> None:
+        """`sends` lets an action run that is nothing but a request or a command; without it such a one is refused."""
+        if not sends and (runtime := getattr(action.function, "runtime", None)) is not None:
+            raise _would_send(action.name, runtime)
         self._action = action
         self._captured = captured
         self._output_bytes_max = output_bytes_max
         self._notes: list[tuple[str, dict[str, Any]]] = []
         self._is_async = inspect.iscoroutinefunction(action.function)
-        self._context = ReplayContext(
+        stop, answers = threading.Event(), effects or {}
+        self._record = Record(captured.receipts, answers, bytes_max=output_bytes_max)
+        governed = Governed(self._record.ask, is_blocking=not self._is_async, stop=stop, bytes_max=output_bytes_max)
+        self._context = Context(
             task_id=str(captured.task_id),
             attempt=captured.attempt,
             run_id=None if captured.run_id is None else str(captured.run_id),
@@ -111,8 +84,9 @@ class Replay:
             queue=captured.lane.queue,
             tags=captured.tags,
             _note=lambda kind, detail: self._notes.append((kind, detail)),
-            is_async=self._is_async,
-            answers=effects or {},
+            _stop=stop,
+            _dataset=Unwritten(datasets or {}, answers).writer(is_async=self._is_async),
+            _governed=governed,
         )
 
     @property
@@ -170,10 +144,33 @@ class Replay:
             output=output,
             failure=failure,
             notes=self._notes,
-            effects=self._context.effects,
+            effects=self._record.asked,
             recorded=self._captured.recorded,
             comparison=comparison,
         )
+
+
+async def prepare(
+    engine: Engine,
+    find: Callable[[str], Action[..., Any]],
+    datasets: Datasets,
+    task_id: str,
+    *,
+    attempt: int | None,
+    effects: Mapping[str, Any] | None,
+    sends: bool,
+) -> Replay:
+    """Read what a task was given from the database, and find its code."""
+    number = task_number(task_id)
+    captured = await capture(engine.database, engine.catalog, engine.tenant_id, number, attempt=attempt)
+    return Replay(
+        find(captured.lane.action),
+        captured,
+        effects=effects,
+        datasets=datasets,
+        sends=sends,
+        output_bytes_max=engine.settings.limits.output_bytes_max,
+    )
 
 
 class _Refused(Exception):
@@ -182,6 +179,15 @@ class _Refused(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+def _would_send(action: str, runtime: str) -> Conflict:
+    does = "send its request" if runtime == "http" else "run its command"
+    return Conflict(
+        f"{action} has the runtime {runtime}: a replay would {does} for real.",
+        code="replay_would_send",
+        advice="If that is what you want: --send, or sends=True.",
+    )
 
 
 def _look_into(error: BaseException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -207,19 +208,20 @@ async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any]
     return Run(client, number)
 
 
-async def copy_run(client: Client, number: int, changed: Mapping[str, Any], *, key: str | None = None) -> Run:
-    """Start a run as another was started, but for what is changed of its input."""
+async def copy_run(client: Client, number: int, changed: Mapping[str, Any], options: RunOptions | None = None) -> Run:
+    """Start a run as another was started, but for what is changed of its input and said in `options`."""
     engine = client.engine
     async with engine.database.session() as session:
         row = await session.fetchrow(_READ_FOR_COPY, number, engine.tenant_id)
         if row is None:
             raise no_run(number)
         await engine.catalog.flows.learn([row["snapshot_id"]], session)
-    options = RunOptions(
-        max_active=row["max_active"],
-        priority=row["priority"],
-        tags=tuple(row["tags"] or ()),
-        key=key,
+    options = options or RunOptions()
+    options = replace(
+        options,
+        max_active=row["max_active"] if options.max_active is None else options.max_active,
+        priority=row["priority"] if options.priority is None else options.priority,
+        tags=options.tags or tuple(row["tags"] or ()),
         original_run_id=number,
     )
     snapshot = engine.catalog.flows.snapshot(row["snapshot_id"])

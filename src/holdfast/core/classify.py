@@ -91,6 +91,7 @@ CODES: Mapping[str, RetryReason] = MappingProxyType(
         "http_503": RetryReason.TRANSIENT_ERROR,
         "http_504": RetryReason.EXECUTION_TIMEOUT,
         "exit_75": RetryReason.TRANSIENT_ERROR,
+        "effect_compensated": RetryReason.FATAL,
     }
     | dict.fromkeys(
         ("dataset_superseded", "dataset_build_unfinished", "dataset_busy", "dataset_stage_missing"),

@@ -11,6 +11,8 @@ from typing import assert_never
 
 from holdfast.core.dead import is_budget_spent
 from holdfast.core.duration import human
+from holdfast.core.explain_effects import effect_lines
+from holdfast.core.explain_letter import is_in_hand, letter_lines, letter_moves
 from holdfast.core.facts import LaunchFacts, Position, TaskFacts
 from holdfast.core.gates import Check, gates_of
 from holdfast.core.launch import LAUNCHES_MAX
@@ -30,9 +32,6 @@ from holdfast.core.phrases import (
 
 FRESH_SECONDS = 2.0
 """How long a wait needs no other cause than that wake-ups and polls take a moment."""
-
-UNKNOWN_MAX = 5
-"""How many effects without an answer are named one by one."""
 
 OVERDUE_SECONDS = 5.0
 """How late a repair pass may be before its absence is the news."""
@@ -56,25 +55,17 @@ class Explanation:
 def explain(facts: TaskFacts) -> Explanation:
     """Explain where a task stands; of a node also where it belongs, and what it may have done without knowing."""
     explanation = _stand(facts)
+    if facts.letters and facts.position is not Position.FAILED:
+        explanation = replace(explanation, evidence=(*explanation.evidence, *letter_lines(facts)))
     if facts.place is not None:
         explanation = replace(explanation, evidence=(*explanation.evidence, str(facts.place)))
-    if not facts.unknown_effects:
+    if not facts.unknown_effects and not facts.undone_effects:
         return explanation
     return replace(
         explanation,
-        evidence=(*explanation.evidence, *_unknown(facts)),
+        evidence=(*explanation.evidence, *effect_lines(facts)),
         moves=(*explanation.moves, f"holdfast effect list --task {facts.task_id}"),
     )
-
-
-def _unknown(facts: TaskFacts) -> list[str]:
-    """One line for each effect without an answer, to a bound."""
-    named = [
-        f"effect {one_line(effect)} is unknown: it was begun and has no answer" for effect in facts.unknown_effects
-    ]
-    more = len(named) - UNKNOWN_MAX
-    lines = named[:UNKNOWN_MAX] + ([f"and {more} more effects are unknown"] if more > 0 else [])
-    return [*lines, "another attempt would send what is unknown again, under the same key"]
 
 
 def _stand(facts: TaskFacts) -> Explanation:
@@ -292,13 +283,15 @@ def _held_by(facts: TaskFacts) -> str | None:
 
 
 def _failed(facts: TaskFacts) -> Explanation:
-    failure = facts.failure
+    failure, letters = facts.failure, letter_lines(facts)
     tries = count_of(facts.attempt, "attempt")
+    is_back_soon = is_in_hand(facts)
+    failed = "Failed" if is_back_soon else "Failed for good"
     evidence: tuple[str, ...] = ()
     if failure is None:
-        headline, code = f"Failed for good after {tries}; its attempts are no longer on record.", "failed"
+        headline, code = f"{failed} after {tries}; its attempts are no longer on record.", "failed"
     else:
-        headline = f"Failed for good after {tries}: {full_stop(cause(failure))} {failure.sentence}".rstrip()
+        headline = f"{failed} after {tries}: {full_stop(cause(failure))} {failure.sentence}".rstrip()
         code = "attempts_exhausted" if failure.reason.endswith("_exhausted") else "non_retryable"
         evidence = (
             f"attempt {failure.attempt} {what_happened(failure)}",
@@ -307,11 +300,15 @@ def _failed(facts: TaskFacts) -> Explanation:
     if facts.ended_at is not None:
         evidence = (*evidence, f"ended {ago(facts.at, facts.ended_at)}")
     return Explanation(
-        code=code,
-        headline=headline,
+        code="redrive_waits" if is_back_soon else code,
+        headline=" ".join((headline, *letters[:1])),
         state="failed",
-        evidence=evidence,
-        moves=(f"holdfast task show {facts.task_id}", _again(facts)),
+        evidence=(*evidence, *letters[1:]),
+        moves=(
+            f"holdfast task show {facts.task_id}",
+            *letter_moves(facts),
+            *(() if is_back_soon else (_again(facts),)),
+        ),
     )
 
 

@@ -130,6 +130,31 @@ class FailureFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignFacts:
+    """The campaign that released a letter, or that it waits in."""
+
+    campaign_id: int
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterStand:
+    """A dead letter of the task that is not resolved. `next_at` is when its backoff ends."""
+
+    dead_letter_id: int
+    state: str
+    changed_at: datetime
+    disposition: str = ""
+    reason: str = ""
+    actor: str = ""
+    dispatches: int = 0
+    next_at: datetime | None = None
+    can_retry: bool = True
+    campaign: CampaignFacts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
     """Where a task belongs: a node of a run, or one item of a node."""
 
@@ -191,6 +216,10 @@ class TaskFacts:
     output_bytes: int = 0
     unknown_effects: tuple[str, ...] = ()
     """What its attempts began to send and have neither receipt nor refusal for."""
+    undone_effects: tuple[str, ...] = ()
+    """What was undone since, and by which task."""
+    letters: tuple[LetterStand, ...] = ()
+    """The newest dead letter that is being retried, the newest that was left alone, the newest that is open."""
     place: RunPlace | None = None
     launch: LaunchFacts | None = None
     """Where a launcher starts the worker."""

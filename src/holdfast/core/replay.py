@@ -24,6 +24,20 @@ class Recorded:
     output: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """An answer on record to an effect: its receipt (JSON) where it is `done`, else how it was `refused`."""
+
+    effect: str
+    user_key: str | None
+    ordinal: int
+    digest: bytes
+    state: str
+    receipt: bytes | None = None
+    code: str = ""
+    message: str = ""
+
+
 class Likeness(StrEnum):
     """How a replay compares with the record."""
 

@@ -59,13 +59,15 @@ class RedriveTask(Request, frozen=True, kw_only=True):
 
 
 class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt that will run, and what the task may have done already: it is sent again, under the same keys."""
+    """The attempt that will run, what the task may have done already (it is sent again, under the same keys), and what
+    of it was undone: asked for again under its key, it fails."""
 
     task_id: str
     dead_letter_id: str | None
     state: str
     attempt: int
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
 
 
 class RedriveGroup(Request, frozen=True, kw_only=True):
@@ -89,10 +91,11 @@ class PlanRedrive(Request, frozen=True, kw_only=True):
 
 
 class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a re-drive may do a second time."""
+    """What a re-drive may do a second time, and what was undone."""
 
     task_id: str
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
     dry_run: bool = True
 
 
@@ -173,7 +176,7 @@ async def show_letter(clerk: Clerk, asked: OfLetter) -> LetterView:
 async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
     """Runs a dead task again as a new generation, with a fresh budget."""
     number = limits.task_number(asked.task_id)
-    unknown = await _repeats(clerk, number)
+    unknown, undone = _parted(await _repeats(clerk, number))
 
     def answer(done: Requeued) -> TaskRedriven:
         return TaskRedriven(
@@ -182,6 +185,7 @@ async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
             state="queued",
             attempt=done.attempt,
             unknown_effects=unknown,
+            undone_effects=undone,
         )
 
     done = await recover.redrive(
@@ -194,6 +198,12 @@ async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
         answer=answer,
     )
     return answer(done)
+
+
+def _parted(effects: list[EffectView]) -> tuple[list[EffectView], list[EffectView]]:
+    """What may be done a second time, and what was undone."""
+    undone = [one for one in effects if one.compensated_by is not None]
+    return [one for one in effects if one.compensated_by is None], undone
 
 
 async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
@@ -240,8 +250,9 @@ async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
 @operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
 async def plan_redrive(clerk: Clerk, asked: PlanRedrive) -> RedrivePlan:
     """Says which effects a re-drive of a task may repeat, and changes nothing."""
-    unknown = await recover.repeated_by(clerk.engine, clerk.tenant_id, limits.task_number(asked.task_id))
-    return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown)
+    met = await recover.repeated_by(clerk.engine, clerk.tenant_id, limits.task_number(asked.task_id))
+    unknown, undone = _parted(met)
+    return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown, undone_effects=undone)
 
 
 @operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Access.OPERATOR)

@@ -52,7 +52,8 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRun(Request, frozen=True, kw_only=True):
-    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for its changed `input`."""
+    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for what is said here: its
+    changed `input`, its tags, priority and limit. A copy has its original's version."""
 
     flow: str | None = None
     clone: str | None = None
@@ -85,11 +86,13 @@ class RetryRun(Request, frozen=True, kw_only=True):
 
 
 class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that run again, and what they may have done already: it is sent again, under the same keys."""
+    """The nodes that run again, what they may have done already (it is sent again, under the same keys), and what of
+    theirs was undone: asked for again under its key, it fails."""
 
     run_id: str
     reset: list[str]
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
 
 
 class PlanRetry(Request, frozen=True, kw_only=True):
@@ -105,6 +108,7 @@ class RetryPlan(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     reset: list[str]
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
     roots: list[str]
     dry_run: bool = True
 
@@ -181,15 +185,21 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
 async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
     """Starts a run of a flow, or a copy of another run."""
     client = clerk.client
+    options = RunOptions(
+        max_active=_positive(asked.max_active),
+        priority=None if asked.priority is None else limits.valid_priority(asked.priority),
+        tags=limits.valid_tags(asked.tags),
+        key=asked.key,
+    )
     if asked.clone is not None and asked.flow is None:
-        run = await copy_run(client, limits.task_number(asked.clone), asked.input, key=asked.key)
+        if asked.version is not None:
+            raise Invalid(
+                "A copy runs the version that its original ran.",
+                code="invalid_start",
+                advice="Leave the version out, or start the flow by its name.",
+            )
+        run = await copy_run(client, limits.task_number(asked.clone), asked.input, options)
     elif asked.flow is not None and asked.clone is None:
-        options = RunOptions(
-            max_active=_positive(asked.max_active),
-            priority=None if asked.priority is None else limits.valid_priority(asked.priority),
-            tags=limits.valid_tags(asked.tags),
-            key=asked.key,
-        )
         run = await client.start_by_name(asked.flow, asked.input, version=asked.version, options=options)
     else:
         raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
@@ -252,14 +262,25 @@ async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
     run = clerk.client.run(asked.run_id)
     plan = await run.plan_retry(only=asked.node)
     reset = await run.retry(asked.reason, only=asked.node, actor=clerk.actor)
-    return RunRetried(run_id=asked.run_id, reset=reset, unknown_effects=plan.unknown_effects)
+    return RunRetried(
+        run_id=asked.run_id,
+        reset=reset,
+        unknown_effects=plan.unknown_effects,
+        undone_effects=plan.undone_effects,
+    )
 
 
 @operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
 async def plan_retry(clerk: Clerk, asked: PlanRetry) -> RetryPlan:
     """Says what a retry of a run would run again and which effects may repeat, and changes nothing."""
     plan = await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
-    return RetryPlan(run_id=asked.run_id, reset=plan.reset, unknown_effects=plan.unknown_effects, roots=plan.roots)
+    return RetryPlan(
+        run_id=asked.run_id,
+        reset=plan.reset,
+        unknown_effects=plan.unknown_effects,
+        undone_effects=plan.undone_effects,
+        roots=plan.roots,
+    )
 
 
 @operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)

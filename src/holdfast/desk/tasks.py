@@ -10,12 +10,12 @@ from holdfast import wire
 from holdfast.client.declared import declared_action
 from holdfast.core import limits
 from holdfast.core.access import Access
-from holdfast.core.replay import Recorded
+from holdfast.core.replay import Receipt, Recorded
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, valid_limit, words
 from holdfast.desk.why import Why, why_of
-from holdfast.dispatcher import look, replay
+from holdfast.dispatcher import copy, look, replay
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.look import Note, TaskRow, TaskView
 from holdfast.dispatcher.replay import Captured
@@ -60,6 +60,18 @@ class SubmitTask(Request, frozen=True, kw_only=True):
     """One task for an action that some worker declared. `delay` is seconds, or text as `5m`."""
 
     action: str
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str | None = None
+    key: str | None = None
+    delay: str | float | None = None
+    priority: int | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class CopyTask(Request, frozen=True, kw_only=True):
+    """One task once more, as it was but for what is said here; `input` is laid over what it was given."""
+
+    task_id: str
     input: dict[str, Any] = msgspec.field(default_factory=dict)
     queue: str | None = None
     key: str | None = None
@@ -148,6 +160,19 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
     output: msgspec.Raw
 
 
+class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What an effect was answered with: a receipt, or a refusal. `digest` stands for its arguments."""
+
+    effect: str
+    user_key: str | None
+    ordinal: int
+    digest: str
+    state: str
+    receipt: msgspec.Raw
+    code: str
+    message: str
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a task was given, to run it elsewhere, and the attempt to compare that with."""
 
@@ -159,6 +184,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     input: msgspec.Raw
     recorded: RecordedEnd | None
+    receipts: list[RecordedReceipt] = []
 
 
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
@@ -189,6 +215,29 @@ async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
         options["tags"] = tuple(asked.tags)
     task = await clerk.client.submit(found.options(**options), asked.input)
     return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
+
+
+@operation(
+    "task.copy",
+    "POST /api/v1/tasks/{task_id}/copy",
+    Access.OPERATOR,
+    status=201,
+    once=Once.OWN,
+    body_bytes_max=SUBMIT_BYTES_MAX,
+    commands=("task submit",),
+)
+async def copy_task(clerk: Clerk, asked: CopyTask) -> Submitted:
+    """Hands in a copy of a task, linked to it."""
+    options = copy.CopyOptions(
+        queue=None if asked.queue is None else limits.valid_queue(asked.queue),
+        key=None if asked.key is None else limits.valid_key(asked.key),
+        delay_seconds=0.0 if asked.delay is None else limits.valid_delay(asked.delay),
+        priority=None if asked.priority is None else limits.valid_priority(asked.priority),
+        tags=limits.valid_tags(asked.tags),
+    )
+    number = limits.task_number(asked.task_id)
+    accepted, lane = await copy.copy_task(clerk.engine, clerk.tenant_id, number, asked.input, options)
+    return Submitted(task_id=str(accepted.task_ids[0]), action=lane.action, queue=lane.queue, state="queued")
 
 
 @operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)
@@ -272,6 +321,20 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
         tags=list(found.tags),
         input=msgspec.Raw(found.input),
         recorded=recorded,
+        receipts=[_receipt(one) for one in found.receipts],
+    )
+
+
+def _receipt(known: Receipt) -> RecordedReceipt:
+    return RecordedReceipt(
+        effect=known.effect,
+        user_key=known.user_key,
+        ordinal=known.ordinal,
+        digest=known.digest.hex(),
+        state=known.state,
+        receipt=wire.NULL if known.receipt is None else msgspec.Raw(known.receipt),
+        code=known.code,
+        message=known.message,
     )
 
 
@@ -289,6 +352,19 @@ def captured_of(snapshot: Snapshot) -> Captured:
         input=bytes(snapshot.input),
         tags=tuple(snapshot.tags),
         recorded=recorded,
+        receipts=tuple(
+            Receipt(
+                effect=one.effect,
+                user_key=one.user_key,
+                ordinal=one.ordinal,
+                digest=bytes.fromhex(one.digest),
+                state=one.state,
+                receipt=bytes(one.receipt) if one.state == "done" else None,
+                code=one.code,
+                message=one.message,
+            )
+            for one in snapshot.receipts
+        ),
     )
 
 
@@ -307,6 +383,7 @@ def _place(text: str) -> tuple[int, int]:
 OPERATIONS = (
     list_tasks,
     submit_task,
+    copy_task,
     show_task,
     why_task,
     retry_task,

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core.access import Access
 from holdfast.core.circuit import CircuitState
+from holdfast.core.limits import required_reason
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import Limit, next_of, page_of, valid_limit
@@ -135,8 +136,8 @@ async def show_action_breaker(clerk: Clerk, asked: Named) -> BreakerView:
 @operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Access.OPERATOR, commands=("action breaker",))
 async def steer_breaker(clerk: Clerk, asked: SteerBreaker) -> BreakerView:
     """Opens, closes or resets the circuit breaker of an action."""
-    if asked.to == "open" and not asked.reason.strip():
-        raise Invalid("Opening a breaker needs a reason.", code="reason_needed", advice="Give --reason TEXT.")
+    if asked.to == "open":
+        required_reason(asked.reason)
     await show_breaker(clerk.database, clerk.tenant_id, asked.name)
     to = CircuitState(asked.to)
     return await steer(clerk.engine, clerk.tenant_id, asked.name, to, actor=clerk.actor, reason=asked.reason)

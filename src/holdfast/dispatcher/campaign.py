@@ -35,6 +35,7 @@ _LOCK_CAMPAIGN = sql("lock_campaign")
 _COLLECT = sql("collect_campaign")
 _LEFT = sql("campaign_left")
 _NEXT = sql("next_campaign_letters")
+_ALL = 2**31 - 1
 _TAKE = sql("take_campaign_letters")
 _NOTE_RELEASED = sql("note_released")
 _MOVE = sql("move_campaign")
@@ -105,6 +106,9 @@ async def _store(session: Session, campaign: Any, step: Step) -> None:
 async def _counts(session: Session, campaign: Any, collected: Any) -> CampaignCounts:
     which = (campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"])
     left = await session.fetchrow(_LEFT, *which, campaign["at_once"])
+    if left["paused"] == left["left"] == campaign["at_once"]:
+        # Behind those of a paused queue there may be others that can go.
+        left = await session.fetchrow(_LEFT, *which, _ALL)
     return CampaignCounts(
         state=CampaignState(campaign["state"]),
         canary=campaign["canary"],

@@ -7,7 +7,7 @@ without a new version is refused, and so is the worker: to run on with two meani
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.graph import FlowDefinition
@@ -19,14 +19,16 @@ log = logging.getLogger("holdfast.flows")
 
 
 async def declare_flows(
-    catalog: Catalog, tenant_id: int, flows: Mapping[str, FlowDefinition], actions: Mapping[str, ActionRules]
+    catalog: Catalog, tenant_id: int, flows: Sequence[FlowDefinition], actions: Mapping[str, ActionRules]
 ) -> None:
-    """Keep the validated flows of a process; `actions` are its own, others are as some worker declared them."""
-    for definition in flows.values():
+    """Keep the validated flows of a process, older versions first; `actions` are its own, others are as some worker
+    declared them. A flow inside a flow is the newest of its name."""
+    newest = {definition.name: definition for definition in flows}
+    for definition in flows:
         await catalog.flows.keep(tenant_id, definition)
-    for definition in flows.values():
+    for definition in flows:
         try:
-            await snapshot_tree(catalog, tenant_id, definition, actions, flows.get)
+            await snapshot_tree(catalog, tenant_id, definition, actions, newest.get)
         except NotFound as missing:
             # Who has that action or flow may come later; until then this one is known and cannot be started.
             log.warning("%s", missing)

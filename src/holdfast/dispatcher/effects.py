@@ -26,6 +26,7 @@ from holdfast.store.statements import sql
 _OPEN_EFFECT = sql("open_effect")
 _ANSWER_EFFECT = sql("answer_effect")
 _LIST_EFFECTS = sql("list_effects")
+_UNDONE_EFFECTS = sql("undone_effects")
 _EFFECT_BEFORE = sql("effect_before")
 
 STATES = tuple(state.value for state in EffectState)
@@ -241,7 +242,13 @@ async def effect_page(
 
 async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
     """What tasks that are to run again may have done already: it is sent again, under the same keys."""
-    return await list_effects(database, tenant_id, task_ids=task_ids, state=EffectState.UNKNOWN, limit=LIST_MAX)
+    found = await list_effects(database, tenant_id, task_ids=task_ids, state=EffectState.UNKNOWN, limit=LIST_MAX)
+    return [one for one in found if one.compensated_by is None]
+
+
+async def undone_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
+    """What was undone of tasks that are to run again: whoever asks for it under its key fails there."""
+    return [_view(row) for row in await database.fetch(_UNDONE_EFFECTS, tenant_id, list(task_ids), LIST_MAX)]
 
 
 def _view(row: Any) -> EffectView:

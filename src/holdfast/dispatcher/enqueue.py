@@ -18,6 +18,7 @@ from holdfast.store.statements import sql
 
 _ENQUEUE = sql("enqueue")
 _ENQUEUE_ONE = sql("enqueue_one")
+_ENQUEUE_COPY = sql("enqueue_copy")
 _ENQUEUE_KEYED = sql("enqueue_keyed")
 _FIND_KEYS = sql("find_keys")
 
@@ -35,6 +36,8 @@ class Order:
     priority: int = 5
     delay_seconds: float = 0.0
     tags: tuple[str, ...] = ()
+    original_task_id: int | None = None
+    """What a single task is a copy of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,13 @@ async def accept_one(place: Database | Session, interned: Interned, encoded: byt
     return int(rows[0][0])
 
 
+async def _accept_copy(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> int:
+    [encoded] = inputs
+    original = interned.order.original_task_id
+    row = await place.fetchrow(_ENQUEUE_COPY, *interned.columns, encoded, interned.tags, original)
+    return int(row["task_id"])
+
+
 async def enqueue(
     database: Database,
     catalog: Catalog,
@@ -92,6 +102,9 @@ async def enqueue(
     if not catalog.allowance.is_open(order.tenant_id):
         key = keys[0] if keys is not None and len(keys) == 1 else None
         await catalog.allowance.require(order.tenant_id, len(inputs), key=key, session=session)
+    if keys is None and order.original_task_id is not None:
+        task_ids = [await _accept_copy(session or database, interned, inputs)]
+        return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
     if keys is None:
         task_ids = await accept(session or database, interned, inputs)
         return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
@@ -146,7 +159,7 @@ async def _accept_keyed(
     tags: list[str] | None,
     keys: Sequence[str],
 ) -> tuple[list[int], bool]:
-    fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action)
+    fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action, order.original_task_id)
     rows = await session.fetch(_FIND_KEYS, order.tenant_id, keys, inputs, order.action)
     for row in rows:
         if not row["is_same"]:

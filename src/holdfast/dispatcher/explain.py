@@ -11,10 +11,12 @@ from typing import Any
 from holdfast.core.explain import Explanation, explain
 from holdfast.core.facts import (
     BreakerFacts,
+    CampaignFacts,
     CarrierFacts,
     CrewFacts,
     FailureFacts,
     LaunchFacts,
+    LetterStand,
     Position,
     QueueFacts,
     QuotaFacts,
@@ -33,6 +35,7 @@ from holdfast.store.statements import sql
 _EXPLAIN_TASK = sql("explain_task")
 _EXPLAIN_WAIT = sql("explain_wait")
 _EXPLAIN_LAUNCH = sql("explain_launch")
+_EXPLAIN_LETTERS = sql("explain_letters")
 
 AHEAD_MAX = 1_000
 SILENT_SECONDS = 30.0
@@ -100,8 +103,33 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         ahead_is_more=wait is not None and wait["ahead"] >= AHEAD_MAX,
         output_bytes=row["output_bytes"],
         unknown_effects=tuple(row["unknown_effects"] or ()),
+        undone_effects=tuple(row["undone_effects"] or ()),
+        letters=await read_letters(database, tenant_id, task_id),
         place=await _place(database, catalog, row),
         launch=None if launch is None else _launch(launch),
+    )
+
+
+async def read_letters(database: Database, tenant_id: int, task_id: int) -> tuple[LetterStand, ...]:
+    """The letters of a task that are not resolved, one of a kind; the one that is being retried first."""
+    return tuple(_letter(row) for row in await database.fetch(_EXPLAIN_LETTERS, task_id, tenant_id))
+
+
+def _letter(row: Any) -> LetterStand:
+    campaign = None
+    if row["campaign_id"] is not None:
+        campaign = CampaignFacts(campaign_id=row["campaign_id"], name=row["campaign_name"], state=row["campaign_state"])
+    return LetterStand(
+        dead_letter_id=row["dead_letter_id"],
+        state=row["state"],
+        changed_at=row["changed_at"],
+        disposition=row["disposition"],
+        reason=row["disposition_reason"],
+        actor=row["actor"],
+        dispatches=row["dispatches"],
+        next_at=row["next_at"],
+        can_retry=row["can_retry"],
+        campaign=campaign,
     )
 
 

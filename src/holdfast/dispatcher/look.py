@@ -12,9 +12,11 @@ import asyncpg
 import msgspec
 
 from holdfast import wire
+from holdfast.core.explain_letter import letter_sentence
 from holdfast.core.nodes import Node
 from holdfast.core.states import RETRYING_LABEL, TaskState
 from holdfast.dispatcher.effects import EffectView, list_effects
+from holdfast.dispatcher.explain import read_letters
 from holdfast.dispatcher.inputs import node_input
 from holdfast.dispatcher.probe import ProbeView
 from holdfast.errors import Invalid, NotFound, Unavailable
@@ -93,7 +95,8 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over."""
+    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over. The dead
+    letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands."""
 
     task_id: str
     action: str
@@ -123,6 +126,8 @@ class TaskView:
     run_id: str | None = None
     node: str | None = None
     item: int | None = None
+    dead_letter_id: str | None = None
+    dead_letter: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +250,8 @@ async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_i
     node, given = await _node_of(database, catalog, row)
     lane = await database.fetchrow(_READ_LANES, [row["lane_id"]])
     attempts = [AttemptView(**dict(one)) for one in await database.fetch(_SHOW_ATTEMPTS, task_id, tenant_id)]
-    is_retrying = row["is_retrying"]
+    letter = next(iter(await read_letters(database, tenant_id, task_id)), None)
+    is_retrying, is_failed = row["is_retrying"], row["state"] == "failed"
     return TaskView(
         task_id=str(task_id),
         action=lane["action"] if lane is not None else node.action if node is not None else "",
@@ -275,6 +281,8 @@ async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_i
         run_id=None if row["run_id"] is None else str(row["run_id"]),
         node=None if node is None else node.name,
         item=row["item_no"],
+        dead_letter_id=None if letter is None else str(letter.dead_letter_id),
+        dead_letter=None if letter is None else letter_sentence(letter, at=row["at"], is_failed=is_failed),
     )
 
 

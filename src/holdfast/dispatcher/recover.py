@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core.dead import Disposition, LetterState
 from holdfast.core.limits import required_reason
 from holdfast.dispatcher.audit import Change, audit
-from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task, request, with_its_run
@@ -74,8 +74,9 @@ async def redrive(
 
 
 async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[EffectView]:
-    """What a re-drive of a dead task may do a second time: effects without an answer, its own and those of the nodes
-    of its run that are reset with it. Changes nothing; refused as the re-drive would be."""
+    """What a re-drive of a dead task meets: effects without an answer, which it may do a second time, and effects that
+    were undone (`compensated_by`), at which it fails; its own and those of the nodes of its run that are reset with it.
+    Changes nothing; refused as the re-drive would be."""
     async with engine.database.transaction() as session:
         dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
         if dead is None or dead["state"] != "f":
@@ -86,7 +87,8 @@ async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[Effe
                 reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
             except Conflict as error:
                 raise with_its_run(task_id, dead["is_canceled"], error.detail) from error
-    return await unknown_effects(engine.database, tenant_id, reset)
+    undone = await undone_effects(engine.database, tenant_id, reset)
+    return [*await unknown_effects(engine.database, tenant_id, reset), *undone]
 
 
 async def redrive_group(

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.replay import Recorded
+from holdfast.core.replay import Receipt, Recorded
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import Conflict, NotFound
@@ -16,6 +16,7 @@ from holdfast.store.statements import sql
 
 _READ_CAPTURED = sql("read_captured")
 _READ_RECORDED = sql("read_recorded")
+_READ_RECEIPTS = sql("read_receipts")
 _RUN_SNAPSHOTS = sql("run_snapshots")
 
 FAILED = ("failed", "timed_out")
@@ -30,6 +31,8 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     input: bytes
     tags: tuple[str, ...]
     recorded: Recorded | None
+    receipts: tuple[Receipt, ...] = ()
+    """What the effects of the task were answered with; a replay is given the same."""
 
     @property
     def attempt(self) -> int:
@@ -56,6 +59,7 @@ async def capture(
         if lane_id == 0:
             raise _refused(task_id, "its node runs no code of its own")
         await catalog.learn([lane_id], (), session=session)
+        receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id)
         claimed = await _with_input(session, catalog, tenant_id, task_id, lane_id, row)
     return Captured(
         task_id=task_id,
@@ -64,6 +68,7 @@ async def capture(
         input=claimed.input,
         tags=tuple(claimed.tags or ()),
         recorded=recorded,
+        receipts=tuple(Receipt(**dict(one)) for one in receipts),
     )
 
 

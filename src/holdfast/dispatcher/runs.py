@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
-from holdfast.dispatcher.effects import EffectView, unknown_effects
+from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
 from holdfast.dispatcher.items import drop_items
 from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import lock_runs
@@ -188,6 +188,7 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
     roots: list[str]
     reset: list[str]
     unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
 
 
 async def plan_retry(
@@ -197,7 +198,8 @@ async def plan_retry(
     async with database.transaction() as session:
         plan = await plan_redrive(session, catalog, tenant_id, run_id, only=only)
     unknown = await unknown_effects(database, tenant_id, plan.task_ids)
-    return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown)
+    undone = await undone_effects(database, tenant_id, plan.task_ids)
+    return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown, undone_effects=undone)
 
 
 def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:

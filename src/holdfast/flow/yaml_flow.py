@@ -7,10 +7,10 @@ The keys are those of a stored definition, as `holdfast flow show -o json` print
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.core.condition import Condition, Operator
 from holdfast.core.duration import seconds_of
@@ -18,6 +18,7 @@ from holdfast.core.graph import DEFINITION_BYTES_MAX, FlowDefinition
 from holdfast.core.graph_json import SHAPE_ERRORS, edge_of, input_of, node_of
 from holdfast.core.known_ports import Ports, check_against
 from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, NodeKind
+from holdfast.core.ports import Port
 from holdfast.core.refusal import shown
 from holdfast.errors import Invalid
 from holdfast.flow.drafting import Source, edges_into
@@ -31,6 +32,17 @@ _WHEN_KEYS = ("value_of", "operator", "value")
 _SOURCE_KEYS = ("node", "key")
 
 
+class Known(Protocol):
+    """A flow as far as one that runs it must know it; one that is traced need not be traced for this."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def inputs(self) -> tuple[FlowInput, ...]: ...
+
+
 def flow_files(path: str | Path) -> list[Path]:
     """The file itself, or the YAML files of a folder in order of name."""
     found = Path(path)
@@ -39,8 +51,11 @@ def flow_files(path: str | Path) -> list[Path]:
     return [found]
 
 
-def read_flow(path: str | Path, ports: Ports | None = None) -> FlowDefinition:
-    """Read and validate the flow in a file; `ports` says what actions take, by name, where somebody knows."""
+def read_flow(path: str | Path, ports: Ports | None = None, flows: Ports | None = None) -> FlowDefinition:
+    """Read and validate the flow in a file.
+
+    `ports` says what actions take, `flows` what flows inside it take, by name, where somebody knows.
+    """
     file = Path(path)
     try:
         with file.open("rb") as opened:
@@ -54,17 +69,35 @@ def read_flow(path: str | Path, ports: Ports | None = None) -> FlowDefinition:
         ) from error
     is_in_pack = file.resolve().parent.name == "flows"
     default_name = f"{file.resolve().parent.parent.name}.{file.stem}" if is_in_pack else None
-    return parse_flow(text, file=str(file), default_name=default_name, ports=ports)
+    return parse_flow(text, file=str(file), default_name=default_name, ports=ports, flows=flows)
+
+
+def read_flows(files: Iterable[Path], ports: Ports, known: Iterable[Known]) -> list[FlowDefinition]:
+    """Read and validate the flows in some files, which may run one another, or what is `known`."""
+    paths = list(files)
+    flows = ports_of([*known, *(read_flow(path) for path in paths)])
+    return [read_flow(path, ports, flows) for path in paths]
+
+
+def ports_of(flows: Iterable[Known]) -> Ports:
+    """What flows take, by name; of several versions the newest counts."""
+    newest = sorted(flows, key=lambda flow: flow.version)
+    return {flow.name: tuple(Port(key=one.name, is_required=one.is_required) for one in flow.inputs) for flow in newest}
 
 
 def parse_flow(
-    text: bytes, *, file: str, default_name: str | None = None, ports: Ports | None = None
+    text: bytes,
+    *,
+    file: str,
+    default_name: str | None = None,
+    ports: Ports | None = None,
+    flows: Ports | None = None,
 ) -> FlowDefinition:
     """Validate the flow that a text describes; `file` names it in errors."""
     document = read_yaml(text, file=file, bytes_max=DEFINITION_BYTES_MAX)
     if not isinstance(document, Block):
         raise refuse(file, 1, "DEFINITION_INVALID", "It is no mapping.", "Begin with `name:` and `nodes:`.")
-    return _Document(file, document).definition(default_name, ports or {})
+    return _Document(file, document).definition(default_name, ports or {}, flows or {})
 
 
 class _Document:
@@ -77,7 +110,7 @@ class _Document:
         self._edge_lines: dict[str, int] = {}
         self._names: frozenset[str] = frozenset()
 
-    def definition(self, default_name: str | None, ports: Ports) -> FlowDefinition:
+    def definition(self, default_name: str | None, ports: Ports, flows: Ports) -> FlowDefinition:
         document = self._document
         self._known(document, _FLOW_KEYS, "flow")
         if "name" not in document and default_name is None:
@@ -101,6 +134,7 @@ class _Document:
             inputs=inputs,
         )
         known = {node.name: ports.get(node.action) for node in nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
+        known |= {node.name: flows.get(node.action) for node in nodes if node.kind is NodeKind.FLOW}
         try:
             return check_against(definition, known)
         except Invalid as error:

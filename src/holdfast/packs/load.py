@@ -159,7 +159,7 @@ class _Builder:
     ) -> Callable[..., Any] | None:
         match value.get("runtime", "python"):
             case "shell":
-                return with_parameters(_as_function(self._command(value, parameters)), parameters)
+                return with_parameters(_as_function(self._command(value, parameters), runtime="shell"), parameters)
             case "http" if importlib.util.find_spec("httpx") is None:
                 document.complain("The http runtime needs httpx.", "runtime", advice="pip install 'holdfast[http]'.")
                 return None
@@ -251,10 +251,12 @@ def _retries(given: Mapping[str, Any], usual: int) -> int:
     return allowed
 
 
-def _as_function(call: Callable[..., Any]) -> Callable[..., Any]:
+def _as_function(call: Callable[..., Any], *, runtime: str | None = None) -> Callable[..., Any]:
     def run(ctx: Context, **given: Any) -> Any:
         return call(ctx, **given)
 
+    # A replay asks for it: such a function acts on the world by being called.
+    run.runtime = runtime  # type: ignore[attr-defined]
     return run
 
 
@@ -262,6 +264,7 @@ def _as_coroutine(call: Callable[..., Any]) -> Callable[..., Any]:
     async def run(ctx: Context, **given: Any) -> Any:
         return await call(ctx, **given)
 
+    run.runtime = "http"  # type: ignore[attr-defined]
     return run
 
 

@@ -15,6 +15,7 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.flow.flow import BoundFlow
 from holdfast.schedule import Schedule
 
 log = logging.getLogger("holdfast.worker")
@@ -46,6 +47,9 @@ async def _draft(
             "tags": own.tags,
         }
     else:
+        if isinstance(target, BoundFlow):
+            rules = {"priority": target.priority, "tags": target.tags}
+            target = target.flow
         name = target.name
         await _keep_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)
     return ScheduleDraft(

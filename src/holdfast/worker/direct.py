@@ -25,6 +25,7 @@ from holdfast.dispatcher.news import News
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import HoldfastError
+from holdfast.flow.shelf import every_version
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, TROUBLE, Database, Session
 from holdfast.store.statements import sql
@@ -132,7 +133,7 @@ class DirectLine:
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in actions.values()}
         await declare_guards(engine, engine.tenant_id, guards)
         rules = {name: action.rules(defaults) for name, action in actions.items()}
-        flows = {name: flow.definition for name, flow in signing.flows.items()}
+        flows = [flow.definition for flow in every_version(signing.flows)]
         await declare_flows(engine.catalog, engine.tenant_id, flows, rules)
         await declare_schedules(engine, signing.origin, signing.schedules, actions)
         if self._datasets is not None:

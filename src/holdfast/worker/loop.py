@@ -73,7 +73,7 @@ class Worker:
         self.line = DirectLine(line) if isinstance(line, Engine) else line
         settings = self.line.settings.worker
         self.actions = dict(actions)
-        self.flows = dict(flows or {})
+        self.flows: Mapping[str, Flow[...]] = flows or {}
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots

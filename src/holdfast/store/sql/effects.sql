@@ -216,6 +216,16 @@ left join lateral (
 ) e on true
 order by e.task_id desc, e.opened_at, e.key;
 
+-- name: undone_effects
+-- Effects of some tasks that were undone: under their keys they are not done again, whatever became of them.
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key,
+  holdfast.effect_state(e) as state, e.attempt, e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt,
+  e.code, e.message, e.compensation, e.compensated_by::text as compensated_by, e.compensated_at
+from holdfast.effect e
+where e.tenant_id = $1 and e.task_id = any($2::bigint[]) and e.compensated_by is not null
+order by e.task_id desc, e.opened_at, e.key
+limit $3;
+
 -- name: lock_compensation
 -- The effect to be undone, locked; whether its task still goes on, and what its compensation needs to know.
 select e.task_id, e.attempt, e.name, e.state::text as state, e.user_key, e.receipt, e.compensation, e.arguments,

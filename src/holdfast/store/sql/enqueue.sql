@@ -35,8 +35,34 @@ select task_id, $1, $2, $3, $4, $5, $6,
 from fresh
 returning task_id;
 
+-- name: enqueue_copy
+-- Accept one task that is a copy of another ($10).
+with fresh as (
+  insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input, original_task_id)
+  values (nextval('holdfast.task_id'), holdfast.instant(), $1, $2, $3, $6, $9::text[], $8, $10)
+  returning task_id
+)
+insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state, due_at)
+select task_id, $1, $2, $3, $4, $5, $6,
+  case when $7 > 0 then 'w' else 'q' end::"char",
+  case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
+from fresh
+returning task_id;
+
+-- name: copied_task
+-- What a plain task was asked to do, for a copy of it: nodes have no body.
+select b.lane_id, b.policy_id, b.priority, b.tags, b.input
+from holdfast.body b
+where b.task_id = $1 and b.tenant_id = $2
+union all
+select e.lane_id, e.policy_id, e.priority, e.tags, e.input
+from holdfast.ended e
+where e.task_id = $1 and e.tenant_id = $2 and e.run_id is null and e.input is not null
+limit 1;
+
 -- name: enqueue_keyed
--- Accept tasks under idempotency keys: only keys nobody used yet become tasks. Equal keys in one batch become one.
+-- Accept tasks under idempotency keys: only keys nobody used yet become tasks. Equal keys in one batch become one. A copy
+-- names its original ($12).
 with given as materialized (
   select distinct on (key) key, input,
     sha256(convert_to($11 || E'\n' || convert_from(input, 'utf8')::jsonb::text, 'utf8')) as digest
@@ -55,8 +81,10 @@ fresh as materialized (
   join given on given.key = claimed.key
 ),
 bodies as (
-  insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input, key)
-  select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], input, key
+  insert into holdfast.body (
+    task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input, key, original_task_id
+  )
+  select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], input, key, $12::bigint
   from fresh
 )
 insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state, due_at)

@@ -55,8 +55,16 @@ select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant(
   (
     select array_agg(e.name || coalesce(' (' || e.user_key || ')', '') order by e.sent_at, e.key)
     from holdfast.effect e
-    where e.task_id = $1 and holdfast.effect_state(e) = 'unknown'
-  ) as unknown_effects
+    where e.task_id = $1 and holdfast.effect_state(e) = 'unknown' and e.compensated_by is null
+  ) as unknown_effects,
+  (
+    select array_agg(
+      e.name || coalesce(' (' || e.user_key || ')', '') || ' was undone by task ' || e.compensated_by
+      order by e.sent_at, e.key
+    )
+    from holdfast.effect e
+    where e.task_id = $1 and e.compensated_by is not null
+  ) as undone_effects
 from stand
 join holdfast.lane l on l.lane_id = stand.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
@@ -71,6 +79,24 @@ left join lateral (
   limit 1
 ) f on true
 limit 1;
+
+-- name: explain_letters
+-- The dead letters of a task that are not resolved: the newest under way, the newest left alone, the newest open; each
+-- with the campaign that released it, or that works on its group.
+select distinct on (d.kind) d.dead_letter_id, d.state, d.disposition, d.disposition_reason, d.actor, d.dispatches,
+  d.changed_at, d.dispatched_at + make_interval(secs => coalesce(d.backoff_seconds, 0)) as next_at,
+  'retry' = any(d.recovery_options) as can_retry, c.campaign_id, c.name as campaign_name, c.state as campaign_state
+from (
+  select d.*, case d.state when 'open' then 3 when 'ignored' then 2 else 1 end as kind
+  from holdfast.dead_letter d
+  where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
+) d
+left join holdfast.campaign c on case
+  when d.campaign_id is not null then c.campaign_id = d.campaign_id
+  else d.state = 'open' and c.tenant_id = d.tenant_id and c.fingerprint = d.fingerprint
+    and c.state not in ('completed', 'aborted') and c.upto_id >= d.dead_letter_id
+end
+order by d.kind, d.dead_letter_id desc;
 
 -- name: find_place
 -- Which run and node an id belongs to; a run's own id belongs to no node.

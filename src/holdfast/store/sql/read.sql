@@ -19,7 +19,7 @@ with place as materialized (
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 )
-select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, w.is_past
+select t.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, w.is_past, holdfast.instant() as at
 from (
   select 1 as rank, t.task_id, case t.state when 'r' then 'running' when 'w'
       then case when t.is_retrying then 'retrying' else 'queued' end else 'queued' end as state,
@@ -34,7 +34,8 @@ from (
   union all
   select 2, e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, e.lane_id, e.policy_id, e.attempt, e.retries,
     e.losses, e.max_retries, e.max_losses, e.generation, e.priority, coalesce(w.created_at, e.created_at), null, e.ended_at,
-    null, false, null, null, e.actor, e.reason, e.key, coalesce(e.tags, w.tags), null, e.input, null
+    null, false, null, null, e.actor, e.reason, e.key, coalesce(e.tags, w.tags),
+    (select b.original_task_id from holdfast.body b where b.task_id = e.task_id), e.input, null
   from holdfast.ended e
   left join place w on true
   where e.task_id = $1 and e.tenant_id = $2

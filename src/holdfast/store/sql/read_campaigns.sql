@@ -75,8 +75,8 @@ limit $3;
 -- name: group_effects
 -- What the tasks of a group that can go did outside, and those that go with them ($3): effects with a receipt, which a
 -- re-drive does not repeat, and effects nobody knows the answer to, which it may. Some of both can be undone instead.
-select e.name, count(*) filter (where e.state = 'd')::int as receipts,
-  count(*) filter (where e.state in ('p', 'u'))::int as unknown,
+select e.name, count(*) filter (where e.state = 'd' and e.compensated_by is null)::int as receipts,
+  count(*) filter (where e.state in ('p', 'u') and e.compensated_by is null)::int as unknown,
   count(*) filter (where e.state <> 'r' and e.compensation is not null and e.compensated_by is null)::int as compensable
 from (
   select d.task_id

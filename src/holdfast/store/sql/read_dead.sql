@@ -88,7 +88,10 @@ looked as materialized (
 )
 select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.state, d.source_type, d.source_id, l.action,
   q.name as queue, d.attempts, d.generation, d.fingerprint, d.cause, d.reason, coalesce(f.code, '') as code,
-  coalesce(f.type, '') as type, coalesce(f.message, '') as message, d.recovery_options, d.disposition,
+  coalesce(f.type, '') as type, coalesce(f.message, '') as message,
+  -- What could be undone when it failed may have been undone since.
+  case when 'compensate' = any(holdfast.recovery_options(d.task_id)) then d.recovery_options
+    else array_remove(d.recovery_options, 'compensate') end as recovery_options, d.disposition,
   d.disposition_reason, d.actor, d.dispatches, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
   d.previous_id, d.campaign_id, coalesce(e.tags, b.tags, '{}') as tags, holdfast.instant() as at,
   case when $8::boolean then f.traceback end as traceback,

@@ -54,3 +54,11 @@ select t.attempt, 'running', '', '', '', '', null
 from holdfast.live t
 where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt desc;
+
+-- name: read_receipts
+-- What the effects of a task were answered with: receipts and refusals, not what is unknown.
+select e.name as effect, e.user_key, e.ordinal, e.digest, case e.state when 'd' then 'done' else 'refused' end as state,
+  e.receipt, coalesce(e.code, '') as code, coalesce(e.message, '') as message
+from holdfast.effect e
+where e.task_id = $1 and e.tenant_id = $2 and e.state in ('d', 'r')
+order by e.opened_at, e.key;

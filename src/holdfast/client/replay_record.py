@@ -1,0 +1,139 @@
+"""What stands in for the database while a replay runs: the record answers, and nothing is written or sent.
+
+Effects go by their key, as behind the real gate: the receipt or refusal on record, else what the caller gave, else the
+replay ends there. Steps are called, because a replay is for looking into them. Rows for datasets are checked and
+counted, as a worker would, and go nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from holdfast import wire
+from holdfast.core.dataset import Dataset, Mode
+from holdfast.core.replay import Receipt
+from holdfast.dispatcher.effects import Gate, OpenEffect
+from holdfast.dispatcher.steps import KeepStep, RecallSteps, Steps
+from holdfast.errors import Conflict
+from holdfast.worker.context import DatasetWriter
+from holdfast.worker.ledger import Answer, Kept, Renew, Renewed, Request
+from holdfast.worker.writing import AsyncWriter, BlockingWriter, Datasets, Declared, Writing, here
+
+
+class EffectRefused(Conflict):
+    """A replay reached an effect that neither the record nor the caller has an answer for."""
+
+    default_code = "effect_in_replay"
+
+
+class Record:
+    """The ledger of a replay. `asked` are the names of the effects its code wanted, in their order."""
+
+    def __init__(self, receipts: Sequence[Receipt], answers: Mapping[str, Any], *, bytes_max: int) -> None:
+        self._receipts = {_place(one.effect, one.user_key, one.ordinal): one for one in receipts}
+        self._answers = answers
+        self._bytes_max = bytes_max
+        self.asked: list[str] = []
+
+    async def ask(self, request: Request) -> Answer:
+        """Answer at once: plain code runs this without a loop."""
+        match request:
+            case OpenEffect():
+                return self._gate(request)
+            case RecallSteps():
+                return Steps([])
+            case KeepStep():
+                return Kept()
+            case Renew():
+                return Renewed(False)
+            case _:
+                raise AssertionError("a replay's gate is never open, so nothing is ever answered")
+
+    def _gate(self, wanted: OpenEffect) -> Gate:
+        self.asked.append(wanted.name)
+        keyed = f"{wanted.name}:{wanted.user_key}"
+        for name in (keyed, wanted.name):
+            if name in self._answers:
+                receipt = wire.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
+                return Gate(key="", receipt=receipt)
+        known = self._receipts.get(_place(wanted.name, wanted.user_key, wanted.ordinal))
+        if known is None:
+            named = wanted.name if wanted.user_key is None else keyed
+            raise EffectRefused(
+                f"The replay stopped at the effect {named!r}: it has no receipt on record, and replays send nothing.",
+                advice=f"Give its receipt: --effect {named}=JSON, or effects={{{named!r}: …}}.",
+            )
+        if known.digest != wanted.digest:
+            raise Conflict(
+                f"{wanted.name} was asked for with other arguments when it ran.",
+                code="effect_key_reused",
+                advice="Give another key for another effect; take what changes from run to run through ctx.step.",
+            )
+        if known.state == "done":
+            return Gate(key="", receipt=known.receipt or b"null")
+        return Gate(key="", code=known.code, message=known.message)
+
+
+def _place(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | None, int]:
+    return effect, user_key, ordinal if user_key is None else 0
+
+
+class Unwritten(Writing):
+    """Rows of a replay: opened, checked and counted, never staged."""
+
+    def __init__(self, datasets: Datasets, answers: Mapping[str, Any]) -> None:
+        self.declared = _Named(datasets)
+        self.commits = []
+        self._answers = answers
+
+    async def open(self, dataset: Dataset, mode: Mode, partition: str) -> Any:
+        return _Rows()
+
+    async def stage(self, part: Any, records: list[tuple[Any, ...]]) -> None:
+        part.rows += len(records)
+
+    def close(self, part: Any) -> int:
+        return int(part.rows)
+
+    async def cut_over(self, dataset: Dataset, *, force: bool) -> None:
+        """Readers go on seeing what they see."""
+
+    async def count(self, dataset: Dataset, partition: str | None) -> int:
+        name = f"{dataset.name}.count"
+        if name not in self._answers:
+            raise EffectRefused(
+                f"The replay stopped at the count of {dataset.name}: replays read no tables.",
+                advice=f"Say how many: --effect {name}=NUMBER, or effects={{{name!r}: …}}.",
+            )
+        return int(self._answers[name])
+
+    def writer(self, *, is_async: bool) -> Callable[[str, int | None], DatasetWriter]:
+        """What `ctx.dataset` is."""
+
+        def find(name: str, version: int | None) -> DatasetWriter:
+            dataset = self.declared.find(name, version)
+            return AsyncWriter(self, dataset, here) if is_async else BlockingWriter(self, dataset, _at_once)
+
+        return find
+
+
+class _Named(Declared):
+    """The datasets an app declares, without a database to have them in."""
+
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+
+
+class _Rows:
+    def __init__(self) -> None:
+        self.rows = 0
+
+
+def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("nothing of a replay waits")
