@@ -24,6 +24,7 @@ CHANGING = {operation.name: operation for operation in OPERATIONS if operation.m
 ITS_OWN_RECORD = {
     "task.submit": "the task is the record of what was handed in, and its event tells of it",
     "task.copy": "the task is the record of what was handed in, it names its original, and its event tells of it",
+    "task.submit_many": "the tasks are the record of what was handed in, and their events tell of them",
     "run.start": "the run is the record of what was handed in, and its event tells of it",
 }
 """Operations that leave no row, and why."""

@@ -31,9 +31,9 @@ def held_back(monkeypatch):
     async def wait(*_args, **_options):
         asked.set()
         await released.wait()
-        return []
+        return [], None
 
-    monkeypatch.setattr("holdfast.dispatcher.look.list_tasks", wait)
+    monkeypatch.setattr("holdfast.dispatcher.look.task_page", wait)
     return asked, released
 
 

@@ -28,7 +28,7 @@ from holdfast.store.database import AWAY
 from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 DURABLE = {"shared_buffers": "64MB", "max_connections": "100"}
 FEEDERS = 3

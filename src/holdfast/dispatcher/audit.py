@@ -151,6 +151,8 @@ async def audit_page(
 
     Only so many rows are looked at: a page of a filter that matches little may be short with more behind it.
     """
+    if before is not None and before > _SEQ_MAX:
+        raise Invalid(f"No row of the log has so large a number as {before}.", code="invalid_value")
     head = await database.fetchrow(_READ_HEAD, tenant_id)
     if head is None:
         return [], None
