@@ -14,19 +14,26 @@ from holdfast.errors import Invalid
 class Retry(Exception):
     """Ask for another attempt `after` a duration (`"30s"`, seconds, `timedelta`) or the usual backoff.
 
-    A text that is no duration is the message: `raise hf.Retry("mail server down")` means what it says.
+    A first text that is no duration is the message: `raise hf.Retry("mail server down")` means what it says.
     """
 
-    def __init__(self, after: str | float | timedelta | None = None, message: str = "") -> None:
-        super().__init__(after, message)
+    def __init__(
+        self,
+        duration_or_message: str | float | timedelta | None = None,
+        message: str = "",
+        *,
+        after: str | float | timedelta | None = None,
+    ) -> None:
+        first = duration_or_message if after is None else after
+        super().__init__(first, message)
+        self.message = message
         try:
-            self.after = None if after is None else timedelta(seconds=seconds_of(after))
-            self.message = message
+            self.after = None if first is None else timedelta(seconds=seconds_of(first))
         except Invalid:
-            if not isinstance(after, str):
+            if after is not None or not isinstance(first, str):
                 raise
             self.after = None
-            self.message = f"{after} {message}".strip()
+            self.message = f"{first} {message}".strip()
 
     def __str__(self) -> str:
         return self.message or "The action asked for a retry."

@@ -148,12 +148,14 @@ def _headers(url: str, token: str | None, dev_user: str | None) -> dict[str, str
     return headers
 
 
-def _trusted(url: str) -> ssl.SSLContext | bool:
-    """Whom to believe. Nobody where no certificate is asked for: reading the list of authorities takes longer than most
-    commands."""
+def _trusted(url: str) -> ssl.SSLContext:
+    """Whom to believe: whom this machine believes, also an authority of one's own; the usual bundle knows public ones.
+    Nobody where no certificate is asked for: reading the list of authorities takes longer than most commands."""
     import ssl
 
-    return True if url.lower().startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if url.lower().startswith("https://"):
+        return ssl.create_default_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _stranger(url: str, why: str) -> Unavailable:

@@ -140,7 +140,7 @@ async def names_are_interned_once_by_whoever_comes_second(stage: Stage) -> None:
         await stage.engine.database.fetch(sql("ensure_lane"), 1, "twice", "shop.charge")
         await stage.engine.database.fetch(sql("ensure_policy"), *policy)
         policy_id = await stage.value(sql("find_policy"), 1, b"digest")
-        await stage.engine.database.fetch(sql("declare_action"), 1, "shop.charge", "twice", policy_id, "", None)
+        await stage.engine.database.fetch(sql("declare_action"), 1, "shop.charge", "twice", policy_id, "", None, 5)
 
 
 @check
