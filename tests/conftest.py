@@ -50,12 +50,15 @@ having sum(pg_relation_size(c.oid)) = 0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests that `takes_turns(n)` marks, run every n-th, another one each day; `make sweep` runs all of them."""
+    """Of tests that `takes_turns(n)` marks, run every n-th, another one each day; `make sweep` runs all of them.
+
+    The cases of one test take turns; with `among="…"` so do tests that say the same.
+    """
     seen: Counter[str] = Counter()
     out = set()
     for item in items:
         if (marker := item.get_closest_marker("takes_turns")) is not None and not IS_WHOLE:
-            name = item.nodeid.partition("[")[0]
+            name = marker.kwargs.get("among") or item.nodeid.partition("[")[0]
             if (seen[name] + DAY) % marker.args[0]:
                 out.add(item)
             seen[name] += 1

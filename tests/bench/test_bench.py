@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from holdfast.bench.latency import latency_once
 from holdfast.bench.recovery import recovery_once
+from holdfast.bench.redrive import measure_redrive
 from holdfast.bench.trial import Trial
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.testing.databases import remove_home, throw_away_home
@@ -109,6 +110,16 @@ def test_an_unknown_part_is_refused(server: EmbeddedServer) -> None:
     assert "drain" in done.stderr
 
 
+@pytest.mark.takes_turns(4, among="crews")
+async def test_every_letter_is_run_again_beside_other_work(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.bench.redrive.LETTERS_QUICK", 200)
+    found = await measure_redrive(trial)
+
+    assert (found["succeeded"], found["losses"], found["violations"]) == (200, 0, [])
+    assert found["ratio"] > 0
+
+
+@pytest.mark.takes_turns(4, among="crews")
 async def test_a_killed_worker_is_followed_by_one_more_execution(trial: Trial) -> None:
     quick = msgspec.structs.replace(trial.orders(), lease_seconds=1.0, heartbeat_seconds=0.3)
     found = await recovery_once(trial, 2, quick)

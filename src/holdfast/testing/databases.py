@@ -6,6 +6,7 @@ may share a server: an advisory lock makes the template once, and clones have na
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -56,9 +57,39 @@ class Databases:
         self._template = f"holdfast_template_{hashlib.sha256(scripts.encode()).hexdigest()[:12]}"
         self._is_prepared = False
         self._kept: asyncpg.Connection | None = None
+        self._spare: asyncio.Task[str] | None = None
+        self._dropping: set[asyncio.Task[None]] = set()
 
     async def create(self) -> str:
         """Clone the template; answers the URL of the clone."""
+        return await self._clone_template()
+
+    async def take(self) -> str:
+        """A clone that was made beforehand, if there is one; the next is made meanwhile. For `run_apart`."""
+        assert runs_apart(), "what is made meanwhile needs a loop that goes on"
+        spare, self._spare = self._spare, None
+        found = await (spare or self._clone_template())
+        self._spare = asyncio.create_task(self._clone_template(), name="holdfast-spare")
+        return found
+
+    async def give_back(self, url: str) -> None:
+        """Drop a clone meanwhile. For `run_apart`."""
+        assert runs_apart(), "what is dropped meanwhile needs a loop that goes on"
+        dropping = asyncio.create_task(self.drop(url), name="holdfast-drop")
+        self._dropping.add(dropping)
+        dropping.add_done_callback(self._dropping.discard)
+
+    async def close(self) -> None:
+        """Leave nothing behind of what was made beforehand."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await self.drop(await spare)
+        await asyncio.gather(*self._dropping, return_exceptions=True)
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.close()
+
+    async def _clone_template(self) -> str:
         name = f"holdfast_test_{uuid.uuid4().hex}"
         async with self._maintenance() as connection:
             if not self._is_prepared:

@@ -52,22 +52,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def holdfast_databases() -> Iterator[Databases]:
     """The server of this run, and its throw-away databases."""
-    if url := os.environ.get(URL_VARIABLE):
-        yield Databases(url)
-        return
-    server = start_throw_away(Path(os.environ[HOME_VARIABLE]))
+    url = os.environ.get(URL_VARIABLE)
+    server = None if url else start_throw_away(Path(os.environ[HOME_VARIABLE]))
+    databases = Databases(server.url if server else url or "")
     try:
-        yield Databases(server.url)
+        yield databases
     finally:
-        server.close()
+        run_apart(databases.close())
+        if server:
+            server.close()
 
 
 @pytest.fixture
 def holdfast_url(holdfast_databases: Databases) -> Iterator[str]:
     """An empty, migrated database for one test."""
-    url = run_apart(holdfast_databases.create())
+    url = run_apart(holdfast_databases.take())
     yield url
-    run_apart(holdfast_databases.drop(url))
+    run_apart(holdfast_databases.give_back(url))
 
 
 @pytest.fixture
