@@ -956,14 +956,14 @@ _NEWEST = (
     " and n.dead_letter_id > d.dead_letter_id)"
 )
 
-_CAN_GO = "and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))"
+_CAN_GO = "and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))"
 
 CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
         (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
-        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_counts_what_stands_for_a_task"),
+        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_counts_what_stands_for_a_task"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
         (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
@@ -984,7 +984,7 @@ CAMPAIGNING: Sequence[Mutant] = [
         "take_campaign_letters",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
         (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
-        ("and holdfast.can_go_again(d.task_id)", "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_takes_only_what_is_its_to_take"),
         ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),

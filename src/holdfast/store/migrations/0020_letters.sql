@@ -1,6 +1,7 @@
 -- Letters that were left are taken up again with their group, and a letter is open only while its task rests.
 
-create index dead_letter_ignored on holdfast.dead_letter (tenant_id, fingerprint, dead_letter_id) where state = 'ignored';
+create index dead_letter_waiting on holdfast.dead_letter (tenant_id, fingerprint, dead_letter_id)
+  where state in ('open', 'ignored');
 
 -- Whether a task rests failed and could be run again: its run, if it has one, is there and was not canceled.
 create function holdfast.can_go_again(dead_task_id bigint) returns boolean

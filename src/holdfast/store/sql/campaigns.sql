@@ -5,7 +5,7 @@ with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
   from holdfast.dead_letter d
   where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
-    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 ),
 fresh as (
@@ -112,7 +112,7 @@ from (
   select d.lane_id
   from holdfast.dead_letter d
   where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
     and d.campaign_id is null and 'retry' = any(d.recovery_options)
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
     and not exists (
@@ -130,7 +130,7 @@ join holdfast.queue q on q.queue_id = l.queue_id;
 select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
   and d.campaign_id is null and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
@@ -151,7 +151,7 @@ select d.dead_letter_id, d.task_id, d.run_id, d.state,
   case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3 and d.dead_letter_id = any($5::bigint[])
-  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
   and d.campaign_id is null and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
@@ -248,7 +248,7 @@ with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id
   from holdfast.campaign c
   left join holdfast.dead_letter d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
-    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
     and 'retry' = any(d.recovery_options)
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   where c.campaign_id = $1

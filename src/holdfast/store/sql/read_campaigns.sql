@@ -24,7 +24,7 @@ from holdfast.dead_letter d
 join holdfast.lane l on l.lane_id = d.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
 where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
-  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 group by l.action, q.queue_id, q.name
 order by count(*) desc, l.action;
@@ -66,7 +66,7 @@ where c.campaign_id = $1;
 select d.run_id, (count(*) over ())::int as runs
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.run_id is not null and 'retry' = any(d.recovery_options)
-  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 group by d.run_id
 order by d.run_id
@@ -82,7 +82,7 @@ from (
   select d.task_id
   from holdfast.dead_letter d
   where d.tenant_id = $1 and d.fingerprint = $2
-    and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   union
   select unnest($3::bigint[])

@@ -30,7 +30,7 @@ where e.task_id = $1 and e.tenant_id = $2;
 select d.dead_letter_id, d.state
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
-  and (d.state = 'open' or (d.state = 'ignored' and holdfast.can_go_again(d.task_id)))
+  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 order by d.dead_letter_id
 limit $4;
