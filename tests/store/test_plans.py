@@ -160,3 +160,8 @@ def test_no_hot_table_is_read_from_end_to_end(planned, name):
 def test_every_index_is_entered_by_its_key(planned, name):
     indexes = [node for node in planned[name].walk() if "Index Name" in node]
     assert not [node["Index Name"] for node in indexes if "Index Cond" not in node]
+
+
+@pytest.mark.xdist_group("plans")
+def test_a_claim_goes_along_its_lane_and_not_past_the_tasks_of_others(planned):
+    assert "live_queued" in [node.get("Index Name") for node in planned["claim"].walk()]

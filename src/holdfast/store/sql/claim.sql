@@ -43,7 +43,8 @@ join holdfast.tenant n on n.tenant_id = q.tenant_id;
 -- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold
 -- are skipped; a queue paused since the plan was made gives nothing, nor does an action whose breaker opened. What is on
 -- trial ($7), or of a limited queue ($8) or tenant ($9), is taken only by who counted the room for it. It does not prove
--- that the worker will run them.
+-- that the worker will run them. Places in the queue are compared as rows, which only the index of queued tasks can do:
+-- with equal signs and statistics of a single lane the planner goes through all tasks by their ids.
 with asked as materialized (
   select a.lane_id, a.priority, a.floor, a.count
   from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
@@ -61,8 +62,9 @@ pick as materialized (
   cross join lateral (
     select t.task_id
     from holdfast.live t
-    where t.state = 'q' and t.lane_id = asked.lane_id and t.priority = asked.priority and t.task_id >= asked.floor
-    order by t.task_id
+    where t.state = 'q' and (t.lane_id, t.priority, t.task_id) >= (asked.lane_id, asked.priority, asked.floor)
+      and (t.lane_id, t.priority) <= (asked.lane_id, asked.priority)
+    order by t.lane_id, t.priority, t.task_id
     limit asked.count
     for no key update skip locked
   ) c
