@@ -187,6 +187,10 @@ MOMENTARY = {
     re.compile(r"\b(cli|dev):[\w.-]+"): "<actor>",
     re.compile(r"\b(in )?\d+(\.\d+)? ?(ms|[smhd])( \d+[smh])?( ago)?\b"): "<age>",
     re.compile(r"\b[0-9a-f]{12,64}\b"): "<hash>",
+    # What has just been handed in is said in another way.
+    re.compile(
+        r"Ready: nothing holds it back[^;]*; a worker takes it next|Queued <age>; a worker should take it any moment"
+    ): "<ready>",
 }
 """What differs between two moments, two callers and two databases."""
 
