@@ -28,7 +28,7 @@ CLAIMING: Sequence[Mutant] = [
         ),
         ("w.state = 'active'", "true", "a_worker_that_drains_claims_nothing"),
         ("and w.tenant_id = l.tenant_id", "", "a_worker_claims_nothing_of_another_tenant"),
-        ("where t.state = 'q' and t.lane_id", "where t.lane_id", "queued_tasks_behind_a_running_one_are_claimed"),
+        ("where t.state = 'q' and (t.lane_id", "where (t.lane_id", "queued_tasks_behind_a_running_one_are_claimed"),
         ("for no key update skip locked", "", "claimers_do_not_wait_for_one_another"),
     ),
     *_of(
