@@ -10,7 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import FlowInput, Node, NodeKind
-from holdfast.dispatcher.schedules import list_schedules
+from holdfast.dispatcher.show_schedules import list_schedules
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.idle import run_until_idle

@@ -15,7 +15,7 @@ from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, moment, state_text
 
 if TYPE_CHECKING:
-    from holdfast.dispatcher.schedules import ScheduleView, SlotView
+    from holdfast.dispatcher.show_schedules import ScheduleView, SlotView
 
 SLOTS_SHOWN = 10
 

@@ -17,8 +17,9 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
 from holdfast.desk.shapes import ListNames, Paused, Steer
-from holdfast.dispatcher import schedules
-from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
+from holdfast.dispatcher import schedules, show_schedules
+from holdfast.dispatcher.schedules import Fired, ScheduleDraft
+from holdfast.dispatcher.show_schedules import ScheduleView, SlotView
 from holdfast.errors import Invalid
 
 SLOTS_SHOWN = 10
@@ -119,8 +120,8 @@ def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
 
 
 async def _read(clerk: Clerk, name: str) -> ScheduleView:
-    await schedules.find_schedule(clerk.database, clerk.tenant_id, name)
-    (view,) = await schedules.list_schedules(clerk.database, clerk.tenant_id, name=name)
+    await show_schedules.find_schedule(clerk.database, clerk.tenant_id, name)
+    (view,) = await show_schedules.list_schedules(clerk.database, clerk.tenant_id, name=name)
     return view
 
 
@@ -128,7 +129,7 @@ async def _read(clerk: Clerk, name: str) -> ScheduleView:
 async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
     """Lists schedules by name: when they fire next, and how they stand."""
     limit = valid_limit(asked.limit)
-    rows = await schedules.list_schedules(clerk.database, clerk.tenant_id, after=asked.after, limit=limit)
+    rows = await show_schedules.list_schedules(clerk.database, clerk.tenant_id, after=asked.after, limit=limit)
     return SchedulePage(schedules=rows, next=next_of(rows, limit, lambda row: row.name))
 
 
@@ -138,7 +139,7 @@ async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
     if not 1 <= asked.slots <= SLOTS_MAX:
         raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {asked.slots}.", code="invalid_limit")
     view = await _read(clerk, asked.name)
-    slots = await schedules.list_slots(clerk.database, clerk.tenant_id, asked.name, limit=asked.slots)
+    slots = await show_schedules.list_slots(clerk.database, clerk.tenant_id, asked.name, limit=asked.slots)
     return ScheduleShown(schedule=view, slots=slots)
 
 

@@ -1,4 +1,4 @@
-"""Schedules: keep, pause, resume, fire by hand, delete; and how they stand.
+"""Schedules: keep, pause, resume, fire by hand, delete.
 
 Everything is checked before anything is stored. Whoever keeps a schedule, an app's code or a person, is the only one
 who changes it; anybody may pause, fire or delete it, and says who. Each of these, and making one by hand, leaves its
@@ -7,21 +7,16 @@ row in the audit log; what code declares is told by an event.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
-from itertools import islice
 from typing import Any
 
-from holdfast import wire
 from holdfast.core import limits
 from holdfast.core.duration import human
 from holdfast.core.schedule import Missed, Overlap
-from holdfast.core.schedule_words import ScheduleFacts, describe
-from holdfast.core.slots import SLOT_CODES, SlotState, Verdict, judge_by_hand
-from holdfast.cron import timing_of, zone_of
+from holdfast.core.slots import SlotState, Verdict, judge_by_hand
+from holdfast.cron import timing_of
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
@@ -36,7 +31,8 @@ from holdfast.dispatcher.schedule import (
     read_standing,
     settle_slots,
 )
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.dispatcher.show_schedules import find_schedule, missing_schedule
+from holdfast.errors import Conflict, Invalid
 from holdfast.store.database import REFUSED, Database, Session
 from holdfast.store.statements import sql
 
@@ -44,24 +40,16 @@ _CREATE = sql("create_schedule")
 _CHANGE = sql("change_schedule")
 _ORIGIN = sql("schedule_origin")
 _TIME = sql("database_time")
-_FIND = sql("find_schedule")
 _HOLD = sql("hold_schedule")
 _LOOK_SOON = sql("look_soon")
 _PAUSE = sql("pause_schedule")
 _RESUME = sql("resume_schedule")
 _DELETE = sql("delete_schedule")
-_LIST = sql("list_schedules")
-_NAMES = sql("schedule_names")
-_SLOTS = sql("list_slots")
 
 NAME_CHARACTERS_MAX = 55
 TAGS_MAX = limits.TAGS_MAX - 2
 WAITING_MAX = 100
 WAITING_DEFAULT = 10
-LIST_MAX = 1_000
-UPCOMING = 5
-
-_STATES = {code: state for state, code in SLOT_CODES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,58 +72,6 @@ class ScheduleDraft:
     tags: tuple[str, ...] = ()
     input: bytes = b"{}"
     wants_time: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotView:
-    """One slot, or several that fared alike, as people see it."""
-
-    slot: datetime
-    first: datetime | None
-    slots: int
-    state: str
-    cause: str
-    reason: str
-    by: str | None
-    decided_at: datetime
-    task_id: str | None
-    run_id: str | None
-    outcome: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleView:
-    """One schedule as people see it. `upcoming` are its next slots, in its own zone."""
-
-    name: str
-    kind: str
-    target: str
-    when: str
-    cron: str | None
-    every_seconds: float | None
-    timezone: str
-    overlap: str
-    missed: str
-    max_waiting: int
-    origin: str
-    queue: str | None
-    priority: int | None
-    tags: list[str]
-    input: Any
-    wants_time: bool
-    next_at: datetime | None
-    upcoming: list[datetime]
-    last: SlotView | None
-    waiting: int
-    passed_over: Mapping[str, int]
-    paused: bool
-    paused_by: str | None
-    paused_reason: str | None
-    paused_at: datetime | None
-    trouble: str | None
-    created_at: datetime
-    at: datetime
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,107 +240,8 @@ async def delete_schedule(engine: Engine, tenant_id: int, name: str, *, actor: s
             change = _change("schedule.delete", name, {"exists": True}, {"exists": False})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)
     if not is_gone:
-        raise await _missing(engine.database, tenant_id, name)
+        raise await missing_schedule(engine.database, tenant_id, name)
 
 
 def _change(verb: str, name: str, before: Any, after: Any) -> Change:
     return Change(verb=verb, subject_kind="schedule", subject_id=name, before=before, after=after)
-
-
-async def find_schedule(database: Database, tenant_id: int, name: str) -> ScheduleRow:
-    """The schedule of that name, or `NotFound`."""
-    found = await database.fetchrow(_FIND, tenant_id, name)
-    if found is None:
-        raise await _missing(database, tenant_id, name)
-    return ScheduleRow(*found)
-
-
-async def _missing(database: Database, tenant_id: int, name: str) -> NotFound:
-    names = await schedule_names(database, tenant_id)
-    near = get_close_matches(name, names, n=1)
-    advice = f"Did you mean {near[0]}?" if near else "See `holdfast schedule list`."
-    return NotFound(f"There is no schedule {name!r}.", code="schedule_not_found", advice=advice)
-
-
-async def schedule_names(database: Database, tenant_id: int) -> list[str]:
-    """The names of the first thousand schedules."""
-    return [row["name"] for row in await database.fetch(_NAMES, tenant_id, LIST_MAX)]
-
-
-async def list_schedules(
-    database: Database, tenant_id: int, *, name: str | None = None, after: str | None = None, limit: int = LIST_MAX
-) -> list[ScheduleView]:
-    """Schedules by name, those after one of them, or one of them; and how they stand."""
-    rows = await database.fetch(_LIST, tenant_id, name, limit, after)
-    fired = {row["schedule_id"]: row["last_slot_at"] for row in rows if row["last_slot_at"] is not None}
-    last = {row["schedule_id"]: row for row in await database.fetch(_SLOTS, list(fired), 1, list(fired.values()))}
-    return [_view(row, last.get(row["schedule_id"])) for row in rows]
-
-
-async def list_slots(
-    database: Database, tenant_id: int, name: str, *, limit: int = 20, at: datetime | None = None
-) -> list[SlotView]:
-    """The newest slots of a schedule, newest first."""
-    row = await find_schedule(database, tenant_id, name)
-    return [_slot(found) for found in await database.fetch(_SLOTS, [row.schedule_id], limit, [at])]
-
-
-def _view(row: Any, last_slot: Any) -> ScheduleView:
-    last = None if last_slot is None else _slot(last_slot)
-    passed_over = json.loads(row["passed_over"] or "{}")
-    facts = ScheduleFacts(
-        at=row["now"],
-        next_at=row["next_at"],
-        paused_by=row["paused_by"],
-        paused_reason=row["paused_reason"],
-        trouble=row["trouble"],
-        last_outcome=None if last is None else last.outcome,
-        has_fired=last is not None,
-        waiting=row["waiting"],
-        passed_over=passed_over,
-    )
-    return ScheduleView(
-        kind="flow" if row["kind"] == "f" else "action",
-        when=row["cron"] if row["every_seconds"] is None else f"every {human(row['every_seconds'])}",
-        tags=row["tags"] or [],
-        input=wire.decode(row["input"]),
-        upcoming=_upcoming(row),
-        last=last,
-        passed_over=passed_over,
-        paused=row["paused_at"] is not None,
-        at=row["now"],
-        why=describe(facts),
-        **{name: row[name] for name in _AS_STORED},
-    )
-
-
-_AS_STORED = (
-    *("name", "target", "cron", "every_seconds", "timezone", "overlap", "missed", "max_waiting", "origin", "queue"),
-    *("priority", "wants_time", "next_at", "waiting", "paused_by", "paused_reason", "paused_at", "trouble"),
-    "created_at",
-)
-
-
-def _upcoming(row: Any) -> list[datetime]:
-    """The next slots in the schedule's own zone; none while it is paused."""
-    if row["next_at"] is None or row["paused_at"] is not None:
-        return []
-    timing, zone = timing_of(row["cron"], row["every_seconds"], row["timezone"]), zone_of(row["timezone"])
-    later = islice(timing.slots_after(row["next_at"]), UPCOMING - 1)
-    return [slot.astimezone(zone) for slot in (row["next_at"], *later)]
-
-
-def _slot(row: Any) -> SlotView:
-    return SlotView(
-        slot=row["slot_at"],
-        first=row["first_at"],
-        slots=row["slots"],
-        state=_STATES[row["state"]].value,
-        cause=row["cause"],
-        reason=row["reason"],
-        by=row["actor"],
-        decided_at=row["decided_at"],
-        task_id=None if row["task_id"] is None else str(row["task_id"]),
-        run_id=None if row["run_id"] is None else str(row["run_id"]),
-        outcome=row["outcome"],
-    )

@@ -9,7 +9,8 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.dispatcher import schedules as verbs
-from holdfast.dispatcher.schedules import Fired, ScheduleDraft, ScheduleView, SlotView
+from holdfast.dispatcher.schedules import Fired, ScheduleDraft
+from holdfast.dispatcher.show_schedules import ScheduleView, SlotView, find_schedule, list_schedules, list_slots
 
 if TYPE_CHECKING:
     from holdfast.testing.dispatcher import Dispatcher
@@ -61,13 +62,13 @@ class Schedules:
 
     async def view(self, name: str = "hourly") -> ScheduleView:
         """How a schedule stands."""
-        await verbs.find_schedule(self._engine.database, self._engine.tenant_id, name)
-        (found,) = await verbs.list_schedules(self._engine.database, self._engine.tenant_id, name=name)
+        await find_schedule(self._engine.database, self._engine.tenant_id, name)
+        (found,) = await list_schedules(self._engine.database, self._engine.tenant_id, name=name)
         return found
 
     async def slots(self, name: str = "hourly") -> list[SlotView]:
         """What became of its slots, oldest first."""
-        found = await verbs.list_slots(self._engine.database, self._engine.tenant_id, name, limit=1_000)
+        found = await list_slots(self._engine.database, self._engine.tenant_id, name, limit=1_000)
         return found[::-1]
 
     async def pause(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
