@@ -13,7 +13,18 @@ from holdfast.core.circuit import CircuitState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher import cutover, dead_look, effects, look, pause, queues, recover, runs, schedules
+from holdfast.dispatcher import (
+    cutover,
+    dead_look,
+    effects,
+    look,
+    pause,
+    queues,
+    recover,
+    runs,
+    schedules,
+    show_schedules,
+)
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.breakers import show_breaker, steer
 from holdfast.dispatcher.campaign_plan import plan_campaign
@@ -89,8 +100,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "run",
         lambda e, i: answer_approval(e.database, e.catalog, e.tenant_id, i, "a", is_given=True, **WHO),
     ),
-    "schedule": ("schedule", lambda e, i: schedules.find_schedule(e.database, e.tenant_id, i)),
-    "slots": ("schedule", lambda e, i: schedules.list_slots(e.database, e.tenant_id, i)),
+    "schedule": ("schedule", lambda e, i: show_schedules.find_schedule(e.database, e.tenant_id, i)),
+    "slots": ("schedule", lambda e, i: show_schedules.list_slots(e.database, e.tenant_id, i)),
     "pause schedule": ("schedule", lambda e, i: schedules.pause(e, e.tenant_id, i, **WHO)),
     "resume schedule": ("schedule", lambda e, i: schedules.resume(e, e.tenant_id, i, **WHO)),
     "fire": ("schedule", lambda e, i: schedules.fire(e, e.tenant_id, i, **WHO)),
@@ -211,7 +222,7 @@ async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     assert (await told_after(e.database, tenant, "0:0:0")).events == []
     assert await dead_look.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
-    assert await schedules.list_schedules(e.database, tenant) == []
+    assert await show_schedules.list_schedules(e.database, tenant) == []
     assert await look.list_workers(e.database, tenant_id=tenant) == []
     assert (await reinject_once(e, "w1", 30)).task_id is None
 
