@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.bench.app import link, step
 from holdfast.bench.cpu import children_of, resident_bytes
 from holdfast.bench.drain import all_settled, drain_once, fill, pause, resume, tidy
-from holdfast.bench.spread import percentile, spread
+from holdfast.bench.spread import quantiles, spread, typical
 from holdfast.bench.trial import Trial
 from holdfast.bench.verified import violations
 from holdfast.bench.waiting import until
@@ -41,7 +41,6 @@ async def measure_flow(trial: Trial, *, beside: Callable[[], Awaitable[None]] = 
     """All of it; a part of each size in a quick run. What runs `beside` takes its turn with the fans."""
     part = QUICK_PART if trial.is_quick else 1
     found = await _fans(trial, FAN_RUNS // part, FAN_WIDTH, beside)
-    trial.say("flow: a chain")
     found |= await _chain(trial, CHAIN_NODES // part)
     trial.say("flow: a wide join and a giant run")
     found |= await _giants(trial, JOIN_WIDTH // part, GIANT_NODES // part)
@@ -103,13 +102,13 @@ async def _all_over(trial: Trial) -> float:
 
 async def _chain(trial: Trial, nodes: int) -> dict[str, Any]:
     """The time from one node's start to the next one's."""
-    await _run_seconds(trial, a_chain(nodes), 1)
-    starts = [trial.marks.started_at(number) for number in range(nodes)]
-    hops = [(later - earlier) * 1000 for earlier, later in pairwise(starts)]
-    return {
-        "hop_ms": {name: round(percentile(hops, part), 2) for name, part in (("p50", 0.5), ("p99", 0.99))},
-        "chain": nodes,
-    }
+    rounds: list[dict[str, float]] = []
+    for turn in range(1, trial.rounds + 1):
+        trial.say(f"flow, round {turn}: a chain")
+        await _run_seconds(trial, a_chain(nodes), 1)
+        starts = [trial.marks.started_at(number) for number in range(nodes)]
+        rounds.append(quantiles([(later - earlier) * 1000 for earlier, later in pairwise(starts)], "p50", "p99"))
+    return {"hop_ms": {**typical(rounds), "p50s": [one["p50"] for one in rounds]}, "chain": nodes}
 
 
 async def _giants(trial: Trial, width: int, nodes: int) -> dict[str, Any]:

@@ -154,8 +154,9 @@ insert into holdfast.member (tenant_id, issuer, subject, role, added_by)
 select 1, 'google', 'subject' || n, 'viewer', 'somebody' from generate_series(1, 500) n;
 insert into holdfast.authority (tenant_id, effect, action, is_allowed, actor)
 select 1, 'mail.send', 'shop.' || n, true, 'somebody' from generate_series(1, 500) n;
-insert into holdfast.webhook (tenant_id, name, url, secret, cursor, created_by)
-select 1, 'hook' || n, 'http://127.0.0.1:9/', 'x', '0:0', 'somebody' from generate_series(1, 100) n;
+insert into holdfast.webhook (tenant_id, name, url, secret, cursor, created_by, paused_at, paused_by)
+select 1, 'hook' || n, 'http://127.0.0.1:9/', 'x', '0:0', 'somebody', holdfast.instant(), 'somebody'
+from generate_series(1, 100) n;
 insert into holdfast.dataset (tenant_id, name, place) select 1, 'table' || n, 'public' from generate_series(1, 100) n;
 insert into holdfast.dataset_generation (tenant_id, dataset_id, version, state, columns, types, key)
 select 1, dataset_id, n, case when n = 3 then 'c' else 'd' end, '{id}', '{bigint}', '{id}'

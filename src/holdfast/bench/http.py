@@ -17,7 +17,7 @@ from holdfast.bench.app import hit
 from holdfast.bench.cpu import BACKENDS, WORKERS, cores_used, cpu_seconds
 from holdfast.bench.crew import READY_SECONDS_MAX, Member, crew
 from holdfast.bench.drain import Drained, drain_once
-from holdfast.bench.spread import percentile, spread
+from holdfast.bench.spread import quantiles, spread
 from holdfast.bench.trial import Trial
 from holdfast.bench.waiting import until
 
@@ -125,10 +125,7 @@ async def _claim_latency(trial: Trial) -> dict[str, Any]:
                 await client.enqueue(hit, i=i)
             await until(lambda: not trial.marks.missing(tasks), seconds_max=LATE_SECONDS_MAX)
     waits = [(trial.marks.started_at(i) - trial.marks.sent_at(i)) * 1000 for i in range(tasks) if trial.marks.count(i)]
-    shown = {
-        name: round(percentile(waits, part), 2) if waits else None
-        for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-    }
+    shown = quantiles(waits, "p50", "p99", "max") if waits else {}
     return {**shown, "pollers": pollers, "tasks": tasks, "losses": trial.marks.missing(tasks)}
 
 

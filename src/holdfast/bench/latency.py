@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from holdfast.bench.app import hit
-from holdfast.bench.spread import percentile
+from holdfast.bench.spread import quantiles, typical
 from holdfast.bench.trial import Trial
 from holdfast.bench.waiting import until
 from holdfast.client.client import Client
@@ -16,16 +16,31 @@ TASKS = 500
 TASKS_QUICK = 100
 PAUSE_SECONDS = 0.02
 CREWS = (1, 10)
+QUANTILES = ("p50", "p90", "p99", "max")
 LATE_SECONDS_MAX = 10.0
 
 
 async def measure_latency(trial: Trial) -> dict[str, Any]:
-    """With one worker process, and with ten that all want the same task."""
-    found: dict[str, Any] = {}
-    for count in CREWS:
-        trial.say(f"latency, {count} worker{'s' if count > 1 else ''}")
-        found[f"workers_{count}"] = await latency_once(trial, count)
+    """With one worker process, and with ten that all want the same task, in turn."""
+    rounds: dict[int, list[dict[str, Any]]] = {count: [] for count in CREWS}
+    for number in range(1, trial.rounds + 1):
+        for count in CREWS:
+            trial.say(f"latency, round {number}: {count} worker{'s' if count > 1 else ''}")
+            rounds[count].append(await latency_once(trial, count))
+    found = {f"workers_{count}": _summary(every) for count, every in rounds.items()}
     return {**found[f"workers_{CREWS[0]}"], **found}
+
+
+def _summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    measured = [{name: one[name] for name in QUANTILES} for one in rounds if "p50" in one]
+    return {
+        **(typical(measured) if measured else {}),
+        "p50s": [one["p50"] for one in measured],
+        "p99s": [one["p99"] for one in measured],
+        "tasks": rounds[0]["tasks"],
+        "losses": sum(one["losses"] for one in rounds),
+        "doubles": sum(one["doubles"] for one in rounds),
+    }
 
 
 async def latency_once(trial: Trial, workers: int) -> dict[str, Any]:
@@ -52,8 +67,5 @@ async def one_by_one(trial: Trial, client: Client, tasks: int) -> None:
 def waits_of(trial: Trial, tasks: int) -> dict[str, Any]:
     """Milliseconds from before each enqueue to the start of its action."""
     waits = [(trial.marks.started_at(i) - trial.marks.sent_at(i)) * 1000 for i in range(tasks) if trial.marks.count(i)]
-    shown = {
-        name: round(percentile(waits, part), 2) if waits else None
-        for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
-    }
+    shown = quantiles(waits, *QUANTILES) if waits else {}
     return {**shown, "tasks": tasks, "losses": trial.marks.missing(tasks), "doubles": trial.marks.doubles(tasks)}

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.bench.history import fill_history
 from holdfast.bench.http import http_server
 from holdfast.bench.questions import Asked, all_questions
-from holdfast.bench.spread import percentile
+from holdfast.bench.spread import quantiles
 from holdfast.bench.trial import Trial
 from holdfast.desk.operation import Operation
 from holdfast.settings import Settings
@@ -49,7 +49,7 @@ async def measure_pages(trial: Trial) -> dict[str, Any]:
             name = shown(operation, asked)
             trial.say(f"pages: {name}")
             waits = await ask(calls, operation, asked, times)
-            pages[name] = {key: round(percentile(waits, part), 2) for key, part in (("p50", 0.5), ("p99", 0.99))}
+            pages[name] = quantiles(waits, "p50", "p99")
     worst = sorted(pages, key=lambda name: -pages[name]["p99"])
     return {
         "p99_max_ms": pages[worst[0]]["p99"],
