@@ -272,7 +272,7 @@ class Client:
         engine = self.engine
         wait_key = limits.valid_key(name if key is None else f"{name}:{key}")
         encoded = wire.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
-        run_number = None if run_id is None else task_number(run_id)
+        run_number = None if run_id is None else limits.run_number(run_id)
         done = await send_signal(
             engine.database, engine.catalog, engine.tenant_id, wait_key, encoded, run_id=run_number, actor=actor
         )
@@ -280,7 +280,7 @@ class Client:
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""
-        return Run(self, task_number(run_id))
+        return Run(self, limits.run_number(run_id))
 
     def number_of(self, task_id: str) -> int:
         """The number behind a task's id, or `NotFound`."""
