@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from holdfast.action import Action, Bound
 from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.client import Client
+from holdfast.client.joining import refuse_for_blocking
 from holdfast.client.results import Ending
 from holdfast.core.dataset import Dataset
 from holdfast.core.explain import Explanation
@@ -67,6 +68,7 @@ class SyncClient:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
+        refuse_for_blocking(given)
         return SyncTask(self, self.finished(self._client.enqueue(action, **given)))
 
     def submit(self, action: Action[..., Any] | Bound[..., Any] | str, given: Mapping[str, Any], /) -> SyncTask:
@@ -78,6 +80,7 @@ class SyncClient:
         return [SyncTask(self, task) for task in self.finished(self._client.enqueue_many(action, inputs))]
 
     def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> SyncRun:
+        refuse_for_blocking(given)
         return SyncRun(self, self.finished(self._client.start(flow, **given)))
 
     def start_many(
