@@ -102,11 +102,12 @@ def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
     """The desk; for an app's own code one that knows its actions, which needs the database itself."""
     if app_ref is None:
         return shell.desk()
+    from holdfast.app_settings import settings_for
     from holdfast.desk.desk import LocalDesk
     from holdfast.load import load_app
 
     app = load_app(app_ref)
-    app.configure(shell.settings())
+    app.configure(settings_for(app.own_settings, shell.settings()))
     return LocalDesk(app.client(), actor())
 
 
