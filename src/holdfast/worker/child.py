@@ -22,6 +22,7 @@ from holdfast.app import App
 from holdfast.app_settings import settings_for
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.garbage import set_aside
 from holdfast.load import load_app
 from holdfast.net.server import is_server
 from holdfast.settings import Settings
@@ -61,6 +62,7 @@ def main(arguments: list[str]) -> int:
     except Invalid as error:
         print(f"holdfast: {error}", file=sys.stderr, flush=True)
         return Ending.CANNOT_LOAD
+    set_aside()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ending, is_idle = runner.run(_work(app, orders, board, orphanage))
         if not is_idle:
