@@ -10,14 +10,13 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast import wire
 from holdfast.action import Action, Isolation
-from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
+from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of, input_failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
 from holdfast.dispatcher.effects import Sender
 from holdfast.dispatcher.leases import Claimed
@@ -32,7 +31,6 @@ from holdfast.worker.threads import contained, to_the_end
 from holdfast.worker.writing import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
 
 CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
-INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 
 
@@ -69,8 +67,8 @@ class Runner:
         action = held.plan.action
         try:
             arguments = action.signature.decode(held.claimed.input)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
+        except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
+            return Failed(input_failure(action.name, error))
         context = self.context(held) if action.signature.wants_context else None
         positional = () if context is None else (context,)
         timeout = held.plan.policy.timeout_seconds
@@ -103,7 +101,8 @@ class Runner:
         if action.isolation is Isolation.COROUTINE:
             return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
-            return to_the_end(self._threads.submit(contained, action.function, positional, arguments), held.stop)
+            call = self._threads.submit(copy_context().run, contained, action.function, positional, arguments)
+            return to_the_end(call, held.stop)
         raise AssertionError("process isolation is run by the isolator")
 
     def _completed(self, held: Held, value: Any) -> Outcome:
