@@ -11,8 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Signature
+from holdfast.action import Action
 from holdfast.action_options import isolation_of, known_options, name_of, overrides_of, the_function
+from holdfast.action_signature import Signature
 from holdfast.core import limits
 from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule

@@ -114,7 +114,7 @@ class Replay:
             arguments = signature.decode(self._captured.input)
         except Exception as error:
             raise _Refused(input_failure(self._action.name, error)) from error
-        positional = (self._context,) if signature.wants_context else ()
+        positional = signature.placed(self._context, arguments) if signature.wants_context else ()
         return self._action.function(*positional, **arguments)
 
     def _completed(self, value: Any) -> Replayed:

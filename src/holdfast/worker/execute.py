@@ -69,8 +69,8 @@ class Runner:
             arguments = action.signature.decode(held.claimed.input)
         except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
             return Failed(input_failure(action.name, error))
-        context = self.context(held) if action.signature.wants_context else None
-        positional = () if context is None else (context,)
+        signature = action.signature
+        positional = signature.placed(self.context(held), arguments) if signature.wants_context else ()
         timeout = held.plan.policy.timeout_seconds
         limit: asyncio.Timeout | None = None
         try:

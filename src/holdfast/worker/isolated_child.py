@@ -137,7 +137,8 @@ class _Process:
         return _completed(value, start.output_bytes_max, tuple(writing.commits))
 
     def _call(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
-        positional = (context,) if action.signature.wants_context else ()
+        signature = action.signature
+        positional = signature.placed(context, arguments) if signature.wants_context else ()
         if not inspect.iscoroutinefunction(action.function):
             return copy_context().run(action.function, *positional, **arguments)
         with asyncio.Runner() as runner:
