@@ -6,6 +6,7 @@ before anything is stored; running decodes and checks types, so bad input fails 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -79,6 +80,13 @@ class Action(Placing, Generic[P, R]):
     def map(self, **inputs: Any) -> Any:
         """Inside a flow, add a node that runs once per item of the list among its inputs."""
         return NodeCall(self.callee()).map(**inputs)
+
+    def in_process(self) -> Action[P, R]:
+        """The same action beside its caller, on the event loop or in a thread, wherever a worker would run it."""
+        if self.isolation is not Isolation.PROCESS:
+            return self
+        is_async = inspect.iscoroutinefunction(self.function)
+        return replace(self, isolation=Isolation.COROUTINE if is_async else Isolation.THREAD)
 
     def callee(self) -> Callee:
         signature = self.signature
