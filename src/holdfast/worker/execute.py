@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from holdfast import wire
 from holdfast.action import Action, Isolation
-from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of, input_failure
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
+from holdfast.core.failure import TIMEOUT_CODE, Failure, input_failure
+from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut, outcome_of
 from holdfast.dispatcher.effects import Sender
 from holdfast.dispatcher.leases import Claimed
 from holdfast.dispatcher.stage import AttemptLease
@@ -86,13 +86,13 @@ class Runner:
         except TimeoutError as error:
             # The action may raise the same error for reasons of its own.
             is_ours = limit is not None and limit.expired()
-            return timed_out(timeout) if is_ours else Failed(failure_of(error, now=datetime.now(UTC)))
+            return timed_out(timeout) if is_ours else outcome_of(error, now=datetime.now(UTC))
         except Escaped as escaped:
-            return Failed(failure_of(escaped.error, now=datetime.now(UTC)))
+            return outcome_of(escaped.error, now=datetime.now(UTC))
         except ESCAPES:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
-            return Failed(failure_of(error, now=datetime.now(UTC)))
+            return outcome_of(error, now=datetime.now(UTC))
         return self._completed(held, value)
 
     def _call(

@@ -29,6 +29,7 @@ from holdfast.action import Action
 from holdfast.app import App
 from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure, failure_of, input_failure
+from holdfast.core.outcome import Lost, outcome_of
 from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.load import load_app
@@ -36,6 +37,7 @@ from holdfast.net.server import is_server
 from holdfast.store.database import Database
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.context import Context, DatasetWriter
+from holdfast.worker.descendants import lead_group
 from holdfast.worker.execute import OUTPUT_CODE
 from holdfast.worker.governed import Governed
 from holdfast.worker.isolated_asking import Questions
@@ -131,7 +133,8 @@ class _Process:
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             self._is_running = False
             limit.lift()
-            return _failed(failure_of(error, now=datetime.now(UTC)))
+            ended = outcome_of(error, now=datetime.now(UTC))
+            return Ended(None, ended.failure, is_lost=isinstance(ended, Lost))
         self._is_running = False
         limit.lift()
         return _completed(value, start.output_bytes_max, tuple(writing.commits))
@@ -218,7 +221,7 @@ def _out_of_memory(error: MemoryError, bytes_max: int | None) -> Ended:
 
 def _tie_life_to(worker_pid: int) -> None:
     """Lead a group of our own, so that one signal reaches everything started here, and die with the worker."""
-    os.setpgid(0, 0)
+    lead_group()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker_pid:  # it died before the line above took hold
