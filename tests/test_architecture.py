@@ -61,12 +61,17 @@ BELOW = {
     "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
     "flow": {"core", "errors", "wire", "yaml_text"},
-    "action": {"core", "errors", "flow", "worker.context"},
+    "action_input": set(),
+    "action_signature": {"action_input", "core", "errors", "worker.context"},
+    "action": {"action_signature", "core", "errors", "flow"},
     "action_options": {"action", "core", "errors"},
-    "client": LEAVES | REPLAYED | {"action", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
+    "client": LEAVES
+    | REPLAYED
+    | {"action", "action_signature", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
     "app": {
         "action",
         "action_options",
+        "action_signature",
         "client",
         "core",
         "cron",

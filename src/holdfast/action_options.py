@@ -115,6 +115,17 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
 
 
+def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
+    """Refuse a limit that nothing would keep: a coroutine or a thread shares the memory of its worker."""
+    if overrides.get("memory_bytes_max") is not None and isolation is not Isolation.PROCESS:
+        raise Invalid(
+            f"memory_bytes_max cannot be kept with isolation={isolation.value!r}.",
+            code="invalid_action",
+            advice='Add isolation="process".',
+            field="memory_bytes_max",
+        )
+
+
 def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:
     """Where the function runs: where its action asks for, if it can run there."""
     is_async = inspect.iscoroutinefunction(function)
