@@ -48,7 +48,7 @@ class ServerBeside:
             self._stop.set()
 
     async def _serve(self) -> None:
-        from holdfast.cli.serve import require_http
+        from holdfast.cli.server import require_http
         from holdfast.dispatcher.engine import Engine
 
         require_http(self._settings)

@@ -10,9 +10,9 @@ from holdfast.cli.tree import Root, common_options
 
 HOMES = {
     "Run": {
-        "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
-        "server": ("holdfast.cli.serve:server", "Offer the HTTP API and run the repair loops."),
-        "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
+        "dev": ("holdfast.cli.dev:dev", "Everything in one process tree on the embedded database."),
+        "server": ("holdfast.cli.server:server", "Offer the HTTP API and run the repair loops."),
+        "work": ("holdfast.cli.work:work", "Start a worker for the actions of an app."),
         "attach": ("holdfast.cli.attach:attach", "Run the one attempt this process was launched for."),
     },
     "Work": {
