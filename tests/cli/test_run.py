@@ -275,6 +275,21 @@ def test_runs_are_paused_resumed_and_canceled_with_who_and_why(holdfast, seed):
     assert len(holdfast("run", "cancel", other, third, "--yes", "-o", "json").json) == 2
 
 
+def test_of_several_runs_each_is_steered_or_told_why_not(holdfast, seed):
+    first, second = seed(started()), seed(started())
+    holdfast("run", "pause", first)
+    ran = holdfast("run", "pause", first, "999", second)
+    assert (ran.code, ran.out) == (5, f"{second}\tpaused\n")
+    assert "_not_found" in ran.err
+    ran = holdfast("run", "cancel", "999", first, second, "--yes", "-o", "json")
+    assert [(one["run_id"], one.get("state")) for one in ran.json] == [
+        ("999", None),
+        (first, "canceled"),
+        (second, "canceled"),
+    ]
+    assert ran.code == 5
+
+
 def test_a_node_that_has_not_begun_is_canceled_only_with_its_run(holdfast, seed):
     run = seed(started())
     ran = holdfast("task", "cancel", str(int(run) + 4))

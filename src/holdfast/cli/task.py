@@ -9,14 +9,15 @@ import click
 from holdfast.cli.complete import action_names, queue_names, task_ids
 from holdfast.cli.effect import effect_line, tell_repeats
 from holdfast.cli.given import object_of
-from holdfast.cli.shell import CONFLICT, OK, Shell, actor, all_of, the_shell
+from holdfast.cli.in_turn import in_turn
+from holdfast.cli.shell import OK, Shell, actor, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
 from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
@@ -269,9 +270,12 @@ def retry(task_id: str, reason: str) -> None:
     attempt, unknown = shell.run(_retry(shell, task_id, reason))
     body = {"task_id": task_id, "state": "queued", "attempt": attempt}
     body |= {"unknown_effects": unknown} if unknown else {}
-    _tell_verb(shell, body, f"Queued as attempt {attempt}.")
-    if not shell.is_json:
-        tell_repeats(shell, unknown)
+    if shell.is_json:
+        emit_json(body)
+        return
+    click.echo(f"{task_id}\tqueued")
+    shell.talk(f"Queued as attempt {attempt}.")
+    tell_repeats(shell, unknown)
 
 
 async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:
@@ -301,37 +305,16 @@ def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     shell = the_shell()
     if len(task_ids) > 1:
         shell.confirm(f"Cancel {len(task_ids)} tasks?", yes=yes)
-    codes = shell.run(_cancel(shell, task_ids, reason))
-    if codes:
-        raise SystemExit(CONFLICT if len(task_ids) > 1 else codes.pop())
+    raise SystemExit(shell.run(_cancel(shell, task_ids, reason)))
 
 
-async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> set[int]:
-    """One after the other, each told as it is done; what is refused does not keep the others from their turn."""
+async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> int:
     from holdfast.desk.tasks import SteerTask, cancel_task
 
-    told: list[dict[str, str]] = []
-    codes: set[int] = set()
-    async with shell.desk() as desk:
-        for task_id in task_ids:
-            try:
-                state = (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
-            except (Conflict, NotFound, Invalid) as error:
-                codes.add(shell.tell_error(error))
-                told.append({"task_id": task_id, "error": error.code})
-                continue
-            told.append({"task_id": task_id, "state": state})
-            word = "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
-            _tell_verb(shell, told[-1], word, is_one=len(task_ids) == 1)
-    if shell.is_json and len(task_ids) > 1:
-        emit_json(told)
-    return codes
+    async def steer(desk: Desk, task_id: str) -> str:
+        return (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
 
+    def talk(state: str) -> str:
+        return "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
 
-def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = True) -> None:
-    if shell.is_json:
-        if is_one:
-            emit_json(body)
-        return
-    click.echo("\t".join(str(body[name]) for name in ("task_id", "state")))
-    shell.talk(talk)
+    return await in_turn(shell, task_ids, steer, name="task_id", talk=talk)
