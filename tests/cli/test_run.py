@@ -296,6 +296,12 @@ def test_a_node_that_has_not_begun_is_canceled_only_with_its_run(holdfast, seed)
     assert (ran.code, f"holdfast run cancel {run}" in ran.err) == (5, True)
 
 
+def test_the_log_of_a_node_that_never_ran_ends(holdfast, seed):
+    run = seed(ended(fail=[1]))
+    ran = holdfast("task", "logs", str(int(run) + 4), "--follow")
+    assert (ran.code, ran.out, "logged nothing" in ran.err) == (0, "", True)
+
+
 def test_on_a_terminal_watch_draws_a_screen(program, seed):
     run = seed(ended(fail=[1]))
     shown = program.on_a_terminal("run", "watch", run)

@@ -21,7 +21,7 @@ HOMES = {
         "campaign": ("holdfast.cli.campaign:campaign", "Re-drive a group of dead letters with care."),
         "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
         "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
-        "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
+        "queue": ("holdfast.cli.queue:queue", "See, pause, drain and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "launch": ("holdfast.cli.launch:launch", "See what launchers started."),
         "action": ("holdfast.cli.action:action", "See what workers can run, and steer breakers."),
@@ -52,7 +52,7 @@ HOMES = {
     homes=HOMES,
     params=common_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "obj": None},
-    epilog="Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout.",
+    epilog="Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout · 130 Ctrl-C.",
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context

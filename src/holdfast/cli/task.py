@@ -16,7 +16,7 @@ from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
-from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
+from holdfast.cli.words import age, harmless, hue, icon, lasted, moment, state_text
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
     if app_ref is None:
         return shell.desk()
     from holdfast.desk.desk import LocalDesk
-    from holdfast.load import load_app
 
-    app = load_app(app_ref)
+    app = shell.load_app(app_ref)
     app.configure(shell.settings())
     return LocalDesk(app.client(), actor())
 
@@ -132,7 +131,7 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 
 @task.command("list")
 @click.option(
-    "--state", "states", multiple=True, metavar="STATE", help="Only these: queued, running, retrying, failed …"
+    "--state", "states", multiple=True, metavar="STATE", help="Only these: queued, delayed, running, retrying, failed …"
 )
 @click.option("--queue", metavar="NAME", help="Only this queue.", shell_complete=queue_names)
 @click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
@@ -142,7 +141,8 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List tasks, newest first.
 
-    `--state failed` means failed for good; `retrying` is failed with a retry to come.
+    `--state failed` means failed for good; `retrying` is failed with a retry to come. `delayed` are those of the queued
+    that are not due yet; their state in JSON is queued.
     """
     from holdfast.desk.tasks import ListTasks, list_tasks
 
@@ -181,7 +181,7 @@ def _columns() -> list[Column[TaskRow]]:
 
 
 def _shown_state(row: TaskRow) -> str:
-    return "scheduled" if row.state == "queued" and row.due_at is not None else row.state
+    return "delayed" if row.state == "queued" and row.due_at is not None else row.state
 
 
 def _note(row: TaskRow) -> str:
@@ -225,6 +225,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
         ("run", view.run_id),
         ("node", view.node if view.item is None else f"{view.node}, item {view.item}"),
+        ("path", " / ".join(view.path) if view.run_id else None),
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("copy of", view.original_task_id),
@@ -236,7 +237,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
     for one in view.attempts:
-        head = f"{ICONS.get(one.state, '·')} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
+        head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
         took = lasted(one.started_at, one.ended_at)
         click.echo(f"{head}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:

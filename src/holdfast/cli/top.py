@@ -19,7 +19,7 @@ from holdfast.cli.words import compact
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
-    from holdfast.dispatcher.look import WorkerView
+    from holdfast.dispatcher.show_workers import WorkerView
     from holdfast.dispatcher.queues import QueueView
 
 WORKERS_SHOWN_MAX = 15
