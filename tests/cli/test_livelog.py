@@ -29,6 +29,7 @@ class Screen(io.StringIO):
 def test_it_is_plain_where_stderr_is_a_file_though_stdout_is_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Screen())
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     event = Event(
         cursor="0:1", at=datetime.now(UTC), kind="task.failed", task_id="7", attempt=1, detail=None, order=0
     )
