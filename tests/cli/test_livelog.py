@@ -30,9 +30,7 @@ def test_it_is_plain_where_stderr_is_a_file_though_stdout_is_a_terminal(monkeypa
     monkeypatch.setattr(sys, "stdout", Screen())
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    event = Event(
-        cursor="0:1", at=datetime.now(UTC), kind="task.failed", task_id="7", attempt=1, detail=None, order=0
-    )
+    event = Event(cursor="0:1", at=datetime.now(UTC), kind="task.failed", task_id="7", attempt=1, detail=None, order=0)
     LiveLog(Shell(), "postgresql://127.0.0.1:1/nowhere", "default")._print_counts([event])
     assert capsys.readouterr().err.endswith("✕ failed 1\n")
 

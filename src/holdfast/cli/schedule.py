@@ -154,9 +154,7 @@ def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
 
 def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
     return [
-        Column(
-            title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc), plain=lambda row: row.slot.isoformat()
-        ),
+        Column(title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc), plain=lambda row: row.slot.isoformat()),
         Column(title="SLOTS", text=lambda row: str(row.slots), right=True),
         Column(
             title="STATE",

@@ -13,7 +13,7 @@ from holdfast.cli.shell import FAILED, OK, TIMEOUT, Shell, the_shell
 from holdfast.cli.show import emit_json
 from holdfast.cli.tree import Command
 from holdfast.cli.words import harmless, hue, state_text
-from holdfast.core.progress import progress_text
+from holdfast.core.progress_words import progress_text
 from holdfast.core.states import TERMINAL
 from holdfast.errors import WaitTimeout
 

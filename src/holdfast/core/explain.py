@@ -190,7 +190,7 @@ def _running(facts: TaskFacts) -> Explanation:
     ran = human(seconds_between(facts.at, facts.started_at))
     lease = seconds_between(facts.lease_expires_at, facts.at)
     said = f", {one_line(facts.progress)}" if facts.progress else ""
-    moves = (f"holdfast task cancel {facts.task_id}",)
+    moves: tuple[str, ...] = (f"holdfast task cancel {facts.task_id}",)
     if lease < -OVERDUE_SECONDS:
         return _unattended(facts, f"Its lease on {worker} expired {human(-lease)} ago", "running", _beats(facts))
     if lease <= 0:

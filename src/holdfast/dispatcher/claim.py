@@ -270,7 +270,7 @@ async def take_room(session: Session, found: Any) -> bool:
 
 _OVER = {"c": "completed", "f": "failed", "x": "canceled"}
 _NODE_REASONS = {"running": "already_running", "queued": "already_running"}
-"""A node at work without a task (a list, a sub-flow, a wait) is under way; one queued just now was a moment too late."""
+"""A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
 
 
 def _reason(blocked: Any) -> str:

@@ -25,7 +25,7 @@ from holdfast.core.facts import (
     TenantFacts,
     WorkerFacts,
 )
-from holdfast.core.progress import progress_text
+from holdfast.core.progress_words import progress_text
 from holdfast.dispatcher.breakers import BreakerView, find_breaker
 from holdfast.dispatcher.quotas import QuotaView, list_quotas
 from holdfast.errors import NotFound

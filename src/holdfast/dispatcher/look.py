@@ -93,8 +93,8 @@ class AttemptView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
     """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over. The dead
-    letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands. `path` is
-    where it belongs, from the flow down to the attempt."""
+    letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands. `path`
+    is where it belongs, from the flow down to the attempt."""
 
     task_id: str
     action: str
