@@ -280,7 +280,7 @@ def test_of_several_runs_each_is_steered_or_told_why_not(holdfast, seed):
     holdfast("run", "pause", first)
     ran = holdfast("run", "pause", first, "999", second)
     assert (ran.code, ran.out) == (5, f"{second}\tpaused\n")
-    assert "_not_found" in ran.err
+    assert "There is no run 999." in ran.err
     ran = holdfast("run", "cancel", "999", first, second, "--yes", "-o", "json")
     assert [(one["run_id"], one.get("state")) for one in ran.json] == [
         ("999", None),
