@@ -296,6 +296,17 @@ def test_a_node_that_has_not_begun_is_canceled_only_with_its_run(holdfast, seed)
     assert (ran.code, f"holdfast run cancel {run}" in ran.err) == (5, True)
 
 
+def test_a_node_shows_its_execution_path(holdfast, seed):
+    run = seed(ended(fail=[1]))
+    flow = holdfast("run", "show", run, "-o", "json").json["flow"]
+    first, last = str(int(run) + 1), str(int(run) + 4)
+    path = [f"flow:{flow}", f"run:{run}", "node:start", f"task:{first}", "attempt:1"]
+    assert holdfast("task", "show", first, "-o", "json").json["path"] == path
+    assert f"path\t{' / '.join(path)}\n" in holdfast("task", "show", first).out
+    never = holdfast("task", "show", last, "-o", "json").json["path"]
+    assert never == [f"flow:{flow}", f"run:{run}", "node:end", f"task:{last}"]
+
+
 def test_the_log_of_a_node_that_never_ran_ends(holdfast, seed):
     run = seed(ended(fail=[1]))
     ran = holdfast("task", "logs", str(int(run) + 4), "--follow")
