@@ -298,7 +298,7 @@ def test_wait_tells_the_outcome_by_its_exit_code(holdfast, seed):
 def test_wait_for_several_is_zero_only_if_all_completed(holdfast, seed):
     ids = seed(one_of_each)
     assert holdfast("task", "wait", ids["completed"], ids["failed"]).code == 1
-    ran = holdfast("task", "wait", ids["completed"], ids["queued"], "--timeout", "200ms", "-o", "json")
+    ran = holdfast("task", "wait", ids["completed"], ids["queued"], "--timeout", "1s", "-o", "json")
     assert (ran.code, [one["state"] for one in ran.json]) == (6, ["completed", "waiting"])
     assert holdfast("task", "wait", ids["completed"], "999").code == 3
 
