@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.process import Crew, crew_options, folders, log_to_stderr, unsafe_option
+from holdfast.cli.process import Crew, crew_options, folders, log_to_stderr, unsafe_option, with_code
 from holdfast.cli.server import launchers_of, run_loops
 from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.tree import Command
@@ -38,7 +38,7 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
     log_to_stderr(level=logging.WARNING)
     if crew:
-        _require_app(crew)
+        settings = with_code(crew, settings)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
     with shell.busy("Starting"):
         place = find_place(settings)
@@ -99,13 +99,6 @@ async def _prepare(url: str, settings: Settings) -> None:
         await migrate(database)
     finally:
         await database.close()
-
-
-def _require_app(crew: Crew) -> None:
-    """Load it here first: a typing mistake should not cost the start of a database."""
-    from holdfast.load import load_app
-
-    load_app(crew.app_ref, folders(crew.packs))
 
 
 def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None:

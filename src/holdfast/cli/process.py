@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +75,14 @@ def folders(packs: Sequence[str]) -> list[str]:
     from holdfast.packs.load import find_packs
 
     return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
+
+
+def with_code(crew: Crew, settings: Settings) -> Settings:
+    """The settings, with what the app's code says of them. A typing mistake shows here, before a database starts."""
+    from holdfast.app_settings import settings_for
+    from holdfast.load import load_app
+
+    return settings_for(load_app(crew.app_ref, folders(crew.packs)).own_settings, settings)
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:

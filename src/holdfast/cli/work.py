@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.process import Crew, crew_options, folders, log_to_stderr, unsafe_option
+from holdfast.cli.process import Crew, crew_options, folders, log_to_stderr, unsafe_option, with_code
 from holdfast.cli.shell import USAGE, the_shell
 from holdfast.cli.tree import Command
 
@@ -32,6 +32,9 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     log_to_stderr()
     if not crew:
         raise click.UsageError("Missing argument 'APP', or --pack DIR.")
+    if crew.app_ref and settings.url is None and settings.home is None:
+        # Told no database, so the app's code may name one. Otherwise only the worker processes load it.
+        settings = with_code(crew, settings)
     raise SystemExit(run_crew(crew, settings, loops=loops))
 
 
