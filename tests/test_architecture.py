@@ -253,6 +253,16 @@ def test_a_function_fits_on_a_page():
     assert not offenders(MODULES, wrong)
 
 
+def test_an_answer_of_the_desk_names_fields_and_leaves_options_to_the_shell():
+    spoken = [*(ROOT / "desk").glob("*.py"), ROOT / "core" / "limits.py"]
+    assert not [
+        f"{path.name}: {line.strip()}"
+        for path in spoken
+        for line in path.read_text().splitlines()
+        if re.search(r"--[a-z]", line) and "holdfast " not in line
+    ]
+
+
 def test_the_front_page_of_a_package_is_empty():
     fronts = [path for path in ROOT.rglob("__init__.py") if path.parent != ROOT]
     assert fronts and not offenders(fronts, lambda path: path.read_text() != "")

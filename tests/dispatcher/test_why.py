@@ -196,6 +196,15 @@ async def test_a_running_task_asked_to_stop_names_who(dispatcher, ask):
     assert (found.code, "Asked to stop by anna" in found.headline) == ("cancel_requested", True)
 
 
+async def test_a_worker_that_misses_two_beats_is_late(dispatcher, ask, clock):
+    lease = await a_running_task(dispatcher)
+    await clock.advance(seconds=lease.seconds * 0.6)
+    assert (await ask(lease.task_id)).code == "leased_healthy"
+    await clock.advance(seconds=lease.seconds * 0.1)
+    found = await ask(lease.task_id)
+    assert (found.code, "counts as lost" in found.headline) == ("heartbeat_late", True)
+
+
 async def test_a_lease_that_expired(dispatcher, ask, clock):
     lease = await a_running_task(dispatcher)
     await clock.advance(seconds=lease.seconds + 1)

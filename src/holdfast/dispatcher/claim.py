@@ -31,6 +31,7 @@ _LOCK_TENANTS = sql("lock_tenants")
 _TENANT_ROOMS = sql("tenant_rooms")
 _TALLY_STARTS = sql("tally_starts")
 _FIND_WINNER = sql("find_winner")
+_UNCLAIMED_NODE = sql("unclaimed_node")
 
 HEADS_SECONDS_MAX = 0.2
 HELD_MAX = 100_000
@@ -243,6 +244,9 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     if blocked is not None:
         raise _refusal(task_id, _reason(blocked))
+    # A node first: what an earlier generation of it came to is no answer for this one.
+    if (node := await session.fetchrow(_UNCLAIMED_NODE, task_id, identity.worker_id)) is not None:
+        raise _refusal(task_id, _NODE_REASONS.get(node["state"], node["state"]))
     winner = await session.fetchrow(_FIND_WINNER, task_id)
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
@@ -265,6 +269,8 @@ async def take_room(session: Session, found: Any) -> bool:
 
 
 _OVER = {"c": "completed", "f": "failed", "x": "canceled"}
+_NODE_REASONS = {"running": "already_running", "queued": "already_running"}
+"""A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
 
 
 def _reason(blocked: Any) -> str:

@@ -25,6 +25,7 @@ from holdfast.core.facts import (
     TenantFacts,
     WorkerFacts,
 )
+from holdfast.core.progress_words import progress_text
 from holdfast.dispatcher.breakers import BreakerView, find_breaker
 from holdfast.dispatcher.quotas import QuotaView, list_quotas
 from holdfast.errors import NotFound
@@ -98,7 +99,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         reason=row["reason"] or "",
         worker=_worker(row, "worker"),
         failure=_failure(row),
-        progress=_progress(row["progress"]),
+        progress="" if row["progress"] is None else progress_text(json.loads(row["progress"])),
         ahead=0 if wait is None else wait["ahead"],
         ahead_is_more=wait is not None and wait["ahead"] >= AHEAD_MAX,
         output_bytes=row["output_bytes"],
@@ -251,13 +252,3 @@ def _failure(row: Any) -> FailureFacts | None:
         retry_at=row["failure_retry_at"],
         known_as=row["failure_class"],
     )
-
-
-def _progress(detail: str | None) -> str:
-    """What the action last said of its progress: `3/10 pages read`."""
-    if detail is None:
-        return ""
-    said = json.loads(detail)
-    done, total = said.get("done", 0), said.get("total", 1)
-    share = f"{100 * done / total:.0f} %" if total in (0, 1) and total else f"{done:g}/{total:g}"
-    return f"{share} {said.get('message', '')}".strip()

@@ -142,6 +142,15 @@ join holdfast.tenant n on n.tenant_id = t.tenant_id
 left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
 where t.task_id = $1;
 
+-- name: unclaimed_node
+-- Where a node of a run stands that has no live task: it waits, was passed over, or is over. Told to workers of its own
+-- tenant only.
+select n.state
+from (select w.run_id, w.node_no from holdfast.place($1) w where w.item_no is null limit 1) w
+join holdfast.run r on r.run_id = w.run_id
+join holdfast.worker c on c.worker_id = $2 and c.tenant_id = r.tenant_id
+cross join lateral (select n.state from holdfast.nodes_of(r.run_id) n where n.node_no = w.node_no limit 1) n;
+
 -- name: held_by
 -- What this worker holds according to the database and does not know of: the answer to a claim got lost. The lease
 -- begins anew, because the worker cannot know when it began. A lease that expired is not revived.
