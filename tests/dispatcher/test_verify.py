@@ -121,7 +121,7 @@ DAMAGE = {
         return statement_timestamp() + interval '1 minute'""",
     "every_index_is_valid": """
         update pg_index set indisvalid = false where indexrelid = 'holdfast.live_held'::regclass""",
-    "every_constraint_is_checked": "alter table holdfast.live drop constraint live_budget",
+    "every_constraint_is_checked": "drop index holdfast.live_sound",
     "expired_leases_are_reaped": """
         update holdfast.live set lease_expires_at = now() - interval '1 hour' where task_id = $running""",
     "dead_workers_hold_nothing": "update holdfast.worker set state = 'gone', ended_at = now() - interval '1 hour'",
