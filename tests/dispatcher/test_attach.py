@@ -49,6 +49,18 @@ async def test_a_reservation_is_attached_to_once(dispatcher, task):
         await dispatcher.attach(reservation, worker="second")
 
 
+async def test_who_lost_the_answer_is_given_its_lease_again(dispatcher, task, clock):
+    reservation = await dispatcher.reserve(task.task_id)
+    lease = await dispatcher.attach(reservation)
+    again = await dispatcher.attach(reservation)
+    assert again.claimed == lease.claimed
+    with pytest.raises(LeaseLost):
+        await dispatcher.attach(msgspec.structs.replace(reservation, attempt=2))
+    await clock.advance(seconds=60)
+    with pytest.raises(LeaseLost):
+        await dispatcher.attach(reservation)
+
+
 async def test_a_reservation_that_expired_cannot_be_attached_to(dispatcher, task, clock):
     reservation = await dispatcher.reserve(task.task_id)
     await clock.advance(seconds=120)

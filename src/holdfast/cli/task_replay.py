@@ -74,7 +74,7 @@ def _prepare(
 ) -> Replay:
     from holdfast.client.client import Client
     from holdfast.client.replay import Replay
-    from holdfast.desk.tasks import ReadSnapshot, captured_of, snapshot_task
+    from holdfast.desk.snapshots import ReadSnapshot, captured_of, snapshot_task
 
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
     settings = shell.settings()

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.launch import TOKEN_SECONDS, token_hash
 from holdfast.dispatcher.breakers import trial_rooms
-from holdfast.dispatcher.claim import WorkerIdentity, take_room
+from holdfast.dispatcher.claim import WorkerIdentity, held_task, take_room
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Session
@@ -72,12 +72,16 @@ async def reserve(
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
     """Turn a reservation into a lease; `LeaseLost` if its token was used or never good, or its time is over.
 
+    A worker that has the lease of this attempt is given it again: it asks because the answer got lost.
     `is_early` in its fields says that the launch was taken back and is due again: the worker may wait for that.
     """
     hashed = token_hash(token)
     row = await session.fetchrow(_ATTACH, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
     if row is not None:
         return Claimed(*row)
+    held = await held_task(session, identity, task_id)
+    if held is not None and held.attempt == attempt:
+        return held
     found = await session.fetchrow(_READ_ATTACH, task_id, attempt, hashed)
     is_early = (
         found is not None
