@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
+    apart, errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
 bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
@@ -28,10 +28,11 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_sections", "settings_source", "wire", "cron"}
+LEAVES = {"apart", "errors", "settings", "settings_option", "settings_sections", "settings_source", "wire", "cron"}
 REPLAYED = {"worker.governed", "worker.ledger", "worker.writing"}
 """What a replay runs as a worker does: the client's only look at the worker, and none of it knows the client."""
 BELOW = {
+    "apart": set(),
     "errors": set(),
     "settings_option": {"errors"},
     "settings_sections": {"settings_option"},
@@ -40,9 +41,9 @@ BELOW = {
     "core": {"errors"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "net": {"errors", "settings"},
+    "net": {"apart", "errors", "settings"},
     "webhooks": {"errors"},
-    "wake": {"core", "errors", "settings", "store"},
+    "wake": {"apart", "core", "errors", "settings", "store"},
     "place": {"errors", "net", "settings", "store"},
     "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
