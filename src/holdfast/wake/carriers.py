@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.errors import Invalid, InvalidSettings
 from holdfast.settings import POSTGRES, REDIS, SQS, WakeSettings
+from holdfast.wake.supplied import supplied
 from holdfast.wake.transport import Transport
 
 QUEUE = "{queue}"
@@ -51,12 +52,14 @@ def _template(settings: WakeSettings) -> str:
     if settings.over == SQS:
         assert settings.sqs_queue_url is not None
         return settings.sqs_queue_url
-    return f"{settings.redis_key_prefix}:wake"
+    return f"{settings.redis_key_prefix}:wake" if settings.over == REDIS else settings.address or ""
 
 
 def open_transport(settings: WakeSettings, address: str) -> Transport:
     """A transport to one address. Nothing is asked of it yet, so it may be away."""
     seconds = settings.visibility_seconds
+    if settings.over not in _EXTRAS:
+        return supplied(settings.over, address, visibility_seconds=seconds)
     try:
         if settings.over == SQS:
             from holdfast.wake.sqs import SqsQueue
