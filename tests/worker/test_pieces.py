@@ -16,7 +16,8 @@ from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
 from holdfast.worker.descendants import kill_session
 from holdfast.worker.held import FOREVER
-from holdfast.worker.orders import Orders
+from holdfast.worker.orders import Ending, Orders
+from holdfast.worker.process import Process
 from holdfast.worker.restart import LONGEST_SECONDS, Restarts
 
 FUSE = """
@@ -43,6 +44,20 @@ def test_orders_arrive_as_they_were_given():
     settings = Settings(url="postgresql://u:secret@h/d", home=Path("/tmp/x"), worker=WorkerSettings(lease_seconds=9))
     orders = Orders(app_ref="shop:app", url="postgresql:///d", settings=settings, slots=3, queues=["a"], name="")
     assert wire_orders.decode(wire_orders.encode(orders)) == orders
+
+
+def test_a_worker_process_of_an_app_that_means_another_database_does_not_start(tmp_path, capfd):
+    (tmp_path / "elsewhere.py").write_text(
+        'import holdfast as hf\napp = hf.App("shop", settings=hf.Settings(url="postgresql://127.0.0.1:1/other"))\n'
+    )
+    told = {"url": "postgresql://127.0.0.1:1/shop", "settings": Settings(), "slots": 1, "queues": None, "name": ""}
+    process = Process(Orders(app_ref=f"{tmp_path}/elsewhere.py:app", **told))
+    try:
+        assert process._child.wait(20) == Ending.CANNOT_LOAD
+    finally:
+        process.kill()
+        process.forget()
+    assert "settings_differ" in capfd.readouterr().err
 
 
 def test_restarts_wait_ever_longer_for_those_who_die_young():
