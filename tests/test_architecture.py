@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    errors, settings, wire, cron, own_loop: leaves that all may use
+    apart, errors, settings, wire, cron, own_loop: leaves that all may use
     action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
@@ -30,6 +30,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
 LEAVES = {
+    "apart",
     "errors",
     "garbage",
     "own_loop",
@@ -43,6 +44,7 @@ LEAVES = {
 REPLAYED = {"worker.governed", "worker.ledger", "worker.writing"}
 """What a replay runs as a worker does: the client's only look at the worker, and none of it knows the client."""
 BELOW = {
+    "apart": set(),
     "errors": set(),
     "settings_option": {"errors"},
     "settings_sections": {"settings_option"},
@@ -54,9 +56,9 @@ BELOW = {
     "app_settings": {"errors", "net", "settings", "settings_option", "store"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "net": {"errors", "settings"},
+    "net": {"apart", "errors", "settings"},
     "webhooks": {"errors"},
-    "wake": {"core", "errors", "settings", "store"},
+    "wake": {"apart", "core", "errors", "settings", "store"},
     "place": {"errors", "net", "settings", "store"},
     "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},

@@ -107,9 +107,17 @@ class WakeSettings:
 
     over: str = setting(
         POSTGRES,
-        "What carries wake-ups to workers; sqs and redis also need `holdfast wake on`, once.",
+        "What carries wake-ups to workers; all but postgres also need `holdfast wake on`, once.",
         choices=(POSTGRES, SQS, REDIS),
+        takes_reference=True,
         flat_name="wake",
+    )
+    address: str | None = setting(
+        None,
+        "Where a carrier of your own is, as its factory understands it.",
+        kind=str,
+        is_secret=True,
+        flat_name="wake_address",
     )
     redis_url: str | None = setting(
         None,

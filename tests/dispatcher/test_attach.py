@@ -68,6 +68,12 @@ async def test_a_reservation_that_expired_cannot_be_attached_to(dispatcher, task
         await dispatcher.attach(reservation)
 
 
+async def test_a_worker_that_may_take_half_a_day_finds_its_token_good(dispatcher, task, clock):
+    reservation = await dispatcher.reserve(task.task_id, launch_seconds=12 * 3600)
+    await clock.advance("11h")
+    await dispatcher.settle(await dispatcher.attach(reservation), Completed(b"1"))
+
+
 async def test_a_worker_that_left_cannot_attach(dispatcher, task):
     reservation = await dispatcher.reserve(task.task_id)
     await dispatcher.retire("first")

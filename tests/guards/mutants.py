@@ -145,6 +145,7 @@ LAUNCHING: Sequence[Mutant] = [
         ("h.attempt = due.attempt", "true", "looking_at_a_launch_marks_it_alone"),
         ("t.attempt = seen.attempt and t.state = 'v'", "true", "only_open_reservations_are_asked_about"),
     ),
+    *_of("put_back_launch", ("h.attempt = $2", "$2::int is not null", "putting_back_a_launch_leaves_the_next_alone")),
     *_of("forget_launch", ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone")),
 ]
 

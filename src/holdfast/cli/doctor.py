@@ -88,10 +88,10 @@ async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
 async def _carrier(settings: Settings) -> list[Finding]:
     """Ask the carrier of hints itself, from here."""
     from holdfast.dispatcher.checkup import Finding, Level
-    from holdfast.wake.carriers import QUEUE, address_for, is_external, open_transport
+    from holdfast.wake.carriers import address_for, has_one_address, is_external, open_transport
 
     wake = settings.wake
-    if not is_external(wake) or QUEUE in (wake.sqs_queue_url or "") + wake.redis_key_prefix:
+    if not is_external(wake) or not has_one_address(wake):
         return []
     try:
         transport = open_transport(wake, address_for(wake, ""))

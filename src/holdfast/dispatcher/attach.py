@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.launch import TOKEN_SECONDS, token_hash
 from holdfast.dispatcher.breakers import trial_rooms
-from holdfast.dispatcher.claim import WorkerIdentity, held_task, take_room
+from holdfast.dispatcher.claim import WorkerIdentity, held_task, take_room, tally_starts
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Session
@@ -64,9 +64,15 @@ async def reserve(
         rooms = await trial_rooms(session, [found["breaker_id"]])
         granted = found["breaker_id"] if rooms[found["breaker_id"]] else 0
     token = secrets.token_urlsafe(32)
-    of_launch = (attempt, launcher, token_hash(token), TOKEN_SECONDS, holder, LAUNCHING_SECONDS)
+    # A worker that may take longer to attach must find its token still good.
+    token_seconds = max(TOKEN_SECONDS, launch_seconds)
+    of_launch = (attempt, launcher, token_hash(token), token_seconds, holder, LAUNCHING_SECONDS)
     row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
-    return None if row is None else Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
+    if row is None:
+        return None
+    if found["is_shared"] and row["is_first"]:
+        await tally_starts(session, [row["lane_id"]])
+    return Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:

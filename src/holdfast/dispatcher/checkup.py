@@ -220,7 +220,7 @@ def _wake(view: WakeView, carrier: str) -> Finding:
         f"hints wait unsent for {human(view.late_seconds)}"
         if view.late_seconds > WAKE_SECONDS_MAX
         else f"over {view.carrier or carrier}, {view.outstanding} hints outstanding",
-        "Start a relay (holdfast server, HOLDFAST_WAKE set to sqs or redis), or stop writing hints: holdfast wake off",
+        "Start a relay (holdfast server, HOLDFAST_WAKE naming the carrier), or stop writing hints: holdfast wake off",
     )
 
 

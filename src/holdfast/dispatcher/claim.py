@@ -126,13 +126,9 @@ class Claimer:
 
     async def count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
         """Count first attempts where a quota allows a share of them. A crash before it costs that share a little."""
-        if not self._shared:
-            return
-        firsts = Counter(
-            one.lane_id for one in claimed if one.lane_id in self._shared and one.retries + one.losses == 0
-        )
-        if firsts:
-            await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
+        if self._shared:
+            firsts = (one.lane_id for one in claimed if one.lane_id in self._shared and is_first(one))
+            await tally_starts(session, firsts)
 
     async def _look(self, session: Session, now: float) -> None:
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
@@ -209,6 +205,17 @@ class Claimer:
         return claimed
 
 
+def is_first(claimed: Claimed) -> bool:
+    """Whether it is no retry. An attempt that was handed back does not count as one."""
+    return claimed.retries + claimed.losses == 0
+
+
+async def tally_starts(session: Session, lane_ids: Iterable[int]) -> None:
+    """Count first attempts, each by its lane, for the quotas that allow a share of them."""
+    if firsts := Counter(lane_ids):
+        await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
+
+
 async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
     """What limited tenants may start now, counted under a lock that ends with the transaction."""
     await session.fetch(_LOCK_TENANTS, tenant_ids)
@@ -240,7 +247,10 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
         granted = found["breaker_id"] if trials[found["breaker_id"]] else 0
     row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
-        return Claimed(*row)
+        claimed = Claimed(*row)
+        if found is not None and found["is_shared"] and is_first(claimed):
+            await tally_starts(session, [claimed.lane_id])
+        return claimed
     blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     if blocked is not None:
         raise _refusal(task_id, _reason(blocked))

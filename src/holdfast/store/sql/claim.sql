@@ -134,6 +134,7 @@ select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > hol
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
   (select w.state from holdfast.worker w where w.worker_id = $2 and w.tenant_id = t.tenant_id) as worker_state,
   b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial, n.tenant_id, n.max_running is not null as is_tenant_limited,
+  exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared,
   l.action = any($3::text[]) and ($4::text[] is null or q.name = any($4)) as is_served
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
