@@ -102,10 +102,11 @@ async def test_the_sweep_never_re_drives_behind_a_campaigns_back(dispatcher, clo
     assert await dispatcher.sweep_once() == 0
 
 
-async def test_a_letter_that_a_campaign_parked_is_swept_when_it_is_asked_for_again(dispatcher):
+@pytest.mark.parametrize("verb", ["redrive", "campaign"])
+async def test_a_letter_that_a_campaign_parked_goes_when_it_is_asked_for_again(dispatcher, verb):
     """Its worker opens no letters: the old one still stands for the task."""
     fingerprint = await a_group(dispatcher, 1)
-    await start(dispatcher, fingerprint)
+    campaign_id = await start(dispatcher, fingerprint)
     await dispatcher.campaigns_once()
     lease = await dispatcher.claim_one()
     engine = dispatcher.engine
@@ -114,8 +115,13 @@ async def test_a_letter_that_a_campaign_parked_is_swept_when_it_is_asked_for_aga
         await settle(session, engine.catalog, [msgspec.structs.replace(report, opens_letter=False)])
     await dispatcher.campaigns_once()
     assert [one.state for one in await dispatcher.letters(lease.task_id)] == ["ignored"]
-    await dispatcher.request(fingerprint)
-    assert await dispatcher.sweep_once() == 1
+    if verb == "campaign":
+        await abort_campaign(engine, 1, campaign_id, actor="ann", reason="the fix was not in")
+        await start(dispatcher, fingerprint)
+        assert await dispatcher.campaigns_once() == 1
+    else:
+        await dispatcher.request(fingerprint)
+        assert await dispatcher.sweep_once() == 1
     assert (await dispatcher.task(lease.task_id)).state == "queued"
 
 

@@ -114,7 +114,7 @@ from (
   from holdfast.dead_letter d
   where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
     and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and d.campaign_id is null and 'retry' = any(d.recovery_options)
+    and 'retry' = any(d.recovery_options)
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
     and not exists (
       select from holdfast.campaign_letter m
@@ -133,7 +133,7 @@ select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
   and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and d.campaign_id is null and 'retry' = any(d.recovery_options)
+  and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
     select from holdfast.campaign_letter m
@@ -158,7 +158,7 @@ select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3 and d.dead_letter_id = any($5::bigint[])
   and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and d.campaign_id is null and 'retry' = any(d.recovery_options)
+  and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
     select from holdfast.campaign_letter m
