@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 from tests.core.flows import a_flow
+from tests.dispatcher.test_redrive_races import end_all, meeting
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.recover import ignore, redrive, resolve
+from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.retain import begin_today, drop_old, retain_once
 from holdfast.errors import Conflict, NotFound
 from holdfast.testing import factories as a
@@ -115,6 +117,22 @@ async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatche
     lease = await dispatcher.claim_one()
     assert lease.claimed.input == b'{"order":7}'
     await dispatcher.settle(lease, Completed(b"1"))
+
+
+async def test_a_completed_run_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):
+    run_id = await dispatcher.runs.start(a_flow("a>b"))
+    await end_all(dispatcher)
+    await later(dispatcher, clock)
+    engine = dispatcher.engine
+
+    async def retry(session):
+        await redrive_run(session, engine.catalog, 1, int(run_id), actor="ann", reason="again", only="a")
+
+    async with meeting(dispatcher, retry, lambda: drop_old(engine.database, days=30)) as met:
+        assert (await met.answer(), met.has_waited) == (0, True)
+    await end_all(dispatcher)
+    assert await dispatcher.runs.state(run_id) == "completed"
+    assert await drop_old(engine.database, days=30) == 1
 
 
 async def test_what_is_being_dropped_cannot_be_run_again(dispatcher, clock):

@@ -358,8 +358,9 @@ KEEPING: Sequence[Mutant] = [
         ),
         ("and d.state in ('resolved', 'ignored')", "", "what_ended_lately_is_kept"),
     ),
+    *_of("forget_completed_runs", ("and r.state = 'c'", "", "only_runs_that_completed_go_at_once_with_their_block")),
     _redundant(
-        "lock_old_runs", "r.state in ('f', 'x') and", "", "nobody runs others again; they are locked for nothing"
+        "lock_old_runs", "r.state in ('f', 'x') and", "", "those that completed are taken away next, and held so"
     ),
     _redundant(
         "lock_old_runs",
@@ -820,6 +821,7 @@ WRITING: Sequence[Mutant] = [
 _LOCKED_ANYWAY = "the update locks the same rows; the order keeps two of them from waiting for each other in a circle"
 _JUDGED_AGAIN = "`core.dead.judge` looks at the state of the locked letter, and what it requeues has a guard of its own"
 _ASKED = "d.state in ('retry_requested', 'retrying')"
+_PAUSED_RUN = "a_paused_run_is_left_by_who_asks_for_none_in_particular"
 
 RECOVERING: Sequence[Mutant] = [
     *_of(
@@ -837,11 +839,31 @@ RECOVERING: Sequence[Mutant] = [
       or exists (
         select from holdfast.attempt a
         where a.task_id = d.task_id and a.state = 'c' and a.generation > d.generation
+      )
+      or exists (
+        select from holdfast.past_items p
+        join holdfast.node n on n.run_id = p.run_id and n.node_no = p.node_no
+        where p.run_id = d.run_id and d.task_id between p.items_first and p.items_first + p.items - 1 and n.state = 'c'
       )""",
             "true",
             "a_letter_under_way_is_not_roused",
         ),
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "park_left",
+        (
+            "(d.wants_sweep or (d.state = 'retrying' and not d.wants_sweep)) and",
+            "",
+            "only_a_letter_that_was_asked_for_is_parked",
+        ),
+        ("and d.campaign_id is null", "", "only_a_letter_that_was_asked_for_is_parked"),
+        (
+            "(e.state = 'x' or r.state = 'x' or (r.state = 'c' and n.state in ('k', 'u')))",
+            "true",
+            "a_letter_under_way_is_not_roused",
+        ),
+        ("for update of d skip locked", "", "only_a_letter_that_was_asked_for_is_parked"),
     ),
     *_of(
         "adopt_tasks",
@@ -916,7 +938,13 @@ RECOVERING: Sequence[Mutant] = [
             "true",
             "only_an_open_letter_in_sight_is_taken",
         ),
+        ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of(
+        "lock_families",
+        ("r.tenant_id = $2 and", "$2::int is not null and", "a_deletion_holds_a_run_and_the_one_that_started_it"),
+        ("for no key update of r", "", "a_deletion_holds_a_run_and_the_one_that_started_it"),
     ),
     *_of(
         "delete_dead",
@@ -993,6 +1021,7 @@ CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "next_campaign_letters",
         ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
+        ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
     ),
     *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
     *_of(

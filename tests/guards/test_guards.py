@@ -52,6 +52,7 @@ NO_GUARD = {
         "and a.state = 'c' and a.generation > held.generation",
         "p.items_first + p.items - 1 and n.state = 'c'",
     ),
+    "park_left": ("coalesce(r.state = 'c', false) as is_over",),
     "take_campaign_letters": ("case when d.state = 'ignored' then 0",),
     "request_letters": (
         "case when d.state = 'ignored' then 0",

@@ -151,10 +151,11 @@ async def _release(
     ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
     units = _units(await session.fetch(_TAKE, *which, sorted(ids)), held)
     going = units[: how_many_fit((unit.size for unit in units), room, is_alone=is_alone)]
-    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY)
+    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False)
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
     out = await _release_tasks(session, campaign, plain, by, moved)
-    for unit in going:
+    # The oldest letters choose which runs go; these are locked in the one order all the same.
+    for unit in sorted(going, key=lambda unit: unit.run_id or 0):
         if unit.run_id is not None:
             out += await _release_run(session, catalog, campaign, unit, held, by, moved)
     tried = {letter.dead_letter_id: letter.task_id for unit in going for letter in unit.letters}

@@ -17,6 +17,7 @@ _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
 _LOCK_OLD_RUNS = sql("lock_old_runs")
+_FORGET_COMPLETED_RUNS = sql("forget_completed_runs")
 _FORGET_ENDED = sql("forget_ended")
 _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
@@ -83,6 +84,7 @@ async def _drop(session: Session, block: int, days: float) -> None:
     """Drop a block whose ends nobody can take away any more; `_InUse` when somebody did before."""
     await session.execute(_WAIT_BRIEFLY)
     await session.fetch(_LOCK_OLD_RUNS, block)
+    await session.fetch(_FORGET_COMPLETED_RUNS, block)
     await session.fetch(_FORGET_ENDED, block, days)
     if block not in {row["block"] for row in await session.fetch(_OLD_BLOCKS, days)}:
         raise _InUse

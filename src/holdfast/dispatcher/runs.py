@@ -187,8 +187,11 @@ async def retry_run(
 
 def retried(run_id: int, done: Redriven) -> Change:
     """The audited change that ran a run again."""
+    before: dict[str, Any] = {"generation": done.generation - 1}
     after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
-    return run_change("run.retry", run_id, {"generation": done.generation - 1}, after)
+    if done.is_resumed:
+        before["paused"], after["paused"] = True, False
+    return run_change("run.retry", run_id, before, after)
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):

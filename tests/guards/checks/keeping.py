@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncpg
+from tests.core.flows import a_flow
 from tests.guards.checks.stage import (
     Stage,
     check,
@@ -56,6 +57,16 @@ async def what_ended_lately_is_kept(stage: Stage) -> None:
         assert not await database.fetch(sql("forget_ended"), block["block"], 1.0)
     assert await stage.state(canceled.task_id) == "canceled"
     assert (await stage.state(failed), len(await stage.dispatcher.letters(failed))) == ("failed", 1)
+
+
+@check
+async def only_runs_that_completed_go_at_once_with_their_block(stage: Stage) -> None:
+    """One that is open or failed stays."""
+    for _ in range(2):
+        await stage.dispatcher.runs.start(a_flow())
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    for block in await stage.engine.database.fetch("select block from holdfast.block"):
+        assert not await stage.engine.database.fetch(sql("forget_completed_runs"), block["block"])
 
 
 @check

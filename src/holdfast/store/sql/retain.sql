@@ -86,6 +86,14 @@ where r.state in ('f', 'x') and r.run_id <= b.last_id and r.ended_at >= b.began_
 order by r.run_id
 for update of r;
 
+-- name: forget_completed_runs
+-- Take away the runs of a block that completed. Who runs one again, a node at a time, holds its row and has it open when it
+-- lets go: of the two, one finds it. Then it stays, and the block is no longer an old one.
+delete from holdfast.run r
+using holdfast.block b
+where b.block = $1 and r.run_id between b.first_id and b.last_id and r.state = 'c'
+returning r.run_id;
+
 -- name: forget_ended
 -- Take away the ends of a block's tasks and of its runs' items, with their letters. The end of a task is what a re-drive
 -- takes away: of the two, one finds it. What ended since, or has a letter that somebody has yet to act on, stays, and the
