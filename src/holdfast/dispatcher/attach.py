@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.launch import TOKEN_SECONDS, token_hash
 from holdfast.dispatcher.breakers import trial_rooms
-from holdfast.dispatcher.claim import WorkerIdentity, take_room
+from holdfast.dispatcher.claim import WorkerIdentity, has_room, spend_room
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Session
@@ -57,7 +57,7 @@ async def reserve(
                 session, task_id, launch_seconds=launch_seconds, attempt=attempt, launcher=launcher, holder=holder
             )
     found = await session.fetchrow(_WHY_NOT, task_id, 0, [], None)
-    if found is None or found["state"] != "q" or not await take_room(session, found):
+    if found is None or found["state"] != "q" or not await has_room(session, found):
         return None
     granted = 0
     if found["is_on_trial"]:
@@ -66,7 +66,10 @@ async def reserve(
     token = secrets.token_urlsafe(32)
     of_launch = (attempt, launcher, token_hash(token), TOKEN_SECONDS, holder, LAUNCHING_SECONDS)
     row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
-    return None if row is None else Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
+    if row is None:
+        return None
+    await spend_room(session, found)
+    return Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
