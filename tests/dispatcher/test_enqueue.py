@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from holdfast.core.states import TaskState
+from holdfast.dispatcher.delete import delete_task
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.testing.factories import a_completed_task, a_delayed_task, a_task
+from holdfast.store.statements import sql
+from holdfast.testing.factories import a_completed_task, a_delayed_task, a_failed_task, a_task
 
 
 async def count(dispatcher, table="live") -> int:
@@ -122,3 +124,24 @@ async def test_a_refused_input_leaves_nothing_of_its_batch(dispatcher):
 async def test_lanes_and_policies_are_interned_once_by_callers_at_once(dispatcher):
     await asyncio.gather(*(dispatcher.enqueue(a_task(queue="mail", max_retries=7)) for _ in range(20)))
     assert await count(dispatcher, "lane") == await count(dispatcher, "policy") == 1
+
+
+async def test_a_key_whose_task_is_deleted_meanwhile_stands_for_a_new_one(dispatcher, engine):
+    old = await a_failed_task(dispatcher, key="order-7")
+
+    class Between:
+        """A session whose caller is overtaken after it found the key taken."""
+
+        def __init__(self, session):
+            self._session = session
+
+        async def fetch(self, statement, *given):
+            rows = await self._session.fetch(statement, *given)
+            if statement == sql("enqueue_keyed") and not rows:
+                await delete_task(engine, 1, int(old), actor="ann", reason="gone")
+            return rows
+
+    async with engine.database.transaction() as session:
+        again = await dispatcher.enqueue(a_task(key="order-7"), session=Between(session))
+    assert again.is_new and again.task_id != old
+    assert not (await dispatcher.enqueue(a_task(key="order-7"))).is_new
