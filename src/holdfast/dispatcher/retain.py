@@ -13,6 +13,7 @@ from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
 _BEGIN_BLOCK = sql("begin_block")
+_LOCK_SPANS = sql("lock_spans")
 _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
@@ -55,6 +56,7 @@ async def begin_today(database: Database) -> None:
             await session.fetch(_BEGIN_BLOCK)
     async with database.transaction() as session:
         if await session.fetchval(_LOCK_BLOCKS):
+            await session.fetch(_LOCK_SPANS)
             await session.fetch(_ENTER_BLOCK)
 
 
