@@ -2,7 +2,7 @@
 
 Ids come in blocks; a block is one partition of `body` and one of `attempt`. Each day begins a new block, so history
 goes by dropping partitions. A block with work that is not over stays, and so does one with a failure that nobody dealt
-with: somebody runs it again, leaves it (`dead ignore`) or deletes it (`dead delete`).
+with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or deletes it (`dead delete`).
 """
 
 from __future__ import annotations
