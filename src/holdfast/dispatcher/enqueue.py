@@ -168,7 +168,7 @@ async def _accept_keyed(
         if len(rows) == len(keys):
             break
     else:
-        raise Unavailable("Tasks of these keys are being deleted.", code="idempotency_key_in_use", advice="Try again.")
+        raise key_is_moving()
     for row in rows:
         if not row["is_same"]:
             raise Conflict(
@@ -178,3 +178,8 @@ async def _accept_keyed(
                 task_id=str(row["task_id"]),
             )
     return [row["task_id"] for row in rows], is_new
+
+
+def key_is_moving() -> Unavailable:
+    """What a key stood for was deleted as often as it was looked for."""
+    return Unavailable("What this key stands for is being deleted.", code="idempotency_key_in_use", advice="Try again.")
