@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.conftest import broken_in
 from tests.core.flows import a_diamond
 from tests.datasets.hands import declared, orders, rows, staged
 from tests.flow.test_runs import a_map, a_parent, a_sum
@@ -317,6 +318,8 @@ async def test_damage_is_named(damageable, name):
     found = {violation.name: violation for violation in verified.violations + verified.warnings}
     assert name in found
     assert found[name].count > 0 and found[name].evidence
+    if found[name] in verified.violations:
+        assert any(name in line for line in await broken_in(engine.database.url)), "the end of every test misses it"
 
 
 @pytest.mark.breaks_invariants

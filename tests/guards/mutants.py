@@ -1188,12 +1188,19 @@ MUTANTS: Sequence[Mutant] = [
     *SEPARATING,
 ]
 
+LIVE_SOUND = {
+    "state not in ('q', 'v', 'r', 'w')": "the_schema_refuses_unknown_states",
+    "(state in ('r', 'v')) <> (lease_token is not null)": "the_schema_refuses_a_lease_on_idle_work",
+    "(state = 'r') <> (worker_id is not null)": "the_schema_refuses_running_work_without_a_worker",
+    "(state = 'w') <> (due_at is not null)": "the_schema_refuses_waiting_without_an_end",
+    "(is_retrying and state <> 'w')": "the_schema_refuses_a_retry_that_does_not_wait",
+    "retries > max_retries": "the_schema_refuses_an_overdrawn_budget",
+    "losses > max_losses": "the_schema_refuses_an_overdrawn_budget_of_losses",
+    "(run_id is null) <> (node_no is null)": "the_schema_refuses_a_node_of_no_run",
+}
+"""What no live row may be: the conditions of the index that none may enter."""
+
 CONSTRAINTS = {
-    "live.live_state": "the_schema_refuses_unknown_states",
-    "live.live_lease": "the_schema_refuses_a_lease_on_idle_work",
-    "live.live_owner": "the_schema_refuses_running_work_without_a_worker",
-    "live.live_waiting": "the_schema_refuses_waiting_without_an_end",
-    "live.live_budget": "the_schema_refuses_an_overdrawn_budget",
     "breaker.breaker_trial": "the_schema_refuses_a_trial_of_a_closed_breaker",
     "breaker.breaker_passed": "the_schema_refuses_passed_trials_of_a_closed_breaker",
     "breaker.breaker_hand": "the_schema_refuses_a_breaker_open_for_ever_by_nobody",

@@ -66,9 +66,7 @@ def test_the_fuse_kills_a_process_that_cannot_do_it_itself(when, then):
 
 
 def test_a_fuse_that_is_put_out_kills_nobody():
-    program = FUSE.format(when="time.monotonic() + 0.01", then="fuse.set(float('inf')); time.sleep(0.1)")
-    assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode in (0, -signal.SIGKILL)
-    program = FUSE.format(when="float('inf')", then="time.sleep(0.05)")
+    program = FUSE.format(when="time.monotonic() + 0.4", then="fuse.set(float('inf')); time.sleep(0.8)")
     assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode == 0
 
 

@@ -21,6 +21,7 @@ from typing import NoReturn
 from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.garbage import set_aside
 from holdfast.load import load_app
 from holdfast.net.server import is_server
 from holdfast.settings import Settings
@@ -60,6 +61,7 @@ def main(arguments: list[str]) -> int:
     # An app that set up its own logging keeps it.
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     app.configure(replace(orders.settings, url=orders.url))
+    set_aside()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ending, is_idle = runner.run(_work(app, orders, board, orphanage))
         if not is_idle:
