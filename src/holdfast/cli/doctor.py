@@ -41,6 +41,7 @@ def doctor() -> None:
 
 
 async def _examine(shell: Shell) -> list[Finding]:
+    from holdfast.core.workers import silent_seconds
     from holdfast.dispatcher.checkup import Finding, Level, check_up, finding
     from holdfast.net.server import is_server
     from holdfast.place import find_place
@@ -66,7 +67,12 @@ async def _examine(shell: Shell) -> list[Finding]:
     try:
         kind = " (embedded)" if place.is_embedded else ""
         found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
-        found += await check_up(database, now=datetime.now(UTC), carrier=settings.wake.over)
+        found += await check_up(
+            database,
+            now=datetime.now(UTC),
+            carrier=settings.wake.over,
+            silent_seconds=silent_seconds(settings.worker.lease_seconds),
+        )
         return [*found, *await _carrier(settings)]
     finally:
         await database.close()

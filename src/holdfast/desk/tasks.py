@@ -135,9 +135,7 @@ async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
 @operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
 async def why_task(clerk: Clerk, asked: OfTask) -> Why:
     """Explains why a task is where it is."""
-    number = limits.task_number(asked.task_id)
-    found = await why(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
-    return why_of(found, task_id=asked.task_id)
+    return why_of(await clerk.client.why(asked.task_id), task_id=asked.task_id)
 
 
 @operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.launch import TOKEN_SECONDS, token_hash
 from holdfast.dispatcher.breakers import trial_rooms
-from holdfast.dispatcher.claim import WorkerIdentity, held_task, take_room, tally_starts
+from holdfast.dispatcher.claim import WorkerIdentity, has_room, held_task, spend_room, tally_starts
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Session
@@ -57,7 +57,7 @@ async def reserve(
                 session, task_id, launch_seconds=launch_seconds, attempt=attempt, launcher=launcher, holder=holder
             )
     found = await session.fetchrow(_WHY_NOT, task_id, 0, [], None)
-    if found is None or found["state"] != "q" or not await take_room(session, found):
+    if found is None or found["state"] != "q" or not await has_room(session, found):
         return None
     granted = 0
     if found["is_on_trial"]:
@@ -72,6 +72,7 @@ async def reserve(
         return None
     if found["is_shared"] and row["is_first"]:
         await tally_starts(session, [row["lane_id"]])
+    await spend_room(session, found)
     return Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
 
 

@@ -239,7 +239,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     served = (identity.actions, identity.queues)
     found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     is_open = found is not None and found["state"] == "q" and found["is_served"]
-    if is_open and not await take_room(session, found):
+    if is_open and not await has_room(session, found):
         raise _refusal(task_id, "at_limit")
     granted = 0
     if is_open and found["is_on_trial"]:
@@ -247,6 +247,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
         granted = found["breaker_id"] if trials[found["breaker_id"]] else 0
     row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
+        await spend_room(session, found)
         claimed = Claimed(*row)
         if found is not None and found["is_shared"] and is_first(claimed):
             await tally_starts(session, [claimed.lane_id])
@@ -263,8 +264,8 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
 
 
-async def take_room(session: Session, found: Any) -> bool:
-    """Take one start of a limited tenant and queue, under their locks; whether there was one."""
+async def has_room(session: Session, found: Any) -> bool:
+    """Whether a limited tenant and queue may start one more, under their locks. Who starts it spends it."""
     if found["is_tenant_limited"]:
         rooms = await _tenant_rooms(session, [found["tenant_id"]])
         if rooms["tenant", found["tenant_id"]] == 0:
@@ -272,10 +273,13 @@ async def take_room(session: Session, found: Any) -> bool:
     if not found["is_limited"] or found["is_paused"]:
         return True
     await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
-    if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
-        return False
-    await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
-    return True
+    return _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) > 0
+
+
+async def spend_room(session: Session, found: Any) -> None:
+    """Count the start that `has_room` found room for, now that it was made."""
+    if found["is_limited"]:
+        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
 
 
 _OVER = {"c": "completed", "f": "failed", "x": "canceled"}

@@ -262,8 +262,9 @@ from holdfast.live t
 where t.task_id = any($1::bigint[]) and t.lease_token is not null;
 
 -- name: lease_holder
--- Whose task a lease holds, which its worker may not say by itself: the tenant, the lane, what of the budget is spent.
-select t.tenant_id, t.lane_id, t.policy_id, t.retries, t.losses
+-- Whose task a lease holds, which its worker may not say by itself: the tenant, the lane, what of the budget is spent,
+-- and its place in a run.
+select t.tenant_id, t.lane_id, t.policy_id, t.retries, t.losses, t.run_id, t.node_no
 from holdfast.live t
 where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r';
 
