@@ -24,6 +24,7 @@ from holdfast.dispatcher.contract import Claim, Completion, Handed, Register, Re
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.errors import HoldfastError
+from holdfast.garbage import set_aside
 from holdfast.settings import HttpSettings, Settings
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_line import LATE_SECONDS, WAIT_PARTS
@@ -52,6 +53,7 @@ class _Input(msgspec.Struct, frozen=True):
 async def _serve(orders: ServerOrders) -> None:
     settings = Settings(url=orders.url, env="local", port=0, http=_UNHURRIED)
     async with Engine(orders.url, settings, sessions_max=SESSIONS_MAX) as engine, serving(engine) as url:
+        set_aside()
         loops = asyncio.create_task(Loops(engine).run())
         print(url, flush=True)
         await _stdin_closed()

@@ -14,6 +14,7 @@ from holdfast.cli.process import log_to_stderr, unsafe_option
 from holdfast.cli.shell import FAILED, OK, Shell, the_shell
 from holdfast.cli.tree import Command
 from holdfast.errors import Unavailable
+from holdfast.garbage import set_aside
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.engine import Engine
@@ -106,6 +107,7 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
 
 
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
+    set_aside()
     loops = asyncio.create_task(_all_loops(engine), name="holdfast-loops")
     asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
     await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
