@@ -13,6 +13,7 @@ from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
+from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
@@ -126,7 +127,7 @@ def show(dead_letter_id: str) -> None:
         ("fault", _fault(view)),
         ("class", f"{view.cause}, stopped because {view.reason}"),
         ("attempts", view.attempts),
-        ("dispatched", f"{view.dispatches} of at most 5 times" if view.dispatches else "never"),
+        ("dispatched", f"{view.dispatches} of at most {DISPATCHES_MAX} times" if view.dispatches else "never"),
         ("opened", moment(view.opened_at, utc=shell.utc)),
         ("may", ", ".join(view.recovery_options)),
     ]

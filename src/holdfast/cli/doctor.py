@@ -81,7 +81,8 @@ async def _examine(shell: Shell) -> list[Finding]:
 
 async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
     """What a server says of itself and of its database."""
-    from holdfast.desk.care import Nothing, examine
+    from holdfast.desk.care import examine
+    from holdfast.desk.shapes import Nothing
     from holdfast.dispatcher.checkup import Finding, Level
     from holdfast.store.database import without_password
 

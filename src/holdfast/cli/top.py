@@ -61,8 +61,9 @@ async def _look_once(shell: Shell) -> Look:
 
 
 async def _look(desk: Desk) -> Look:
-    from holdfast.desk.care import Nothing, take_pulse
+    from holdfast.desk.care import take_pulse
     from holdfast.desk.queues import ListQueues, list_queues
+    from holdfast.desk.shapes import Nothing
     from holdfast.desk.workers import ListWorkers, list_workers
 
     pulse = await desk.ask(take_pulse, Nothing())

@@ -23,7 +23,8 @@ def wake() -> None:
 @wake.command()
 def show() -> None:
     """Show whether hints are written, how many are outstanding, and how the carrier is."""
-    from holdfast.desk.care import Nothing, show_wake
+    from holdfast.desk.care import show_wake
+    from holdfast.desk.shapes import Nothing
 
     shell = the_shell()
     _emit(shell, shell.ask(show_wake, Nothing()))

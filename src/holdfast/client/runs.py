@@ -13,6 +13,7 @@ from holdfast.client.run_events import RunEvent, run_events
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.explain import Explanation
+from holdfast.core.limits import no_run
 from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.approvals import answer_approval
@@ -20,7 +21,7 @@ from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START
-from holdfast.dispatcher.show_runs import RunView, no_run, show_run
+from holdfast.dispatcher.show_runs import RunView, show_run
 from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import NotFound, TaskFailed
 from holdfast.flow.flow import BoundFlow

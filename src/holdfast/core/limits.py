@@ -161,6 +161,13 @@ def run_number(run_id: object) -> int:
     return int(text)
 
 
+def no_run(run_id: object) -> NotFound:
+    """There is no such run, or it is somebody else's."""
+    return NotFound(
+        f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND", advice="See `holdfast run list`."
+    )
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
 

@@ -10,6 +10,7 @@ from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import PAGE, Limit
+from holdfast.desk.shapes import Nothing
 from holdfast.dispatcher import audit, hints, verify
 from holdfast.dispatcher.audit import AuditRow, AuditVerified
 from holdfast.dispatcher.checkup import Finding, check_up
@@ -41,10 +42,6 @@ class VerifyAudit(Request, frozen=True, kw_only=True):
     """Anchors noted earlier; may be repeated."""
 
     anchor: list[str] = msgspec.field(default_factory=list)
-
-
-class Nothing(Request, frozen=True, kw_only=True):
-    """Nothing to say."""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):

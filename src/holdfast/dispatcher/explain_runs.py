@@ -14,6 +14,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.explain_node import NAMES_MAX, explain_node
 from holdfast.core.explain_run import explain_run
 from holdfast.core.facts import FailureFacts, RunPlace
+from holdfast.core.limits import no_run
 from holdfast.core.node_facts import (
     CauseFacts,
     ChildFacts,
@@ -32,7 +33,7 @@ from holdfast.core.wait import WaitFacts
 from holdfast.core.workers import SILENT_SECONDS_MIN
 from holdfast.dispatcher.explain import why_task
 from holdfast.dispatcher.outputs import values_of
-from holdfast.dispatcher.show_runs import no_node, no_run, read_run
+from holdfast.dispatcher.show_runs import no_node, read_run
 from holdfast.dispatcher.waiting import wait_facts
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog

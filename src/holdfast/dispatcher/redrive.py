@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.dead import DISPATCHER_ACTOR
+from holdfast.core.limits import no_run
 from holdfast.core.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
@@ -22,7 +23,7 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, RunRow
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.release import advance, take_up_all
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
@@ -152,7 +153,7 @@ async def _plan(
     """Plan a re-drive under the lock of its run: the run, what to reset, and where its nodes stand."""
     found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if found is None:
-        raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+        raise no_run(run_id)
     if found["is_canceled"]:
         raise _not_retryable(run_id, "it was canceled")
     if found["is_replaced"]:

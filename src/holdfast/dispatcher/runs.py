@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.limits import no_run
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
@@ -22,7 +23,7 @@ from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -223,7 +224,7 @@ async def refused(database: Database, tenant_id: int, run_id: int, word: str) ->
     """Say why a run cannot be paused, resumed or canceled."""
     row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if row is None:
-        return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+        return no_run(run_id)
     state = {"c": "completed", "f": "failed", "x": "canceled"}.get(row["state"], "")
     now = state or ("being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused")
     return Conflict(f"Run {run_id} cannot be {word}: it is {now}.", code="run_not_open", run_id=str(run_id))
