@@ -127,12 +127,12 @@ _KEPT_ALL = pytest.StashKey[bool]()
 
 
 @pytest_asyncio.fixture
-async def engine(request, engine):
+async def holdfast_engine(request, holdfast_engine):
     """The engine, which asks for the invariants itself where nobody else uses the database: it knows the tables by now,
     a new session would read the whole catalog first."""
-    yield engine
+    yield holdfast_engine
     if request.node.get_closest_marker("breaks_invariants") is None and _is_alone(request.node):
-        async with engine.database.session() as session:
+        async with holdfast_engine.database.session() as session:
             await session.execute(";".join(f"set {name} = {value}" for name, value in QUICKLY_PLANNED.items()))
             request.node.stash[_KEPT_ALL] = not await _broken_names(session.connection)
 
@@ -141,7 +141,7 @@ def _is_alone(test: Any) -> bool:
     """Whether the engine is all that uses the test's database."""
     fixtures = test._fixtureinfo
     users = {name for name, made in fixtures.name2fixturedefs.items() if "holdfast_url" in made[-1].argnames}
-    return users <= {"engine", "holdfast_url"} and "holdfast_url" not in fixtures.argnames
+    return users <= {"holdfast_engine", "holdfast_url"} and "holdfast_url" not in fixtures.argnames
 
 
 @pytest.fixture

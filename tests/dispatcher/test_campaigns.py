@@ -332,3 +332,23 @@ async def test_another_tenants_campaign_is_not_found(dispatcher):
         with pytest.raises(NotFound):
             await verb(dispatcher.engine, 2, campaign_id, actor="eve", **given)
     assert await state(dispatcher, campaign_id) == "awaiting_approval"
+
+
+async def test_campaigns_that_wait_or_fail_do_not_hide_those_behind_them(dispatcher, engine, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.campaign.CAMPAIGNS_BATCH", 1)
+    for lease, fault in zip([await a.a_running_task(dispatcher) for _ in range(3)], "abc", strict=True):
+        await dispatcher.settle(lease, Failed(a.a_failure(f"validation: {fault}", type=f"Fault{fault}")))
+    waits, breaks, going = [one.fingerprint for one in await dead_groups(engine.database, 1)]
+    await start(dispatcher, waits, needs_newer_version=True)
+    broken, goes = await start(dispatcher, breaks), await start(dispatcher, going)
+    await engine.database.fetch(
+        "create function no() returns trigger language plpgsql as $$begin raise 'not this one'; end$$"
+    )
+    await engine.database.fetch(
+        f"create trigger no before update on holdfast.campaign for each row when (old.campaign_id = {broken})"
+        " execute function no()"
+    )
+    assert await dispatcher.campaigns_once() == 1
+    assert (await show_campaign(engine, 1, goes)).released == 1
+    await engine.database.fetch("drop trigger no on holdfast.campaign")
+    assert await dispatcher.campaigns_once() == 1

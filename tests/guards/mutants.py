@@ -145,6 +145,7 @@ LAUNCHING: Sequence[Mutant] = [
         ("h.attempt = due.attempt", "true", "looking_at_a_launch_marks_it_alone"),
         ("t.attempt = seen.attempt and t.state = 'v'", "true", "only_open_reservations_are_asked_about"),
     ),
+    *_of("put_back_launch", ("h.attempt = $2", "$2::int is not null", "putting_back_a_launch_leaves_the_next_alone")),
     *_of("forget_launch", ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone")),
 ]
 
@@ -245,7 +246,7 @@ ASKING: Sequence[Mutant] = [
     *_of(
         "cancel",
         ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_cancel"),
-        ("for update of t", "", "a_cancel_that_waited_sees_who_holds_the_task_now"),
+        ("for no key update of t", "", "a_cancel_that_waited_sees_who_holds_the_task_now"),
         ("held where state <> 'r'", "held", "a_running_task_is_asked_and_a_queued_one_ends"),
         ("where state = 'v'", "where true", "a_reservation_that_is_canceled_leaves_its_attempt"),
     ),
@@ -335,7 +336,12 @@ KEEPING: Sequence[Mutant] = [
         "lock_blocks",
         ("pg_try_advisory_xact_lock(1752132966, 0)", "true", "one_process_at_a_time_changes_blocks"),
     ),
-    *_of("enter_block", ("where s.last_value < b.first_id", "", "ids_never_go_back")),
+    *_of("lock_spans", ("pg_advisory_xact_lock(1752132967, 0)", "true", "a_span_does_not_lead_back_to_a_block_before")),
+    *_of(
+        "enter_block",
+        ("when s.last_value < b.first_id", "when true", "ids_never_go_back"),
+        ("when p.last_value < b.first_span", "when true", "ids_never_go_back"),
+    ),
     *_of(
         "old_blocks",
         ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept"),
@@ -347,6 +353,7 @@ KEEPING: Sequence[Mutant] = [
         ("e.ended_at >= promised.at", "false", "what_ended_lately_is_kept"),
         ("or (e.state = 'f' and e.has_letter is not true)", "", "a_failure_nobody_dealt_with_is_kept"),
         ("where d.task_id = e.task_id", "where false", "history_in_use_is_kept"),
+        ("or (d.state = 'ignored' and e.state = 'f'", "or (false", "a_failure_that_was_left_is_kept"),
     ),
     *_of(
         "forget_ended",
@@ -674,6 +681,8 @@ ACTING: Sequence[Mutant] = [
         ("a.effect = $6 and a.action in (lease.action, '')", "a.effect = $6", _AUTHORITY),
         ("order by a.action desc", "order by a.action", _AUTHORITY),
         ("join ruled on ruled.is_allowed", "join ruled on true", _AUTHORITY),
+        ("e.ctid = (select seen.version from seen)", "true", "a_sender_that_began_meanwhile_is_not_overtaken"),
+        ("for no key update of e", "", "what_is_undone_meanwhile_is_not_answered_with_its_receipt"),
         ("e.digest = excluded.digest", "true", "other_arguments_do_not_pass_under_a_key"),
         ("and e.compensated_by is null", "", "an_undone_effect_is_not_done_again"),
         (

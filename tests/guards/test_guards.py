@@ -60,7 +60,7 @@ NO_GUARD = {
         "case when d.state = 'ignored' then null else d.backoff_seconds",
     ),
     "settle_otherwise": ("where state = 'q') as lanes",),
-    "open_effect": ("where e.tenant_id = $4 and e.key = $5",),
+    "open_effect": ("where e.tenant_id = $4 and e.key = $5\n)", "where e.tenant_id = $4 and e.key = $5 and exists"),
     "advance_runs": (
         "case state when 'c' then 'execution.completed'",
         "from counted\n    where state <> 'o'",

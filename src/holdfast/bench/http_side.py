@@ -31,11 +31,12 @@ from holdfast.worker.http_line import LATE_SECONDS, WAIT_PARTS
 SESSIONS_MAX = 20
 STAGGER_SECONDS = 0.002
 _UNHURRIED = HttpSettings(
-    **{
-        f"{whose}_requests_{what}": 1_000_000
-        for whose in ("peer", "caller", "tenant")
-        for what in ("per_second", "burst")
-    }
+    peer_requests_per_second=1_000_000,
+    peer_requests_burst=1_000_000,
+    caller_requests_per_second=1_000_000,
+    caller_requests_burst=1_000_000,
+    tenant_requests_per_second=1_000_000,
+    tenant_requests_burst=1_000_000,
 )
 """One caller asks for all there is here; what is measured is the answer, not the limit on questions."""
 

@@ -227,7 +227,10 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 @click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
 @click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
-    """Dismiss dead letters: known, and left. A later `redrive` takes them up again."""
+    """Dismiss dead letters: known, and left. A later `redrive` takes them up again.
+
+    What is ignored is kept until somebody deletes it; what is resolved goes with history.
+    """
     shell = the_shell()
     _one_of(fingerprint, task_id)
     if abandon and resolved:

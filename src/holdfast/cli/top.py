@@ -19,8 +19,8 @@ from holdfast.cli.words import compact
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
-    from holdfast.dispatcher.look import WorkerView
     from holdfast.dispatcher.queues import QueueView
+    from holdfast.dispatcher.show_workers import WorkerView
 
 WORKERS_SHOWN_MAX = 15
 

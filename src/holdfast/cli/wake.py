@@ -40,7 +40,7 @@ def show() -> None:
 def on(hints_max: int | None, reason: str) -> None:
     """Write a hint with every change that makes a task claimable.
 
-    Needs the owner of the schema, once, and a server or workers with loops whose HOLDFAST_WAKE is sqs or redis: they
+    Needs the owner of the schema, once, and a server or workers with loops whose HOLDFAST_WAKE names the carrier: they
     send the hints. Takes a lock on the hot table for a moment.
     """
     from holdfast.desk.care import WriteHints, write_hints

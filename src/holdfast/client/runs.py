@@ -111,9 +111,10 @@ class Run:
     async def why(self, node: str | None = None) -> Explanation:
         """Explain why the run, or one node of it, is where it is and what would move it."""
         engine = self._client.engine
+        which, silent = (engine.database, engine.catalog, engine.tenant_id, self._number), engine.silent_seconds
         if node is None:
-            return await why_run(engine.database, engine.catalog, engine.tenant_id, self._number)
-        return await why_node(engine.database, engine.catalog, engine.tenant_id, self._number, node)
+            return await why_run(*which, silent_seconds=silent)
+        return await why_node(*which, node, silent_seconds=silent)
 
     async def clone(self, **changed: Any) -> Run:
         """Start a copy: the same flow as this run knows it, its input with what is `changed`, linked to this run."""

@@ -124,7 +124,7 @@ def required_reason(reason: str) -> str:
         raise Invalid(
             "A reason is needed: whoever finds this later wants to know why.",
             code="reason_required",
-            advice="Say it with --reason TEXT.",
+            advice="Say it in `reason`.",
         )
     return valid_reason(reason)
 

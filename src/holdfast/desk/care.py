@@ -85,7 +85,8 @@ async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
 @operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",), is_whole=True)
 async def examine(clerk: Clerk, asked: Nothing) -> Findings:
     """Checks the database and the flow of work, with a fix for each finding."""
-    return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC)))
+    silent = clerk.engine.silent_seconds
+    return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC), silent_seconds=silent))
 
 
 @operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",), is_whole=True)

@@ -2,7 +2,7 @@
 
 Ids come in blocks; a block is one partition of `body` and one of `attempt`. Each day begins a new block, so history
 goes by dropping partitions. A block with work that is not over stays, and so does one with a failure that nobody dealt
-with: somebody runs it again, leaves it (`dead ignore`) or deletes it (`dead delete`).
+with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or deletes it (`dead delete`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
 _BEGIN_BLOCK = sql("begin_block")
+_LOCK_SPANS = sql("lock_spans")
 _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
@@ -56,6 +57,7 @@ async def begin_today(database: Database) -> None:
             await session.fetch(_BEGIN_BLOCK)
     async with database.transaction() as session:
         if await session.fetchval(_LOCK_BLOCKS):
+            await session.fetch(_LOCK_SPANS)
             await session.fetch(_ENTER_BLOCK)
 
 

@@ -6,6 +6,7 @@ of its own, and a pass finds what a crash left unasked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from holdfast.dispatcher.items import drop_items
 from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict, NotFound
@@ -162,17 +164,24 @@ async def retry_run(
     actor: str,
     reason: str,
     only: str | None = None,
+    once: Once | None = None,
+    answer: Callable[[Redriven], Any] = lambda done: done,
 ) -> Redriven:
     """Run again what failed in a run (or `only` one node), with everything downstream of it.
 
-    Letters that stand for what goes again are marked as retrying.
+    Letters that stand for what goes again are marked as retrying. Asked `once`, what `answer` makes of it is kept with
+    it, and answers a repetition.
     """
     async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
         held = await hold_runs(session, tenant_id, [run_id])
         _, done = await dispatch_run(
             session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
         )
         await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
+        if once is not None:
+            await once.keep(session, answer(done))
     return done
 
 

@@ -56,7 +56,7 @@ async def run_until_idle(
     async with _opened(app, database) as engine:
         worker = Worker(
             engine,
-            app.actions,
+            {name: action.in_process() for name, action in app.actions.items()},
             flows=app.flows,
             queues=queues,
             name="test",

@@ -88,7 +88,8 @@ class Processor:
             settings = _with_lease(app.settings, self._lease_seconds)
             engine = await self._stack.enter_async_context(Engine(place.url, settings, migrates=place.is_embedded))
             options = {"queues": self._queues, "name": self._name, "version": app.version}
-            worker = _OneSlot(engine, app.actions, slots=1, datasets=app.datasets, rules=self._rules, **options)
+            actions = {name: action.in_process() for name, action in app.actions.items()}
+            worker = _OneSlot(engine, actions, slots=1, datasets=app.datasets, rules=self._rules, **options)
             await self._stack.enter_async_context(worker.signed_on())
         except BaseException:
             await self._stack.aclose()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 from tests.core.flows import a_flow
 from tests.guards.checks.stage import (
@@ -11,7 +13,8 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Failed, Lost
-from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.recover import ignore
+from holdfast.dispatcher.retain import begin_today, retain_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_completed_task,
@@ -81,6 +84,15 @@ async def a_failure_nobody_dealt_with_is_kept(stage: Stage) -> None:
 
 
 @check
+async def a_failure_that_was_left_is_kept(stage: Stage) -> None:
+    task_id = await a_failed_task(stage.dispatcher)
+    await ignore(stage.engine, 1, task_id=int(task_id), actor="ann", reason="known")
+    for _ in range(3):
+        await _day_after(stage)
+    assert await stage.state(task_id) == "failed"
+
+
+@check
 async def young_history_is_kept(stage: Stage) -> None:
     task_id = await a_completed_task(stage.dispatcher)
     events = await stage.value("select count(*) from holdfast.event")
@@ -110,11 +122,32 @@ async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
 async def ids_never_go_back(stage: Stage) -> None:
     await stage.dispatcher.enqueue(a_task())
     await _day_after(stage)
-    tasks = []
+    tasks, runs = [], []
     for _ in range(3):
         tasks.append(int((await stage.dispatcher.enqueue(a_task())).task_id))
+        runs.append(int(await stage.dispatcher.runs.start(a_flow("a>b"))))
         await retain_once(stage.engine.database, days=1)
-    assert tasks == sorted(set(tasks))
+    assert tasks == sorted(set(tasks)) and runs == sorted(set(runs))
+
+
+@check
+async def a_span_does_not_lead_back_to_a_block_before(stage: Stage) -> None:
+    """Taking one is two steps of a sequence: what enters a block between them would be undone by the second."""
+    database = stage.engine.database
+    await stage.clock.advance("1d")
+    async with database.transaction() as session:
+        await session.fetch("select pg_advisory_xact_lock(1752132967, 0)")
+        first = await session.fetchval("select nextval('holdfast.span')")
+        entering = asyncio.ensure_future(begin_today(database))
+        await stage.waits(entering)
+        await session.fetch("select setval('holdfast.span', $1::bigint + 2)", first)
+    await entering
+    newest = await stage.value("select max(first_id) from holdfast.block")
+    assert await stage.value("select last_value from holdfast.span") > newest
+    # One that older workers led back is brought forward again.
+    await database.fetch("select setval('holdfast.span', $1::bigint + 2)", first)
+    await begin_today(database)
+    assert int(await stage.dispatcher.runs.start(a_flow("a>b"))) > newest
 
 
 @check

@@ -31,11 +31,13 @@ select campaign_id
 from fresh;
 
 -- name: moving_campaigns
--- Campaigns that a pass may do something about: those under way, and those whose letters are still out.
+-- Campaigns that a pass may do something about: those under way, and those whose letters are still out. The next page.
 select c.campaign_id
 from holdfast.campaign c
-where c.state in ('awaiting_version', 'canary', 'ramp')
-  or exists (select from holdfast.campaign_letter m where m.campaign_id = c.campaign_id and m.outcome is null)
+where c.campaign_id > $2 and (
+    c.state in ('awaiting_version', 'canary', 'ramp')
+    or exists (select from holdfast.campaign_letter m where m.campaign_id = c.campaign_id and m.outcome is null)
+  )
 order by c.campaign_id
 limit $1;
 

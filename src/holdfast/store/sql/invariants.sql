@@ -537,7 +537,7 @@ join holdfast.lane l on l.tenant_id = b.tenant_id and l.action = b.action
 join holdfast.live t on t.lane_id = l.lane_id and t.state in ('r', 'v') and t.started_at >= b.since
 where b.state = 'h'
 group by b.breaker_id, b.action, b.trials, b.passed
-having count(*) + b.passed > b.trials;
+having count(*) + least(b.passed, b.trials - 1) > b.trials;
 
 -- name: quotas_hold
 -- No window holds more retries than its quota allows.

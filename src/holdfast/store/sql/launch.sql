@@ -130,12 +130,12 @@ returning h.task_id, h.attempt, h.tenant_id, h.launcher, h.holder, t.lease_token
   n.name as tenant;
 
 -- name: look_at_launches
--- Launches that nobody attached to yet and that the platform was not asked about for $2 seconds, at most $3 of them:
--- whoever gets them asks.
+-- Launches of a launcher that nobody attached to yet and that the platform was not asked about for $2 seconds, at most
+-- $3 of them: whoever gets them asks.
 with due as materialized (
   select h.task_id, h.attempt
   from holdfast.launch h
-  where h.state = 'l' and h.launcher = any($1::text[])
+  where h.state = 'l' and h.launcher = $1
     and h.looked_at <= holdfast.instant() - make_interval(secs => $2)
   order by h.looked_at
   limit $3
@@ -155,8 +155,9 @@ join holdfast.live t on t.task_id = seen.task_id and t.attempt = seen.attempt an
 where seen.handle is not null;
 
 -- name: over_launches
--- Launches of attempts that are over, and failed ones whose task waits for no launch any more. An attempt that is over
--- stays over, so any number may end them. `is_reported`: the worker called back itself, so it ends by itself.
+-- Launches of attempts that are over, and failed ones whose task waits for no launch any more: at most $2, those
+-- first that nobody looked at for longest. An attempt that is over stays over, so any number may end them.
+-- `is_reported`: the worker called back itself, so it ends by itself.
 select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   h.state = 'a' and (
     exists (select from holdfast.attempt a where a.task_id = h.task_id and a.attempt = h.attempt and a.state = 'c')
@@ -164,14 +165,21 @@ select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   ) as is_reported,
   extract(epoch from holdfast.instant() - h.created_at)::double precision as age_seconds
 from holdfast.launch h
-where h.launcher = any($1::text[])
+where h.launcher = $1
   and not exists (
     select from holdfast.live t
     where t.task_id = h.task_id
       and case when h.state = 'f' then t.attempt = h.attempt - 1 else t.attempt = h.attempt and t.state in ('v', 'r') end
   )
-order by h.task_id, h.attempt
+order by h.looked_at, h.task_id, h.attempt
 limit $2;
+
+-- name: put_back_launch
+-- A launch that cannot be ended now lets others of its launcher go first. It changes nothing but its turn.
+update holdfast.launch h
+set looked_at = holdfast.instant()
+where h.task_id = $1 and h.attempt = $2
+returning h.task_id;
 
 -- name: forget_launch
 -- A launch is over on both sides: its row and its slot go.
