@@ -90,7 +90,9 @@ async def redrive_run(
     run was canceled or has nothing to run again.
     """
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
-    is_resumed = lifts_pause and await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None
+    is_resumed = False
+    if lifts_pause and found["is_paused"]:
+        is_resumed = await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
     if priority is not None:
         run.row = msgspec.structs.replace(run.row, priority=priority)
