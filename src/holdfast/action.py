@@ -81,13 +81,6 @@ class Action(Placing, Generic[P, R]):
         """Inside a flow, add a node that runs once per item of the list among its inputs."""
         return NodeCall(self.callee()).map(**inputs)
 
-    def in_process(self) -> Action[P, R]:
-        """The same action beside its caller, on the event loop or in a thread, wherever a worker would run it."""
-        if self.isolation is not Isolation.PROCESS:
-            return self
-        is_async = inspect.iscoroutinefunction(self.function)
-        return replace(self, isolation=Isolation.COROUTINE if is_async else Isolation.THREAD)
-
     def callee(self) -> Callee:
         signature = self.signature
         return Callee(NodeKind.TASK, self.name, self.name.rpartition(".")[2], signature.names, signature.ports)
@@ -134,6 +127,14 @@ class Bound(Generic[P, R]):
         """Weakest to strongest: defaults, action, this task."""
         policy = self.action.policy(defaults)
         return policy if self.options.policy is None else replace(policy, **self.options.policy).validated()
+
+
+def in_process(action: Action[P, R]) -> Action[P, R]:
+    """The same action beside its caller, on the event loop or in a thread, wherever a worker would run it."""
+    if action.isolation is not Isolation.PROCESS:
+        return action
+    is_async = inspect.iscoroutinefunction(action.function)
+    return replace(action, isolation=Isolation.COROUTINE if is_async else Isolation.THREAD)
 
 
 def retries_within(max_attempts: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -110,8 +110,8 @@ def _rules(given: object) -> tuple[Rule, ...]:
     )
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+def _near(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
 
 

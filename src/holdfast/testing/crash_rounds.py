@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.action import Action, Isolation
+from holdfast.action import Action, Isolation, in_process
 from holdfast.core.effects import EffectState
 from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
@@ -59,7 +59,7 @@ class Round:
         self.traces = traces
         self._engine = engine
         self._loops = Loops(engine)
-        self._actions = {name: action.in_process() for name, action in actions.items()}
+        self._actions = {name: in_process(action) for name, action in actions.items()}
         self._datasets = datasets
         self._crash_at = crash_at
         self._passed = 0
