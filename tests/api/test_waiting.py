@@ -228,7 +228,7 @@ async def test_who_is_drained_while_it_waits_is_told_soon(call, calls, worker, e
     await here(1)
     assert not any(one.done() for one in waiting)
     await engine.database.fetch("update holdfast.worker set state = 'draining'")
-    answers = await asyncio.wait_for(asyncio.gather(*waiting), LONG)
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), LONG / 2)
     assert [answer["draining"] for answer in answers] == [True, True]
 
 
@@ -238,7 +238,7 @@ async def test_a_beat_that_says_draining_ends_the_wait(call, calls, worker, engi
     await here(1)
     await engine.database.fetch("update holdfast.worker set state = 'draining'")
     assert (await call.post("/internal/heartbeats", {"worker_id": worker})).json["worker_state"] == "draining"
-    assert (await asyncio.wait_for(waiting, LONG))["draining"] is True
+    assert (await asyncio.wait_for(waiting, LONG / 4))["draining"] is True
 
 
 class TestWithoutPolls:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any
 
@@ -25,22 +24,20 @@ CROWDED_SECONDS = 2.0
 UNREAD_SECONDS = 120.0
 """How long nothing may be taken of an answer."""
 
-
-class _At(Enum):
-    """Where in a request the last byte was."""
-
-    BETWEEN = auto()
-    HEAD = auto()
-    BODY = auto()
+_BETWEEN, _HEAD, _BODY = range(3)
+"""Where in a request the last byte was. Plain numbers: they are looked at for every part that comes."""
 
 
 class Connection(HttpToolsProtocol):
     """One connection. `waits_since` is when it began to owe us a head, `unread_since` when it stopped to read; or 0."""
 
+    # Beside the dictionary of what is inherited, which is slower for every name if it grows beyond thirty.
+    __slots__ = ("_at", "_head_bytes", "_part_bytes", "_refusal", "unread_since", "waits_since")
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.waits_since = self.unread_since = 0.0
-        self._at = _At.BETWEEN
+        self._at = _BETWEEN
         self._part_bytes = self._head_bytes = 0
         self._refusal: HoldfastError | None = None
 
@@ -51,7 +48,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         before, self._part_bytes = self._at, len(data)
         super().data_received(data)
-        if self._at is _At.HEAD and before is not _At.BODY:
+        if self._at == _HEAD and before != _BODY:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._refusal = _too_large()
@@ -60,7 +57,7 @@ class Connection(HttpToolsProtocol):
             self.waits_since = self.loop.time()
 
     def on_message_begin(self) -> None:
-        self._at, self._head_bytes = _At.HEAD, 0
+        self._at, self._head_bytes = _HEAD, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -68,11 +65,11 @@ class Connection(HttpToolsProtocol):
         if self._part_bytes > HEAD_BYTES_MAX and self._size() > HEAD_BYTES_MAX:
             self._refusal = _too_large()
             raise self._refusal
-        self._at, self.waits_since = _At.BODY, 0.0
+        self._at, self.waits_since = _BODY, 0.0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._at = _At.BETWEEN
+        self._at = _BETWEEN
         super().on_message_complete()
 
     def pause_writing(self) -> None:
