@@ -1,6 +1,7 @@
 -- name: launchable
--- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none. Of each
--- launcher, tenants take turns, counting the slots they hold: one with much to do leaves the others their share.
+-- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none, nor
+-- has an action whose breaker is open and not due for a trial. Of each launcher, tenants take turns, counting the slots
+-- they hold: one with much to do leaves the others their share.
 with held as (
   select s.launcher, s.tenant_id, count(*) as slots
   from holdfast.launch_slot s
@@ -20,7 +21,8 @@ cross join lateral (
   limit $1
 ) t
 left join held on held.launcher = a.launcher and held.tenant_id = t.tenant_id
-where a.launcher is not null
+left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+where a.launcher is not null and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
 order by
   coalesce(held.slots, 0) + row_number() over (partition by a.launcher, t.tenant_id order by t.priority, t.task_id),
   t.priority, t.task_id;
