@@ -22,6 +22,9 @@ WAITING = [
     ("/api/v1/runs/{}/events?wait_seconds=20&after=7:1", {"events": [], "next": "7:1", "is_end": False}),
 ]
 
+SETTLED = "select not exists (select from holdfast.event where xid >= pg_snapshot_xmin(pg_current_snapshot()))"
+"""Whether all that happened can be read: transactions of other tests hold that up too."""
+
 
 @pytest.fixture
 def holdfast_settings():
@@ -81,13 +84,14 @@ async def test_who_waits_is_answered_when_the_server_stops(engine, endless, path
 
 
 async def test_a_long_history_without_a_word_of_the_run_is_read_for_no_longer_than_anybody_waits(
-    call, dispatcher, monkeypatch
+    call, dispatcher, engine, eventually, monkeypatch
 ):
     monkeypatch.setattr("holdfast.desk.runs.WAIT_SECONDS_MAX", 0.0)
     monkeypatch.setattr("holdfast.desk.runs.run_events_after", partial(run_events_after, limit=1))
     run_id = await dispatcher.runs.start(a_flow("a>b"))
     for _ in range(5):
         await a_completed_task(dispatcher)
+    await eventually(lambda: engine.database.fetchval(SETTLED))
     before, following, silent = "", "0:0", 0
     while following != before:
         page = (await call.get(f"/api/v1/runs/{run_id}/events?after={following}")).json
