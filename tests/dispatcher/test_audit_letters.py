@@ -147,6 +147,10 @@ async def test_what_is_done_about_letters_leaves_its_row(subject, engine, name):
     assert (await verify_audit(engine.database, 1)).is_sound
 
 
+PASSES = {"campaign_move", "campaign_release"}
+"""What a pass does: it goes on to the next campaign, and tells of this one in its log."""
+
+
 async def picture(engine) -> list[str]:
     names = "live ended run node dead_letter campaign campaign_letter event audit audit_head"
     return [
@@ -158,14 +162,18 @@ async def picture(engine) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted({*VERBS} - {"reinject"}))
-async def test_a_change_of_letters_that_cannot_be_recorded_does_not_happen(subject, engine, name):
+async def test_a_change_of_letters_that_cannot_be_recorded_does_not_happen(subject, engine, name, caplog):
     change, _ = await getattr(subject, name)()
     async with engine.database.session() as session:
         await session.execute("alter table holdfast.audit add constraint full_disk check (false) not valid")
     before = await picture(engine)
-    with pytest.raises((asyncpg.CheckViolationError, Conflict)) as refused:
+    if name in PASSES:
         await change()
-    assert "full_disk" in str(refused.value.__cause__ or refused.value)
+        assert "full_disk" in caplog.text
+    else:
+        with pytest.raises((asyncpg.CheckViolationError, Conflict)) as refused:
+            await change()
+        assert "full_disk" in str(refused.value.__cause__ or refused.value)
     assert await picture(engine) == before
     async with engine.database.session() as session:
         await session.execute("alter table holdfast.audit drop constraint full_disk")

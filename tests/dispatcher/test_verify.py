@@ -145,7 +145,7 @@ DAMAGE = {
     "quotas_hold": """
         insert into holdfast.quota (quota_id, tenant_id, retries_max, window_seconds) values (77, 1, 2, 60);
         insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
-        values (77, 0, -1, holdfast.slice_now(60) - 12, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
+        values (77, 0, -1, holdfast.slice_now(60) - 6, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
     "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
     "an_open_letter_stands_for_a_dead_task": "update holdfast.dead_letter set generation = 0 where task_id = $failed",
     "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",
