@@ -17,6 +17,7 @@ from holdfast.dispatcher import (
     cutover,
     dead_look,
     effects,
+    list_tasks,
     look,
     pause,
     queues,
@@ -117,7 +118,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "queue",
         lambda e, i: queues.limit(e, e.tenant_id, i, max_running=1, starts_per_second=None, **WHO),
     ),
-    "tasks of a queue": ("queue", lambda e, i: look.list_tasks(e.database, e.tenant_id, queue=i)),
+    "tasks of a queue": ("queue", lambda e, i: list_tasks.list_tasks(e.database, e.tenant_id, queue=i)),
     "breaker": ("action", lambda e, i: show_breaker(e.database, e.tenant_id, i)),
     "steer": ("action", lambda e, i: steer(e, e.tenant_id, i, CircuitState.OPEN, **WHO)),
     "actions": ("action", lambda e, i: look.list_actions(e.database, e.tenant_id, name=i)),
@@ -218,7 +219,7 @@ async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
 
 async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     e, tenant = asking, asking.tenant_id
-    assert await look.list_tasks(e.database, tenant) == []
+    assert await list_tasks.list_tasks(e.database, tenant) == []
     assert (await told_after(e.database, tenant, "0:0:0")).events == []
     assert await dead_look.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
@@ -240,7 +241,7 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
 async def test_each_tenant_sees_its_own(engine, at_acme, theirs):
     own = Dispatcher(engine.of(1))
     mine = await a.a_completed_task(own)
-    assert [row.task_id for row in await look.list_tasks(engine.of(1).database, 1)] == [mine]
+    assert [row.task_id for row in await list_tasks.list_tasks(engine.of(1).database, 1)] == [mine]
     assert str(theirs["task"]) in {
-        row.task_id for row in await look.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
+        row.task_id for row in await list_tasks.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
     }
