@@ -53,9 +53,16 @@ CASES: list[tuple[str, tuple[Any, ...]]] = [
     ("held_counts", (1, BOUND)),
     ("ended_counts", (1, BOUND)),
     ("blocked_counts", (1, 100, 100)),
+]
+IN_FUNCTIONS: list[tuple[str, tuple[Any, ...]]] = [
     ("completed_counts", (1, BOUND)),
     ("uncounted_events", (BOUND,)),
+    ("counting_pays", (100, BOUND)),
+    ("queued_counts", ([5, 6, 7], 50)),
+    ("block_before", (LAST,)),
 ]
+PAGES_MAX = 60
+"""Pages a statement may touch whose work is in functions, where no plan shows it: a tenth of the smallest long table."""
 
 
 async def filled(url: str) -> None:
@@ -90,3 +97,16 @@ async def test_a_list_reads_no_more_than_its_bound(history: Arena, name: str, as
 
     most = max(read(json.loads(found)[0]["Plan"]))
     assert most[0] <= READ_MAX, most
+
+
+@pytest.mark.xdist_group("looks")
+@pytest.mark.parametrize(("name", "asked"), IN_FUNCTIONS, ids=lambda one: one if isinstance(one, str) else "")
+async def test_a_function_touches_few_pages(history: Arena, name: str, asked: tuple[Any, ...]) -> None:
+    explained = f"explain (analyze, buffers, format json, timing off) {sql(name)}"
+    async with history.connection() as connection, connection.transaction():
+        await connection.execute("select 1" if name == "counting_pays" else WALL)
+        await connection.fetchval(explained, *asked)
+        found = await connection.fetchval(explained, *asked)
+
+    plan = json.loads(found)[0]["Plan"]
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= PAGES_MAX

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _BUSY_LANES = sql("busy_lanes")
@@ -64,24 +64,24 @@ class Counts:
         return self.partial | self.partial_of.get(queue_id, set())
 
 
-async def count_queues(database: Database, tenant_id: int, bounds: Bounds, *, with_history: bool) -> Counts:
+async def count_queues(session: Session, tenant_id: int, bounds: Bounds, *, with_history: bool) -> Counts:
     """Everything there is to count of a tenant's queues."""
     counts = Counts()
-    await _count_queued(database, tenant_id, bounds.queued, counts)
-    held = await database.fetch(_HELD, tenant_id, bounds.held)
+    await _count_queued(session, tenant_id, bounds.queued, counts)
+    held = await session.fetch(_HELD, tenant_id, bounds.held)
     for row in held:
         for name in ("running", "retrying", "delayed"):
             counts.add(row["queue_id"], name, row[name])
     if sum(row["running"] + row["retrying"] + row["delayed"] for row in held) >= bounds.held:
         counts.partial |= {"queued", "running", "retrying", "delayed"}
     if with_history:
-        await _count_history(database, tenant_id, bounds, counts)
+        await _count_history(session, tenant_id, bounds, counts)
     return counts
 
 
-async def _count_queued(database: Database, tenant_id: int, most: int, counts: Counts) -> None:
+async def _count_queued(session: Session, tenant_id: int, most: int, counts: Counts) -> None:
     """Count queued tasks lane by lane. Each may have its share; what small lanes leave of theirs goes to large ones."""
-    queue_of = {row["lane_id"]: row["queue_id"] for row in await database.fetch(_BUSY_LANES, tenant_id)}
+    queue_of = {row["lane_id"]: row["queue_id"] for row in await session.fetch(_BUSY_LANES, tenant_id)}
     found: dict[int, int] = {}
     full = list(queue_of)
     share = 0
@@ -90,7 +90,7 @@ async def _count_queued(database: Database, tenant_id: int, most: int, counts: C
         if not full or (share and more <= 0):
             break
         share += max(1, more)
-        found |= {row["lane_id"]: row["tasks"] for row in await database.fetch(_QUEUED, full, share)}
+        found |= {row["lane_id"]: row["tasks"] for row in await session.fetch(_QUEUED, full, share)}
         full = [lane_id for lane_id in full if found.get(lane_id, 0) >= share]
     for lane_id, tasks in found.items():
         counts.add(queue_of[lane_id], "queued", tasks)
@@ -98,19 +98,19 @@ async def _count_queued(database: Database, tenant_id: int, most: int, counts: C
         counts.partial_of.setdefault(queue_of[lane_id], set()).add("queued")
 
 
-async def _count_history(database: Database, tenant_id: int, bounds: Bounds, counts: Counts) -> None:
+async def _count_history(session: Session, tenant_id: int, bounds: Bounds, counts: Counts) -> None:
     """Add what ended and what is blocked."""
-    for row in await database.fetch(_BLOCKED, tenant_id, bounds.nodes, bounds.runs):
+    for row in await session.fetch(_BLOCKED, tenant_id, bounds.nodes, bounds.runs):
         if row["queue_id"] is not None:
             counts.add(row["queue_id"], "blocked", row["blocked"])
         elif row["is_partial"]:
             counts.partial.add("blocked")
-    for row in await database.fetch(_COMPLETED, tenant_id, bounds.events):
+    for row in await session.fetch(_COMPLETED, tenant_id, bounds.events):
         counts.add(row["queue_id"], "completed", row["completed"])
-    if await database.fetchval(_UNCOUNTED, bounds.events) >= bounds.events:
+    if await session.fetchval(_UNCOUNTED, bounds.events) >= bounds.events:
         counts.partial.add("completed")
     totals: Counter[str] = Counter()
-    for row in await database.fetch(_ENDED, tenant_id, bounds.ended):
+    for row in await session.fetch(_ENDED, tenant_id, bounds.ended):
         for name in ("failed", "canceled"):
             counts.add(row["queue_id"], name, row[name])
             totals[name] += row[name]

@@ -18,9 +18,10 @@ from holdfast.store.statements import sql
 
 _DEAD_GROUPS = sql("dead_groups")
 _LIST_LETTERS = sql("list_letters")
+_READ_LANES = sql("read_lanes")
 
 GROUPS_MAX = 1_000
-LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 100_000, 20_000
+LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 100_000, 10_000
 """How many letters of all groups together are counted, and how many of them are looked at: states, tasks, lanes."""
 LOOK_LETTERS = 5_000
 UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
@@ -90,7 +91,15 @@ async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS
     """Unresolved letters by fingerprint, the largest group first."""
     bounds = (LETTERS_COUNT_MAX, GROUPS_MAX, LETTERS_LOOK_MAX)
     rows = await bounded(database, _DEAD_GROUPS, tenant_id, limit, *bounds)
-    return [GroupView(**{**dict(row), "task_id": str(row["task_id"])}) for row in rows]
+    lane_ids = sorted({lane_id for row in rows for lane_id in row["lane_ids"]})
+    lanes = {row["lane_id"]: row for row in await database.fetch(_READ_LANES, lane_ids)}
+    return [_group_view(row, [lanes[lane_id] for lane_id in row["lane_ids"]]) for row in rows]
+
+
+def _group_view(row: Any, lanes: Sequence[Any]) -> GroupView:
+    found = {name: value for name, value in row.items() if name != "lane_ids"}
+    found |= {"task_id": str(row["task_id"]), "actions": sorted({lane["action"] for lane in lanes})}
+    return GroupView(**found, queues=sorted({lane["queue"] for lane in lanes}))
 
 
 async def list_letters(

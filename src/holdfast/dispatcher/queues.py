@@ -69,12 +69,11 @@ async def list_queues(
 ) -> list[QueueView]:
     """Every queue (or one) with its counts; without history they are a glance, counted to smaller bounds."""
     bounds = LISTED if with_history else GLANCED
-    counts = await count_queues(database, tenant_id, bounds, with_history=with_history)
+    async with database.transaction() as session:
+        counts = await count_queues(session, tenant_id, bounds, with_history=with_history)
+        rows = await session.fetch(_ROWS, tenant_id, name)
     quotas = {view.name: view.text for view in await list_quotas(database, tenant_id) if view.scope == "queue"}
-    return [
-        _view(row, counts, quotas.get(row["name"]), with_history=with_history)
-        for row in await database.fetch(_ROWS, tenant_id, name)
-    ]
+    return [_view(row, counts, quotas.get(row["name"]), with_history=with_history) for row in rows]
 
 
 def _view(row: Any, counts: Counts, retry_quota: str | None, *, with_history: bool) -> QueueView:

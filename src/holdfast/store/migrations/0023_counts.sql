@@ -20,13 +20,6 @@ create table holdfast.counted (
   seen pg_snapshot not null
 );
 
--- Readable for everybody who may count.
-create function holdfast.counted_in() returns pg_snapshot
-  language sql stable security definer set search_path = pg_catalog, pg_temp
-  begin atomic
-    select c.seen from holdfast.counted c;
-  end;
-
 -- Tasks that stand completed among some ids, by lane. A node counts in its present generation.
 create function holdfast.completed_between(first_id bigint, last_id bigint)
   returns table (bucket bigint, lane_id int, tasks bigint)
@@ -98,6 +91,36 @@ create function holdfast.completed_since(seen pg_snapshot, tenant int, most bigi
   ) g
   join holdfast.snapshot s on s.snapshot_id = g.snapshot_id
   group by 1, 2
+$$;
+
+-- Completed tasks of a tenant by lane: what was counted, and what so many events tell since. As the owner: behind a tenant's
+-- wall every event and every task would be asked whose it is.
+create function holdfast.completed_of(tenant int, most bigint) returns table (lane_id int, tasks bigint)
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select c.lane_id, sum(c.tasks)::bigint
+  from (
+    select c.lane_id, c.tasks
+    from holdfast.lane l
+    join holdfast.completed c on c.lane_id = l.lane_id
+    where l.tenant_id = tenant
+    union all
+    select s.lane_id, s.tasks
+    from holdfast.completed_since((select c.seen from holdfast.counted c), tenant, most) s
+  ) c
+  where holdfast.is_for(tenant)
+  group by c.lane_id
+$$;
+
+-- How many events came since completions were counted, to a bound.
+create function holdfast.uncounted(most bigint) returns bigint
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select count(*)
+  from (
+    select
+    from holdfast.event e
+    where e.xid >= (select pg_snapshot_xmin(c.seen) from holdfast.counted c)
+    limit most
+  ) e
 $$;
 
 -- Count what events tell since the last time. One at a time: others skip their turn, or wait for theirs. The lock comes
@@ -204,3 +227,7 @@ create function holdfast.block_before(before bigint, out first_id bigint, out mi
   order by b.block desc
   limit 1
 $$;
+
+-- What failed or was canceled is counted by lane from this index alone.
+drop index holdfast.ended_recent;
+create index ended_recent on holdfast.ended (tenant_id, state, ended_at desc) include (lane_id);

@@ -36,29 +36,15 @@ join holdfast.lane l on l.lane_id = e.lane_id
 group by l.queue_id;
 
 -- name: completed_counts
--- Completed tasks per queue: what was counted, and what so many events tell that came since.
+-- Completed tasks per queue: what was counted, and what so many events tell that came since (see holdfast.completed_of).
 select l.queue_id, sum(c.tasks)::bigint as completed
-from (
-  select c.lane_id, c.tasks
-  from holdfast.lane l
-  join holdfast.completed c on c.lane_id = l.lane_id
-  where l.tenant_id = $1
-  union all
-  select s.lane_id, s.tasks
-  from holdfast.completed_since(holdfast.counted_in(), $1, $2) s
-) c
+from holdfast.completed_of($1::int, $2::bigint) c
 join holdfast.lane l on l.lane_id = c.lane_id
 group by l.queue_id;
 
 -- name: uncounted_events
 -- How many events came since completions were counted, to a bound.
-select count(*)
-from (
-  select
-  from holdfast.event e
-  where e.xid >= pg_snapshot_xmin(holdfast.counted_in())
-  limit $1
-) e;
+select holdfast.uncounted($1::bigint);
 
 -- name: counting_pays
 -- Whether so many events came since completions were counted, and not many more would be looked at in vain: while a
@@ -68,13 +54,19 @@ select fresh.events >= $1 and (
   from (
     select
     from holdfast.event e
-    where e.xid >= pg_snapshot_xmin(holdfast.counted_in()) and e.xid < pg_snapshot_xmax(holdfast.counted_in())
+    where e.xid >= (select pg_snapshot_xmin(c.seen) from holdfast.counted c)
+      and e.xid < (select pg_snapshot_xmax(c.seen) from holdfast.counted c)
     limit 4 * fresh.events
   ) again
 ) < 4 * fresh.events
 from (
   select count(*) as events
-  from (select from holdfast.event e where e.xid >= pg_snapshot_xmax(holdfast.counted_in()) limit $2) e
+  from (
+    select
+    from holdfast.event e
+    where e.xid >= (select pg_snapshot_xmax(c.seen) from holdfast.counted c)
+    limit $2
+  ) e
 ) fresh;
 
 -- name: count_completed

@@ -86,7 +86,7 @@ grouped as materialized (
 )
 select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying, oldest.opened_at as first_seen,
   g.last_seen, coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause,
-  names.actions, names.queues, d.task_id, g.is_partial
+  g.lane_ids, d.task_id, g.is_partial
 from grouped g
 join holdfast.dead_letter d on d.dead_letter_id = g.newest
 cross join lateral (
@@ -96,12 +96,6 @@ cross join lateral (
   order by o.dead_letter_id
   limit 1
 ) oldest
-cross join lateral (
-  select array_agg(distinct l.action order by l.action) as actions, array_agg(distinct q.name order by q.name) as queues
-  from unnest(g.lane_ids) as u (lane_id)
-  cross join lateral (select l.action, l.queue_id from holdfast.lane l where l.lane_id = u.lane_id limit 1) l
-  cross join lateral (select q.name from holdfast.queue q where q.queue_id = l.queue_id limit 1) q
-) names
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 order by g.count desc, g.letters desc, g.newest desc;
 
