@@ -62,7 +62,7 @@ IN_FUNCTIONS: list[tuple[str, tuple[Any, ...]]] = [
     ("block_before", (LAST,)),
 ]
 PAGES_MAX = 60
-"""Pages a statement may touch whose work is in functions, where no plan shows it: a tenth of the smallest long table."""
+"""Pages a statement may touch whose work is in functions, where no plan shows it: far fewer than any long table has."""
 
 
 async def filled(url: str) -> None:
