@@ -2,7 +2,8 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    errors, settings, wire, cron: leaves that all may use; action, schedule, app, place, load: the doors between them
+    errors, settings, wire, cron, own_loop: leaves that all may use
+    action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
 bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
@@ -28,7 +29,17 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {"errors", "settings", "settings_option", "settings_sections", "settings_source", "wire", "cron"}
+LEAVES = {
+    "errors",
+    "garbage",
+    "own_loop",
+    "settings",
+    "settings_option",
+    "settings_sections",
+    "settings_source",
+    "wire",
+    "cron",
+}
 REPLAYED = {"worker.governed", "worker.ledger", "worker.writing"}
 """What a replay runs as a worker does: the client's only look at the worker, and none of it knows the client."""
 BELOW = {
@@ -38,6 +49,9 @@ BELOW = {
     "settings_source": {"errors", "settings_option"},
     "settings": {"errors", "settings_option", "settings_sections", "settings_source"},
     "core": {"errors"},
+    "own_loop": {"errors"},
+    "garbage": set(),
+    "app_settings": {"errors", "net", "settings", "settings_option", "store"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
     "net": {"errors", "settings"},
@@ -65,7 +79,20 @@ BELOW = {
     "packs": {"action", "action_options", "app", "core", "errors", "worker.context", "worker.descendants", "yaml_text"},
     "load": {"app", "errors", "packs"},
     "worker": LEAVES
-    | {"action", "app", "core", "dispatcher", "flow", "load", "net", "place", "schedule", "store", "wake"},
+    | {
+        "action",
+        "app",
+        "app_settings",
+        "core",
+        "dispatcher",
+        "flow",
+        "load",
+        "net",
+        "place",
+        "schedule",
+        "store",
+        "wake",
+    },
     "cron": {"core", "errors"},
     "schedule": {"action", "core", "cron", "errors", "flow", "wire"},
     "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
@@ -76,6 +103,7 @@ BELOW = {
         "action",
         "api",
         "app",
+        "app_settings",
         "bench",
         "client",
         "core",

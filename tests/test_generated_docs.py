@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
 
 from holdfast.cli.main import cli
 from holdfast.settings import options
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
 TOOL = runpy.run_path(str(ROOT / "tools" / "generate_docs.py"))
 PAGES = TOOL["pages"]()
 

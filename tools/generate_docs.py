@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import python_reference
 
 from holdfast.cli.main import cli
 from holdfast.cli.tree import common_options
@@ -134,6 +135,7 @@ def pages() -> dict[Path, str]:
         DOCS / "settings.md": reference(),
         DOCS / "cli.md": commands_page(),
         DOCS / "http-reference.md": http_reference(),
+        DOCS / "python.md": python_reference.page(),
     }
 
 

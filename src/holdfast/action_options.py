@@ -14,22 +14,22 @@ from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 
-OPTIONS = (
-    "name",
-    "queue",
-    "priority",
-    "max_retries",
-    "max_attempts",
-    "max_losses",
-    "timeout",
-    "isolation",
-    "memory_bytes_max",
-    "rules",
-    "retry",
-    "breaker",
-    "quota",
-    "launcher",
-)
+OPTIONS = {
+    "name": "another name than the function's; the app's name stands before it",
+    "queue": "where its tasks wait: `default`",
+    "priority": "0 to 9, smaller goes first: 5",
+    "max_retries": "how often a failed attempt is followed by another: 3, with a launcher 1",
+    "max_attempts": "the same as a number of attempts; give one of the two",
+    "max_losses": "how often an attempt whose worker died is followed by another: 3",
+    "timeout": "how long an attempt may take; none",
+    "isolation": '`"process"` runs it in a child that can be killed; plain functions run in threads otherwise',
+    "memory_bytes_max": "what such a child may use",
+    "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
+    "retry": "how long to wait between retries: `base_seconds`, `factor`, `max_seconds`, `jitter` …",
+    "breaker": "stop trying for a while when too many fail: `hf.Breaker`, or `True`",
+    "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
+    "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
+}
 """As the overloads of `App.action` name them; a test compares the two."""
 RETRIES_LAUNCHED = 1
 """What actions whose workers are launched default to."""

@@ -48,17 +48,25 @@ class App:
         self.flows = Shelf()
         self.schedules: dict[str, Schedule] = {}
         self.datasets: dict[tuple[str, int], Dataset] = {}
-        self._settings = settings
+        self._own = settings
+        self._read: Settings | None = None
 
     @property
     def settings(self) -> Settings:
-        if self._settings is None:
-            self._settings = Settings.load(os.environ)
-        return self._settings
+        if self._own is not None:
+            return self._own
+        if self._read is None:
+            self._read = Settings.load(os.environ)
+        return self._read
+
+    @property
+    def own_settings(self) -> Settings | None:
+        """What the code gave; without it the environment is read."""
+        return self._own
 
     def configure(self, settings: Settings) -> None:
         """Use these settings; for shells that read their own (the CLI, the test kit)."""
-        self._settings = settings
+        self._own = settings
 
     @overload
     def action(self, function: Callable[P, R], /) -> Action[P, R]: ...

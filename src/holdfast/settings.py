@@ -217,6 +217,12 @@ Arguments (`Settings.load(os.environ, lease_seconds=5)`) are named like the vari
 without its prefix. Where a variable has several names, the first one that is set counts. `ENV=local` is
 understood as `HOLDFAST_ENV=local`; any other value of `ENV` means production. An empty
 variable counts as not set.
+
+Settings that an app's own code gives (`hf.App("shop", settings=…)`) are what its clients and processors go by. A
+command that runs the app (`holdfast work`, `dev`, `attach`, `task submit --app`) goes by them too where it was told
+no database; what it was told counts for whatever the code leaves at its default. Told a database, it goes by what it
+was told and names in its log what the code sets otherwise; code that means another database or tenant is refused
+(`settings_differ`). `hf.Settings.load(os.environ, lease_seconds=5)` in code keeps to the environment for the rest.
 """
 
 

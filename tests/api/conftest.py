@@ -80,7 +80,7 @@ async def eventually(condition: Callable[[], Awaitable[Any]], *, seconds_max: fl
         if await condition():
             return
         assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
 
 
 @pytest.fixture(name="eventually")

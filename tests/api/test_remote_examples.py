@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,9 +34,9 @@ async def start(call):
     """Start a worker program; what is left of it at the end is killed."""
     running = []
 
-    async def begin(*command):
+    async def begin(*command, url=None):
         process = await asyncio.create_subprocess_exec(
-            *command, call.url, stdout=asyncio.subprocess.PIPE, start_new_session=True
+            *command, url or call.url, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
         running.append(process)
         line = await asyncio.wait_for(process.stdout.readline(), 20)
@@ -121,8 +121,12 @@ async def test_the_shell_worker_shouts_and_reports_what_went_wrong(start, dispat
 
 
 def is_sleeping(seconds):
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    return f"sleep {seconds}" in shown.stdout.splitlines()
+    wanted = f"sleep\0{seconds}\0".encode()
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if command.read_bytes() == wanted:
+                return True
+    return False
 
 
 @needs_curl
@@ -148,18 +152,11 @@ async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(sta
 
 
 @needs_curl
-async def test_the_shell_worker_stops_its_work_when_no_beat_is_answered(engine, dispatcher, eventually):
+async def test_the_shell_worker_stops_its_work_when_no_beat_is_answered(start, engine, dispatcher, eventually):
+    seconds = 3000 + random.random()
     async with serving(engine) as url:
-        shell = await asyncio.create_subprocess_exec(
-            "sh", str(EXAMPLES / "worker.sh"), url, stdout=asyncio.subprocess.PIPE, start_new_session=True
-        )
-        assert (await shell.stdout.readline()).startswith(b"registered")
-        seconds = 3000 + random.random()
+        shell = await start("sh", str(EXAMPLES / "worker.sh"), url=url)
         await dispatcher.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
         await eventually(lambda: asyncio.to_thread(is_sleeping, seconds), seconds_max=30.0)
-    try:
-        assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"
-        assert not is_sleeping(seconds)
-    finally:
-        os.killpg(shell.pid, signal.SIGKILL)
-        await shell.wait()
+    assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"
+    assert not is_sleeping(seconds)

@@ -185,6 +185,7 @@ class Program:
             stdout=theirs,
             stderr=theirs,
         )
+        self._started.append(process)
         os.close(theirs)
         shown = b""
         # A terminal whose last user left answers with an error, not with an end.

@@ -19,6 +19,6 @@ def test_the_demo_ends_well_on_a_given_database_and_needs_no_other_program(holdf
     ours = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     ours |= {"HOLDFAST_URL": holdfast_url, "HOLDFAST_UNSAFE": "1", "ONCE": "1", "PATH": "/nowhere"}
     ours["PYTHONPATH"] = str(Path(package.__file__).parent.parent)
-    ran = subprocess.run([sys.executable, str(DEMO)], env=ours, capture_output=True, text=True, timeout=180)
+    ran = subprocess.run([sys.executable, str(DEMO)], env=ours, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "PostgreSQL of HOLDFAST_URL is up" in ran.stdout and "kill -9" in ran.stdout

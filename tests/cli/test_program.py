@@ -125,6 +125,19 @@ def test_dev_with_a_wrong_app_starts_no_database(bare, tmp_path, ref, text):
     assert not (tmp_path / "home").exists()
 
 
+def test_commands_go_by_the_database_that_the_code_names(bare, holdfast_url, shop, tmp_path):
+    code = shop.read_text()
+    for name, url in (("ours", holdfast_url), ("lost", "postgresql://127.0.0.1:1/lost")):
+        (tmp_path / f"{name}_shop.py").write_text(code.replace('version="1.4.2"', f"settings=hf.Settings(url={url!r})"))
+    ours, lost = (f"{tmp_path}/{name}_shop.py:app" for name in ("ours", "lost"))
+    submit = ("task", "submit", "shop.double", "--input", '{"x": 1}', "--app", ours)
+    assert bare(*submit, HOLDFAST_URL="").out.strip() == "1"
+    for command in (submit, ("dev", ours)):
+        ran = bare(*command)
+        assert (ran.code, "settings_differ" in ran.err, ran.out) == (2, True, ""), command
+    assert "database_unreachable" in bare("work", lost, HOLDFAST_URL="").err
+
+
 def processes_naming(text: str) -> list[str]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):

@@ -97,7 +97,9 @@ def test_an_unknown_run_is_not_found(holdfast, run_id):
     for verb in VERBS:
         ran = holdfast("run", verb, run_id, *(("--reason", "x") if verb == "retry" else ()))
         assert (ran.code, ran.out) == (3, ""), verb
-    assert holdfast("run", "start", "--clone", run_id).code == 3
+        assert "There is no run" in ran.err, verb
+    ran = holdfast("run", "start", "--clone", run_id)
+    assert (ran.code, "There is no run" in ran.err) == (3, True)
 
 
 def test_a_stored_flow_is_started_by_name_with_pairs_or_json(holdfast, seed):
@@ -122,6 +124,16 @@ def test_the_same_key_gives_the_same_run_and_another_input_is_refused(holdfast, 
     assert first == again
     ran = holdfast("run", "start", "shop.sum", "x=8", "--key", "night")
     assert (ran.code, "idempotency_key_reused" in ran.err) == (5, True)
+
+
+def test_a_key_used_again_tells_how_its_run_stands(holdfast, seed):
+    seed(declared)
+    start = ("run", "start", "shop.sum", "x=7", "--key", "night")
+    first = holdfast(*start, "-o", "json").json
+    assert first["state"] == "queued"
+    holdfast("run", "cancel", first["run_id"], "--yes")
+    assert holdfast(*start, "-o", "json").json == {**first, "state": "canceled"}
+    assert holdfast(*start).err.startswith("Started; it is canceled. Follow it")
 
 
 def test_a_start_that_cannot_be_says_what_to_do(holdfast, seed):

@@ -199,6 +199,18 @@ def test_a_key_gives_the_same_task_and_refuses_another_input(holdfast, shop):
     assert (ran.code, "idempotency_key_reused" in ran.err) == (5, True)
 
 
+def test_a_key_used_again_tells_how_its_task_stands(holdfast, shop):
+    submit = ("task", "submit", "shop.double", "--app", f"{shop}:app", "--key", "k", "--input", '{"x": 1}')
+    first = holdfast(*submit, "-o", "json").json
+    copied = ("task", "submit", "--copy-of", first["task_id"], "--key", "c")
+    copy = holdfast(*copied, "-o", "json").json
+    assert (first["state"], copy["state"]) == ("queued", "queued")
+    holdfast("task", "cancel", first["task_id"], copy["task_id"], "--yes")
+    for command, task in ((submit, first), (copied, copy)):
+        assert holdfast(*command, "-o", "json").json == {**task, "state": "canceled"}
+    assert "; it is canceled. Follow it" in holdfast(*submit).err
+
+
 @each(
     ("given", "code"),
     [("{", "payload_not_json"), ("[1]", "invalid_input"), ("7", "invalid_input"), ("@nowhere", "invalid_input")],

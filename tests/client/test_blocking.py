@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import threading
 
 import pytest
+from tests.each import each
 
 import holdfast as hf
 from holdfast.client.blocking import SyncClient
@@ -15,7 +18,9 @@ from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
 from holdfast.client.runs import Run
 from holdfast.client.task import Task
+from holdfast.errors import Invalid, Unavailable
 from holdfast.testing.factories import a_failed_task
+from holdfast.worker.once import SyncProcessor
 
 INNER = {"engine", "over", "number_of"}
 """For those who work on the same event loop."""
@@ -58,3 +63,89 @@ async def test_dead_letters_and_effects_are_there_for_blocking_code(dispatcher, 
             return client.dead.redrive(task_id, reason="mended", actor="anna")
 
     assert await asyncio.to_thread(blocking) == 2
+
+
+@pytest.fixture
+def blocking_app(holdfast_url):
+    made = hf.App("shop", settings=hf.Settings(url=holdfast_url))
+
+    @made.action
+    async def charge(order: int) -> int:
+        return order
+
+    return made
+
+
+def asked(door) -> object:
+    """Something that needs it to be open."""
+    return door.process_once() if isinstance(door, SyncProcessor) else door.enqueue("shop.charge", order=1)
+
+
+def our_threads() -> set[str]:
+    return {one.name for one in threading.enumerate()} & {"holdfast-client", "holdfast-processor"}
+
+
+@each("kind", ["sync_client", "sync_processor"])
+def test_who_asks_what_is_not_open_is_told_at_once_and_it_can_be_opened_again(blocking_app, kind):
+    door = getattr(blocking_app, kind)()
+    for _ in range(2):
+        with pytest.raises(Invalid) as refused:
+            asked(door)
+        assert refused.value.code == "client_closed"
+        with door:
+            asked(door)
+            with pytest.raises(Invalid) as refused, door:
+                pass
+            assert refused.value.code == "client_open"
+            asked(door)
+        assert not our_threads()
+
+
+@each("kind", ["sync_client", "sync_processor"])
+def test_what_could_not_be_opened_leaves_no_thread(blocking_app, kind):
+    blocking_app.configure(hf.Settings(url="postgresql://127.0.0.1:1/nowhere"))
+    door = getattr(blocking_app, kind)()
+    for _ in range(2):
+        with pytest.raises(Unavailable), door:
+            pass
+        assert not our_threads()
+    with pytest.raises(Invalid, match="client_closed"):
+        asked(door)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@each("kind", ["sync_client", "sync_processor"])
+def test_a_forked_process_is_told_that_it_needs_its_own(blocking_app, kind):
+    with getattr(blocking_app, kind)() as opened:
+        if not (child := os.fork()):
+            code = 1
+            try:
+                asked(opened)
+            except Invalid as error:
+                # Leaving the block must not wait for the thread either.
+                opened.__exit__(None, None, None)
+                code = 0 if error.code == "client_closed" and "forked" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        asked(opened)
+
+
+def test_whoever_still_waits_when_it_closes_is_told(blocking_app):
+    waits, told = threading.Event(), []
+
+    async def for_ever() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        with pytest.raises(Invalid) as refused:
+            client.finished(for_ever())
+        told.append(refused.value.code)
+
+    with blocking_app.sync_client() as client:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        waits.wait()
+    thread.join()
+    assert told == ["client_closed"]

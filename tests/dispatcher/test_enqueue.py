@@ -62,6 +62,7 @@ async def test_the_same_key_with_another_body_is_a_conflict(dispatcher, other):
     with pytest.raises(Conflict) as refused:
         await dispatcher.enqueue(a_task(**{"key": "order-7", "input": {"order": 7}, **other}))
     assert refused.value.code == "idempotency_key_reused"
+    assert "another input or another action" in refused.value.detail
 
 
 async def test_a_key_stands_for_its_task_after_the_task_completed(dispatcher):

@@ -9,12 +9,12 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.core.flows import a_diamond, a_flow
+from tests.flow.run_replay import Replay
 from tests.flow.test_runs import a_choice, a_map, a_parent, a_sum, a_wait, finish, step
 from tests.flow.test_views import act, stories
 
 from holdfast.client.run_events import run_events
 from holdfast.core.outcome import Completed
-from holdfast.core.run_replay import Replay
 from holdfast.dispatcher.observe import START, cursor_of, run_events_after
 from holdfast.errors import Invalid, NotFound
 from holdfast.testing import factories as a

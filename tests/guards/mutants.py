@@ -48,7 +48,7 @@ CLAIMING: Sequence[Mutant] = [
         ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
     _redundant(
-        "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+        "held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_sound: only a running row has a worker"
     ),
     Mutant(
         statement="held_by",
@@ -61,7 +61,7 @@ CLAIMING: Sequence[Mutant] = [
         ("t.worker_id = $2", "$2::int is not null", "a_worker_finds_a_named_lease_of_its_own_alone"),
         ("and t.lease_expires_at > holdfast.instant()", "", "a_worker_finds_a_named_lease_of_its_own_alone"),
     ),
-    _redundant("held_task", "t.state = 'r' and ", "", "live_owner: only a running row has a worker"),
+    _redundant("held_task", "t.state = 'r' and ", "", "live_sound: only a running row has a worker"),
     *_of(
         "lock_limits",
         (
@@ -191,7 +191,7 @@ LEASING: Sequence[Mutant] = [
         ("due_at <= holdfast.instant()", "due_at is not null", "nothing_is_promoted_before_its_time"),
         ("for update skip locked", "", "promoting_does_not_wait_for_a_locked_task"),
     ),
-    _redundant("promote", "state = 'w' and due_at", "due_at", "live_waiting: only a waiting row has a due time"),
+    _redundant("promote", "state = 'w' and due_at", "due_at", "live_sound: only a waiting row has a due time"),
 ]
 
 SETTLING: Sequence[Mutant] = [
@@ -214,7 +214,7 @@ SETTLING: Sequence[Mutant] = [
         "settle_otherwise",
         "held.state in ('r', 'v')",
         "true",
-        "live_lease: a row without a lease has no token to match",
+        "live_sound: a row without a lease has no token to match",
     ),
     *_of(
         "find_settled",
@@ -260,7 +260,7 @@ ASKING: Sequence[Mutant] = [
         ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
         ("and t.is_retrying", "", "only_a_failed_task_is_retried"),
     ),
-    _redundant("retry_now", "and t.state = 'w'", "", "live_waiting: only a waiting row waits for a retry"),
+    _redundant("retry_now", "and t.state = 'w'", "", "live_sound: only a waiting row waits for a retry"),
     *_of(
         "enqueue_keyed",
         ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_task"),
@@ -504,7 +504,7 @@ GUARDING: Sequence[Mutant] = [
         ("l.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant"),
         ("for update of t skip locked", "", "hastening_does_not_wait_for_a_locked_task"),
     ),
-    _redundant("hasten_retries", "t.state = 'w' and", "", "live_waiting: only a waiting row waits for a retry"),
+    _redundant("hasten_retries", "t.state = 'w' and", "", "live_sound: only a waiting row waits for a retry"),
     _redundant(
         "hasten_retries", "q.tenant_id = $1 and q.name", "q.name", "the lane beside it is of this tenant already"
     ),
@@ -635,7 +635,7 @@ REMOTE: Sequence[Mutant] = [
         ("held.worker_id = $1", "$1::int is not null", _HELD),
         ("and held.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
     ),
-    _redundant("renew_held", "and held.state = 'r'", "", "live_owner: only a running row has a worker"),
+    _redundant("renew_held", "and held.state = 'r'", "", "live_sound: only a running row has a worker"),
     *_of(
         "held_unnamed",
         ("t.worker_id = $1", "$1::int is not null", _UNNAMED),
@@ -644,7 +644,7 @@ REMOTE: Sequence[Mutant] = [
         ("for no key update of t", "", "an_exchange_that_waited_finds_nothing_it_lost"),
     ),
     _redundant(
-        "held_unnamed", "t.state = 'r' and t.worker_id", "t.worker_id", "live_owner: only a running row has a worker"
+        "held_unnamed", "t.state = 'r' and t.worker_id", "t.worker_id", "live_sound: only a running row has a worker"
     ),
 ]
 
@@ -1180,12 +1180,19 @@ MUTANTS: Sequence[Mutant] = [
     *SEPARATING,
 ]
 
+LIVE_SOUND = {
+    "state not in ('q', 'v', 'r', 'w')": "the_schema_refuses_unknown_states",
+    "(state in ('r', 'v')) <> (lease_token is not null)": "the_schema_refuses_a_lease_on_idle_work",
+    "(state = 'r') <> (worker_id is not null)": "the_schema_refuses_running_work_without_a_worker",
+    "(state = 'w') <> (due_at is not null)": "the_schema_refuses_waiting_without_an_end",
+    "(is_retrying and state <> 'w')": "the_schema_refuses_a_retry_that_does_not_wait",
+    "retries > max_retries": "the_schema_refuses_an_overdrawn_budget",
+    "losses > max_losses": "the_schema_refuses_an_overdrawn_budget_of_losses",
+    "(run_id is null) <> (node_no is null)": "the_schema_refuses_a_node_of_no_run",
+}
+"""What no live row may be: the conditions of the index that none may enter."""
+
 CONSTRAINTS = {
-    "live.live_state": "the_schema_refuses_unknown_states",
-    "live.live_lease": "the_schema_refuses_a_lease_on_idle_work",
-    "live.live_owner": "the_schema_refuses_running_work_without_a_worker",
-    "live.live_waiting": "the_schema_refuses_waiting_without_an_end",
-    "live.live_budget": "the_schema_refuses_an_overdrawn_budget",
     "breaker.breaker_trial": "the_schema_refuses_a_trial_of_a_closed_breaker",
     "breaker.breaker_passed": "the_schema_refuses_passed_trials_of_a_closed_breaker",
     "breaker.breaker_hand": "the_schema_refuses_a_breaker_open_for_ever_by_nobody",

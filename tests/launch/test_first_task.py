@@ -13,7 +13,7 @@ from holdfast.dispatcher import launching as verbs
 app = hf.App("studio")
 
 
-@app.action(launcher="test", queue="video")
+@app.action(launcher="test", queue="video", priority=2)
 def render(frame: int = 1) -> int:
     return frame
 
@@ -47,6 +47,8 @@ async def test_the_first_task_of_a_launched_action_is_found_by_launchers(engine,
     await hand_in(client)
     [found] = await verbs.find_launchable(engine.database)
     assert (found.action, found.launcher) == ("studio.render", "test")
+    declared = await engine.catalog.declared(engine.tenant_id, "studio.render")
+    assert declared == render.rules(engine.default_policy)
 
 
 async def test_what_workers_declared_stands(engine, client):

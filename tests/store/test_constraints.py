@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 import pytest
+from tests.each import each
 
 from holdfast.testing.factories import a_running_task, a_task
 
@@ -11,34 +12,44 @@ QUEUED = "update holdfast.live set {} where state = 'q'"
 RUNNING = "update holdfast.live set {} where state = 'r'"
 
 
-@pytest.mark.parametrize(
-    ("change", "constraint"),
+@each(
+    "change",
     [
-        ("retries = max_retries + 1", "live_budget"),
-        ("losses = max_losses + 1", "live_budget"),
-        ("state = 'z'", "live_state"),
-        ("state = 'r'", "live_lease"),
-        ("lease_token = gen_random_uuid()", "live_lease"),
-        ("worker_id = 1", "live_owner"),
-        ("state = 'w'", "live_waiting"),
-        ("due_at = now()", "live_waiting"),
-        ("is_retrying = true", "live_waiting"),
+        "retries = max_retries + 1",
+        "losses = max_losses + 1",
+        "state = 'z'",
+        "state = 'r'",
+        "state = 'v'",
+        "lease_token = gen_random_uuid()",
+        "worker_id = 1",
+        "state = 'w'",
+        "due_at = now()",
+        "is_retrying = true",
+        "run_id = 1",
+        "node_no = 1",
     ],
 )
-async def test_a_queued_task_cannot_become(dispatcher, change, constraint):
+async def test_a_queued_task_cannot_become(dispatcher, change):
     await dispatcher.enqueue(a_task())
-    with pytest.raises(asyncpg.CheckViolationError, match=constraint):
+    with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
         await dispatcher.engine.database.fetch(QUEUED.format(change))
 
 
-@pytest.mark.parametrize(
-    ("change", "constraint"),
-    [("lease_token = null", "live_lease"), ("worker_id = null", "live_owner"), ("state = 'q'", "live_")],
-)
-async def test_a_running_task_cannot_become(dispatcher, change, constraint):
+@each("change", ["lease_token = null", "worker_id = null", "due_at = now()", "state = 'q'", "state = 'v'"])
+async def test_a_running_task_cannot_become(dispatcher, change):
     await a_running_task(dispatcher)
-    with pytest.raises(asyncpg.CheckViolationError, match=constraint):
+    with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
         await dispatcher.engine.database.fetch(RUNNING.format(change))
+
+
+async def test_a_task_cannot_begin_unsound(dispatcher):
+    await dispatcher.enqueue(a_task())
+    with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
+        await dispatcher.engine.database.fetch(
+            "insert into holdfast.live"
+            " (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state)"
+            " select task_id + 1, tenant_id, lane_id, policy_id, 0, 0, 5, 'w' from holdfast.live"
+        )
 
 
 async def test_a_task_cannot_be_live_twice(dispatcher):

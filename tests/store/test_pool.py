@@ -6,12 +6,22 @@ import asyncio
 
 import pytest
 
+from holdfast.errors import Unavailable
 from holdfast.store.pool import Pool
 
 
 class Connection:
+    def __init__(self) -> None:
+        self._is_closed = False
+
     def is_closed(self) -> bool:
-        return False
+        return self._is_closed
+
+    def terminate(self) -> None:
+        self._is_closed = True
+
+    async def close(self, timeout: float) -> None:
+        self._is_closed = True
 
 
 async def connect() -> Connection:
@@ -37,3 +47,39 @@ async def test_waiting_ends_in_time():
         await pool.acquire(seconds_max=0.001)
     pool.release(first)
     assert await pool.acquire(seconds_max=1) is first
+
+
+async def test_a_closed_pool_says_so_to_whoever_asks_or_waits_and_counts_nothing():
+    pool = Pool(connect, 2)
+    used, idle = [await pool.acquire(seconds_max=1) for _ in range(2)]
+    waits = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    pool.release(idle)
+    assert await waits is idle
+    waits = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    await pool.close()
+    for asked in (waits, pool.acquire(seconds_max=1), pool.acquire(seconds_max=1)):
+        with pytest.raises(Unavailable, match="client_closed"):
+            await asked
+    for connection in (used, idle):
+        pool.release(connection)
+        assert connection.is_closed()
+    assert (pool.use.open, pool.use.in_use) == (0, 0)
+
+
+async def test_a_connection_made_while_the_pool_closes_is_nobodys():
+    made, may_answer = Connection(), asyncio.Event()
+
+    async def slowly() -> Connection:
+        await may_answer.wait()
+        return made
+
+    pool = Pool(slowly, 1)
+    asked = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    await pool.close()
+    may_answer.set()
+    with pytest.raises(Unavailable, match="client_closed"):
+        await asked
+    assert (made.is_closed(), pool.use.open) == (True, 0)

@@ -20,12 +20,12 @@ async def whole(holdfast_url, holdfast_settings):
 
 
 @pytest.fixture
-def engine(whole):
+def holdfast_engine(whole):
     return whole.of(whole.tenant_id)
 
 
 @pytest.fixture
-async def clock(whole):
+async def holdfast_clock(whole):
     made = Clock(whole.database)
     yield made
     await made.reset()

@@ -54,6 +54,7 @@ class Server:
         while not self._answers():
             assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline, "it did not start"
+            time.sleep(0.02)
 
     def _answers(self) -> bool:
         try:

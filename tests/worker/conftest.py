@@ -91,11 +91,12 @@ class Fleet:
         slots: int,
         loops: bool,
         ignored: signal.Signals | None,
+        times: dict[str, float],
     ) -> None:
         self.log_path = folder / f"fleet-{time.monotonic_ns()}.log"
-        times = {f"HOLDFAST_{name.upper()}": str(value) for name, value in TIMES.items()}
+        pace = {f"HOLDFAST_{name.upper()}": str(value) for name, value in times.items()}
         place = {"HOLDFAST_URL": url, "HOLDFAST_ENV": "local"}
-        environment = os.environ | times | place | {"FLEET_JOURNAL": str(folder / "journal")}
+        environment = os.environ | pace | place | {"FLEET_JOURNAL": str(folder / "journal")}
         command = [str(HERE / "fleet_main.py"), app_ref, str(processes), str(slots), "loops" if loops else "alone"]
         with self.log_path.open("wb") as log, _inheriting(ignored):
             self.process = subprocess.Popen(
@@ -184,7 +185,7 @@ async def eventually(condition: Callable[[], Any], *, seconds_max: float = WAIT_
         if found:
             return found
         assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
 
 
 @pytest.fixture(name="eventually")
@@ -311,7 +312,12 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 @pytest.fixture
 def fleet(
-    way: str, holdfast_url: str, tmp_path: Path, journal: Journal, http_server: Callable[..., HttpServer]
+    way: str,
+    holdfast_url: str,
+    tmp_path: Path,
+    journal: Journal,
+    http_server: Callable[..., HttpServer],
+    times: dict[str, float],
 ) -> Iterator[Callable[..., Fleet]]:
     """Start a parent with workers; whatever is left of it at the end is killed."""
     fleets: list[Fleet] = []
@@ -325,8 +331,11 @@ def fleet(
         ignored: signal.Signals | None = None,
     ) -> Fleet:
         url = holdfast_url if way == "direct" else http_server(loops=loops).url
-        fleets.append(Fleet(url, tmp_path, app_ref, processes=processes, slots=slots, loops=loops, ignored=ignored))
-        return fleets[-1]
+        made = Fleet(
+            url, tmp_path, app_ref, processes=processes, slots=slots, loops=loops, ignored=ignored, times=times
+        )
+        fleets.append(made)
+        return made
 
     yield begin
     for one in fleets:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.worker.conftest import TIMES
 
 from holdfast.client.client import Client, Task
 from holdfast.dispatcher.engine import Engine
@@ -39,7 +41,7 @@ class OwnServer:
         assert pid is not None
         os.kill(pid, signal.SIGQUIT)
         while postmaster.is_alive(pid):
-            pass
+            time.sleep(0.005)
 
     def recover(self) -> None:
         earlier, self._server = self._server, start(self._home, settings=SETTINGS)
@@ -123,6 +125,8 @@ async def more_completed(client: Client, *, than: int) -> bool:
     return await completed_count(client) > than
 
 
+# A lease that is longer than the slowest machine takes to recover.
+@pytest.mark.parametrize("times", [TIMES | {"lease_seconds": 15.0}], ids=["patient"])
 async def test_a_short_absence_costs_a_running_attempt_nothing(server, fleet, own_client, journal, gate):
     fleet()
     task = await own_client.enqueue("fleet.wait_for", path=str(gate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -54,7 +55,7 @@ async def test_a_thread_that_runs_over_is_timed_out_only_once_it_ended(running_w
     def overrun() -> None:
         loop.call_soon_threadsafe(began.set)
         while not gate.exists():
-            pass
+            time.sleep(0.005)
 
     async with client_of(app) as client, running_worker(app=app):
         task = await client.enqueue(overrun)
@@ -75,7 +76,7 @@ async def test_canceling_during_the_grace_of_a_thread_does_not_end_the_wait_for_
     @app.action(timeout=0.05)
     def overrun(ctx: hf.Context) -> None:
         while not gate.exists():
-            pass
+            time.sleep(0.005)
         ended.append(ctx.is_canceled)
 
     async with client_of(app) as client, running_worker(app=app) as worker:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 
 import pytest
+from tests.worker.conftest import LEASE_SECONDS
 
 from holdfast.store.statements import sql
 
@@ -97,9 +99,11 @@ async def test_a_stopped_idle_child_is_left_alone(fleet, client, eventually, is_
     child = await fleet(processes=1).child()
     await eventually(lambda: client.engine.database.fetch("select from holdfast.worker"))
     os.kill(child, signal.SIGSTOP)
+    stopped_at = time.monotonic()
     task = await client.enqueue("fleet.add", a=1, b=1)
     fleet(processes=1)
     assert await task.result(20) == 2
+    await asyncio.sleep(stopped_at + LEASE_SECONDS - time.monotonic())  # a lease would be over by now
     os.kill(child, signal.SIGCONT)
     assert not is_gone(child)
 

@@ -1,7 +1,7 @@
 """The edge: a route and what it demands, bodies decoded once, answers encoded once.
 
-Every route is declared here with its access; there is no way to add one without. A body has a limit and must arrive in
-time; it is decoded straight into the type its handler takes.
+A route is an `Endpoint`, which has its access; there is no way to add one without. A body has a limit and must arrive
+in time; it is decoded straight into the type its handler takes.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Endpoint:
     access: Access
     handler: Handler
     unauthorized_code: str = Unauthorized.default_code
-    """What a route answers to nobody known; the seeds fix another one for some."""
+    """What a route answers to nobody known; the contract of some fixes another code."""
     unreadable: str = ""
     """What a route says, with 502, while the database is away, for those that answer so from the door on."""
 

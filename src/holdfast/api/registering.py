@@ -12,10 +12,12 @@ from holdfast.api.identity import Access
 from holdfast.api.reports import worker_number
 from holdfast.core import limits
 from holdfast.core.access import require_queues
+from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.quota import Quota
 from holdfast.dispatcher.contract import WAIT_SECONDS_MAX, Declared, Leaving, Register, Registered, Terms
+from holdfast.dispatcher.declare import declare_action
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.errors import Invalid
@@ -83,7 +85,9 @@ async def _declare(asked: Asked, body: Register) -> None:
     engine = asked.engine
     for one, policy in declared:
         action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
-        await engine.catalog.declare(engine.tenant_id, action, queue, policy, body.version, priority=one.priority)
+        rules = ActionRules(queue=queue, priority=one.priority, policy=policy)
+        # Whoever asks for tasks over HTTP runs them. What launches workers is said by those who have the database.
+        await declare_action(engine.catalog, engine.tenant_id, action, rules, version=body.version, launcher=None)
     if guards:
         await declare_guards(engine, engine.tenant_id, guards)
 

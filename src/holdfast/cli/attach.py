@@ -37,6 +37,7 @@ def attach(app_ref: str, packs: tuple[str, ...]) -> None:
 
 
 def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
+    from holdfast.app_settings import settings_for
     from holdfast.core import limits
     from holdfast.core.launch import attempt_of
     from holdfast.load import load_app
@@ -51,6 +52,7 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     token = _told("HOLDFAST_LAUNCH_TOKEN")
     del os.environ["HOLDFAST_LAUNCH_TOKEN"]
     app = load_app(app_ref, packs)
+    settings = settings_for(app.own_settings, settings)
     app.configure(settings)
     place = None if is_server(settings.url) else find_place(settings)
     url = place.url if place is not None else str(settings.url)

@@ -88,7 +88,8 @@ async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None
         emit_json(run)
         return OK
     click.echo(run.run_id)
-    shell.talk(f"Started. Follow it: holdfast run watch {run.run_id}")
+    stands = "" if run.state == "queued" else f"; it is {run.state}"
+    shell.talk(f"Started{stands}. Follow it: holdfast run watch {run.run_id}")
     return OK
 
 

@@ -82,6 +82,9 @@ def work(
     log_to_stderr()
     if not app_ref and not packs:
         raise click.UsageError("Missing argument 'APP', or --pack DIR.")
+    if app_ref and settings.url is None and settings.home is None:
+        # Told no database, so the app's code may name one. Otherwise only the worker processes load it.
+        settings = _with_code(app_ref, packs, settings)
     raise SystemExit(_work(app_ref, packs, settings, processes, slots, queues, loops))
 
 
@@ -260,7 +263,7 @@ def dev(
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
     log_to_stderr(level=logging.WARNING)
     if app_ref is not None or packs:
-        _require_app(app_ref or "", packs)
+        settings = _with_code(app_ref or "", packs, settings)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
     with shell.busy("Starting"):
         place = find_place(settings)
@@ -335,11 +338,12 @@ def folders(packs: Sequence[str]) -> list[str]:
     return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
 
 
-def _require_app(app_ref: str, packs: Sequence[str]) -> None:
-    """Load it here first: a typing mistake should not cost the start of a database."""
+def _with_code(app_ref: str, packs: Sequence[str], settings: Settings) -> Settings:
+    """The settings, with what the app's code says of them. A typing mistake shows here, before a database starts."""
+    from holdfast.app_settings import settings_for
     from holdfast.load import load_app
 
-    load_app(app_ref, folders(packs))
+    return settings_for(load_app(app_ref, folders(packs)).own_settings, settings)
 
 
 def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None:

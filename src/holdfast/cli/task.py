@@ -21,7 +21,7 @@ from holdfast.errors import Conflict, Invalid, NotFound
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
     from holdfast.desk.effects import EffectPage
-    from holdfast.desk.tasks import CopyTask, SubmitTask, Submitted
+    from holdfast.desk.submit import CopyTask, SubmitTask, Submitted
     from holdfast.dispatcher.effects import EffectView
     from holdfast.dispatcher.list_tasks import TaskRow
     from holdfast.dispatcher.look import TaskView
@@ -66,7 +66,7 @@ def submit(
     Queue and retry policy are those some worker declared for ACTION, or those of --app. A copy (--copy-of) has those of
     its original, whose input is changed by what --input names; `task show` names the original.
     """
-    from holdfast.desk.tasks import CopyTask, SubmitTask
+    from holdfast.desk.submit import CopyTask, SubmitTask
 
     shell = the_shell()
     if (action is None) == (copy_of is None) or (copy_of is not None and app_ref is not None):
@@ -83,7 +83,7 @@ def submit(
 async def _submit(
     shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
 ) -> int:
-    from holdfast.desk.tasks import CopyTask, copy_task, submit_task
+    from holdfast.desk.submit import CopyTask, copy_task, submit_task
 
     async with _desk_for(shell, app_ref) as desk:
         if isinstance(asked, CopyTask):
@@ -103,23 +103,19 @@ def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
     """The desk; for an app's own code one that knows its actions, which needs the database itself."""
     if app_ref is None:
         return shell.desk()
+    from holdfast.app_settings import settings_for
     from holdfast.desk.desk import LocalDesk
     from holdfast.load import load_app
 
     app = load_app(app_ref)
-    app.configure(shell.settings())
+    app.configure(settings_for(app.own_settings, shell.settings()))
     return LocalDesk(app.client(), actor())
 
 
 async def _submit_own(desk: Any, asked: SubmitTask) -> Submitted:
-    from holdfast.desk.tasks import Submitted
+    from holdfast.desk.submit import hand_in
 
-    found = desk.client.action(asked.action)
-    given: dict[str, Any] = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
-    options = {name: value for name, value in given.items() if value is not None}
-    options |= {"tags": tuple(asked.tags)} if asked.tags else {}
-    task = await desk.client.submit(found.options(**options), asked.input)
-    return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
+    return await hand_in(desk.client, desk.client.action(asked.action), asked)
 
 
 def _tell_submitted(shell: Shell, done: Submitted) -> None:
@@ -127,7 +123,8 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
         emit_json(done)
         return
     click.echo(done.task_id)
-    shell.talk(f"Submitted {done.action} to queue {done.queue}. Follow it: holdfast task watch {done.task_id}")
+    stands = "" if done.state == "queued" else f"; it is {done.state}"
+    shell.talk(f"Submitted {done.action} to queue {done.queue}{stands}. Follow it: holdfast task watch {done.task_id}")
 
 
 @task.command("list")

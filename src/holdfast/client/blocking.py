@@ -6,8 +6,6 @@ public names and parameters of both; `connection=` alone is missing, since a con
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from holdfast.action import Action, Bound
 from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.client import Client
+from holdfast.client.joining import refuse_for_blocking
 from holdfast.client.results import Ending
 from holdfast.core.dataset import Dataset
 from holdfast.core.explain import Explanation
@@ -23,6 +22,7 @@ from holdfast.dispatcher.compensate import Compensation
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.start import RunOptions
 from holdfast.flow.flow import BoundFlow, Flow
+from holdfast.own_loop import OwnLoop
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,29 +44,24 @@ class SyncClient:
         datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
         self._client = Client(settings, actions, flows, datasets=datasets)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
+        advice = "Use `with app.sync_client() as client:`, in the process that works with it."
+        self._loop = OwnLoop("client", self._client, advice=advice)
 
     def __enter__(self) -> SyncClient:
-        self._thread.start()
-        self.finished(self._client.__aenter__())
+        self._loop.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.finished(self._client.__aexit__(kind, error, trace))
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._loop.leave(kind, error, trace)
 
     def finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the asynchronous client and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._loop.run(work)
 
     def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
+        refuse_for_blocking(given)
         return SyncTask(self, self.finished(self._client.enqueue(action, **given)))
 
     def submit(self, action: Action[..., Any] | Bound[..., Any] | str, given: Mapping[str, Any], /) -> SyncTask:
@@ -78,6 +73,7 @@ class SyncClient:
         return [SyncTask(self, task) for task in self.finished(self._client.enqueue_many(action, inputs))]
 
     def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> SyncRun:
+        refuse_for_blocking(given)
         return SyncRun(self, self.finished(self._client.start(flow, **given)))
 
     def start_many(

@@ -16,7 +16,9 @@ from holdfast import wire
 from holdfast.action import Action, Bound
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
+from holdfast.client.flow_intake import FlowIntake
 from holdfast.client.intake import Intake, batches
+from holdfast.client.joining import joined
 from holdfast.client.results import Ending, Results, output_of
 from holdfast.client.runs import Run, options_of, start_one
 from holdfast.client.task import Task
@@ -36,14 +38,11 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
-from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.dispatcher.start import RunOptions, start, start_within
 from holdfast.errors import Invalid, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
 from holdfast.settings import Settings
-from holdfast.store.database import Session
-from holdfast.store.flows import Snapshot
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
@@ -67,50 +66,69 @@ class Client:
         datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
         self._settings = settings
+        self._settings = settings
         self._actions = actions
         self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url
         self._datasets: Mapping[tuple[str, int], Dataset] = {} if datasets is None else datasets
         self._place: Place | None = None
+        self._theirs: Engine | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
-        self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
-        self._intake = Intake(self, actions, input_bytes_max=settings.limits.input_bytes_max)
+        self._forget()
 
     @classmethod
     def over(cls, engine: Engine) -> Client:
         """A client of an engine that somebody else opened and will close; it knows no actions of its own."""
         client = cls(engine.settings, {})
-        client._opened = engine
+        client._theirs = client._opened = engine
         client._waits = Results(engine.database)
         return client
 
     async def __aenter__(self) -> Client:
         if self._opened is not None:
             return self
-        self._place = await asyncio.to_thread(find_place, self._settings, self._url)
-        self._opened = await Engine(self._place.url, self._settings, migrates=self._place.is_embedded).__aenter__()
-        self._waits = Results(self._opened.database)
+        # What it learned of the database it had before may mean nothing in the one it finds now.
+        self._forget()
+        engine = self._theirs or await self._open()
+        self._waits = Results(engine.database)
+        self._opened = engine
         return self
+
+    async def _open(self) -> Engine:
+        place = await asyncio.to_thread(find_place, self._settings, self._url)
+        try:
+            engine = await Engine(place.url, self._settings, migrates=place.is_embedded).__aenter__()
+        except BaseException:
+            place.close()
+            raise
+        self._place = place
+        return engine
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._waits is not None:
-            await self._waits.close()
-        if self._place is not None:
-            if self._opened is not None:
-                await self._opened.__aexit__(kind, error, trace)
-            self._place.close()
+        # Closed from here on: whoever asks while the rest ends is told so. It can be opened again.
+        engine, self._opened = self._opened, None
+        waits, self._waits = self._waits, None
+        place, self._place = self._place, None
+        try:
+            if waits is not None:
+                await waits.close()
+            if place is not None and engine is not None:
+                await engine.__aexit__(kind, error, trace)
+        finally:
+            if place is not None:
+                place.close()
+
+    def _forget(self) -> None:
+        self._intake = Intake(self, self._actions, input_bytes_max=self._settings.limits.input_bytes_max)
+        self._flow_intake = FlowIntake(self, self._actions, self._flows, self._intake)
 
     @property
     def engine(self) -> Engine:
         if self._opened is None:
-            raise Invalid(
-                "The client is not open.",
-                code="client_closed",
-                advice="Use `async with app.client() as client:`.",
-            )
+            raise _closed()
         return self._opened
 
     async def enqueue(
@@ -124,20 +142,20 @@ class Client:
     ) -> Task:
         """Hand in one task with its input as a mapping, whatever its names are."""
         bound, engine = self._intake.bound(action), self.engine
+        theirs = None if connection is None else joined(connection)
         [encoded] = self._intake.encode(bound, [given])
         if (key := bound.options.key) is None:
             interned = await self._intake.intern(bound)
             if not engine.catalog.allowance.is_open(engine.tenant_id):
                 await engine.catalog.allowance.require(engine.tenant_id, 1)
-            number = await accept_one(_session(connection) or engine.database, interned, encoded)
+            number = await accept_one(theirs or engine.database, interned, encoded)
         else:
             order, keys = self._intake.order(bound), [limits.valid_key(key)]
             interned = await self._intake.intern(bound)
-            accepted = await enqueue(
-                engine.database, engine.catalog, order, [encoded], keys=keys, session=_session(connection)
-            )
+            accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys, session=theirs)
             [number] = accepted.task_ids
-        self._intake.announce(interned, connection)
+        if theirs is None:
+            self._intake.announce(engine, interned)
         return Task(self, number)
 
     async def enqueue_many(
@@ -150,6 +168,7 @@ class Client:
     ) -> list[Task]:
         """Hand in many tasks of one action: all of them, or none if one is refused."""
         bound = self._intake.bound(action)
+        theirs = None if connection is None else joined(connection)
         if bound.options.key is not None:
             raise Invalid(
                 "One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one."
@@ -160,18 +179,19 @@ class Client:
         if not second:
             encoded = self._intake.encode(bound, first)
             await engine.catalog.allowance.require(engine.tenant_id, len(encoded))
-            numbers = await accept(_session(connection) or engine.database, interned, encoded) if encoded else []
+            numbers = await accept(theirs or engine.database, interned, encoded) if encoded else []
         else:
             await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second))
             # How many there are is known only at the end. One too many undoes them all.
             more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in parts)
             rest = (self._intake.encode(bound, batch) for batch in chain([first, second], more))
-            if connection is None:
+            if theirs is None:
                 async with engine.database.transaction() as session:
                     numbers = await accept_batches(session, interned, rest)
             else:
-                numbers = await accept_batches(_session(connection), interned, rest)
-        self._intake.announce(interned, connection)
+                numbers = await accept_batches(theirs, interned, rest)
+        if theirs is None:
+            self._intake.announce(engine, interned)
         return [Task(self, number) for number in numbers]
 
     async def start(
@@ -194,7 +214,8 @@ class Client:
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
         options = options_of(flow) if options is None else options
-        found = await self._found_flow(flow)
+        theirs = None if connection is None else joined(connection)
+        found = await self._flow_intake.found(flow)
         taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
         accepted = [accept_run_input(taken, given) for given in inputs]
         encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
@@ -207,27 +228,14 @@ class Client:
         if not encoded:
             return []
         engine = self.engine
-        snapshot = await self._snapshot(found) if isinstance(found, FlowDefinition) else found
-        if (theirs := _session(connection)) is not None:
+        snapshot = await self._flow_intake.snapshot(found)
+        if theirs is not None:
             await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key)
             run_ids, _ = await start_within(theirs, engine.catalog, snapshot, encoded, options)
             return [Run(self, run_id) for run_id in run_ids]
         run_ids, news = await start(engine.database, engine.catalog, snapshot, encoded, options)
         await follow_up(engine, news)
         return [Run(self, run_id) for run_id in run_ids]
-
-    async def _found_flow(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str) -> FlowDefinition | Snapshot:
-        """The definition that the code has; for a name the code does not know, what the database has."""
-        if isinstance(flow, str):
-            own = self._own_definition(flow)
-            return own if own is not None else await self.engine.catalog.flows.newest(self.engine.tenant_id, flow)
-        if isinstance(flow, BoundFlow):
-            flow = flow.flow
-        return flow.definition if isinstance(flow, Flow) else flow
-
-    def _own_definition(self, name: str) -> FlowDefinition | None:
-        known = self._flows.get(name)
-        return None if known is None else known.definition
 
     async def start_by_name(
         self,
@@ -240,19 +248,6 @@ class Client:
         """Start one run of a flow that some worker declared: its newest version, or one of them."""
         snapshot = await self.engine.catalog.flows.newest(self.engine.tenant_id, name, version)
         return await start_one(self, snapshot, given, options or RunOptions())
-
-    async def _snapshot(self, flow: FlowDefinition) -> Snapshot:
-        """The flow as it would run now; once per flow and client."""
-        if (known := self._snapshots.get(id(flow))) is None:
-            await self._intake.declare_launched()
-            defaults = self.engine.default_policy
-            rules = {name: action.rules(defaults) for name, action in self._actions.items()}
-            snapshot = await snapshot_tree(
-                self.engine.catalog, self.engine.tenant_id, flow.validated(), rules, self._own_definition
-            )
-            # The flow is kept with it: an id belongs to its object only while the object lives.
-            known = self._snapshots[id(flow)] = (flow, snapshot)
-        return known[1]
 
     @property
     def datasets(self) -> DatasetClient:
@@ -272,7 +267,7 @@ class Client:
         engine = self.engine
         wait_key = limits.valid_key(name if key is None else f"{name}:{key}")
         encoded = wire.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
-        run_number = None if run_id is None else task_number(run_id)
+        run_number = None if run_id is None else limits.run_number(run_id)
         done = await send_signal(
             engine.database, engine.catalog, engine.tenant_id, wait_key, encoded, run_id=run_number, actor=actor
         )
@@ -280,7 +275,7 @@ class Client:
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""
-        return Run(self, task_number(run_id))
+        return Run(self, limits.run_number(run_id))
 
     def number_of(self, task_id: str) -> int:
         """The number behind a task's id, or `NotFound`."""
@@ -295,10 +290,11 @@ class Client:
         self.engine.bell.ring(lanes=await unclaimed_lanes(self.engine.database))
 
     async def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
-        assert self._waits is not None
+        if (waits := self._waits) is None:
+            raise _closed()
         seconds = None if timeout is None else seconds_of(timeout)
         try:
-            return await asyncio.wait_for(self._waits.wait(task_number(task_id)), seconds)
+            return await asyncio.wait_for(waits.wait(task_number(task_id)), seconds)
         except TimeoutError:
             raise WaitTimeout(
                 f"Task {task_id} has not ended after {seconds:g} s.",
@@ -311,19 +307,19 @@ class Client:
 
     async def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
         """Cancel a task: `canceled` at once, or `canceling` while it is asked to stop."""
-        number = task_number(task_id)
+        engine, number = self.engine, task_number(task_id)
         done = await cancel_verb.cancel(
-            self.engine.database,
-            self.engine.catalog,
-            self.engine.tenant_id,
+            engine.database,
+            engine.catalog,
+            engine.tenant_id,
             [number],
             grace_seconds=self._settings.worker.cancel_grace_seconds,
             reason=reason,
             actor=actor,
         )
-        await follow_up(self.engine, done.news)
+        await follow_up(engine, done.news)
         if number not in done.states:
-            raise await cancel_verb.not_cancelable(self.engine.database, self.engine.tenant_id, number)
+            raise await cancel_verb.not_cancelable(engine.database, engine.tenant_id, number)
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
@@ -385,8 +381,8 @@ class Client:
         return self._intake.action(name)
 
 
-def _session(connection: Any) -> Any:
-    return connection if connection is None or isinstance(connection, Session) else Session(connection)
+def _closed() -> Invalid:
+    return Invalid("The client is not open.", code="client_closed", advice="Use `async with app.client() as client:`.")
 
 
 task_number = limits.task_number

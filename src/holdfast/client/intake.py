@@ -10,6 +10,7 @@ from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.launched import Launchable
 from holdfast.core import limits
+from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, intern
 from holdfast.errors import NotFound
 
@@ -74,10 +75,13 @@ class Intake:
             known = self._interned[bound.action] = await intern(self._client.engine.catalog, self.order(bound))
         return known
 
-    def announce(self, interned: Interned, connection: Any) -> None:
-        """Wake workers, unless the work is for later or not committed yet."""
-        if connection is None and not interned.order.delay_seconds:
-            self._client.engine.bell.ring(lanes=(interned.lane_id,))
+    def announce(self, engine: Engine, interned: Interned) -> None:
+        """Wake workers, unless the work is for later.
+
+        By the engine that accepted it: a client that was closed meanwhile does not make an error of what is stored.
+        """
+        if not interned.order.delay_seconds:
+            engine.bell.ring(lanes=(interned.lane_id,))
 
     def order(self, bound: Bound[Any, Any]) -> Order:
         action, options = bound.action, bound.options

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.action import Action
+from holdfast.dispatcher.declare import declare_action
 from holdfast.dispatcher.engine import Engine
 
 
@@ -21,8 +22,6 @@ class Launchable:
             if action.launcher is None or action.name in self._known:
                 continue
             if await engine.catalog.declared(engine.tenant_id, action.name) is None:
-                policy = action.policy(engine.default_policy)
-                await engine.catalog.declare(
-                    engine.tenant_id, action.name, action.queue, policy, "", launcher=action.launcher
-                )
+                where, rules = (engine.catalog, engine.tenant_id, action.name), action.rules(engine.default_policy)
+                await declare_action(*where, rules, version="", launcher=action.launcher)
             self._known.add(action.name)

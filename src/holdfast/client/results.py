@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.errors import NotFound, TaskFailed
+from holdfast.errors import NotFound, TaskFailed, Unavailable
 from holdfast.store.database import AWAY, TROUBLE, Database
 from holdfast.store.statements import sql
 from holdfast.wake.bell import DONE_CHANNEL
@@ -40,7 +40,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Results:
-    """Hands out futures for task ids and fulfils them."""
+    """Hands out futures for task ids and fulfils them; those that are open when it closes are told so."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,12 +48,16 @@ class Results:
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
+        self._is_closed = False
 
     async def wait(self, task_id: int) -> Ending:
         """Wait until the task ended. `NotFound` if there is none."""
         if self._listener is None:
             self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
             await self._listener.start()
+        if self._is_closed:
+            await self._listener.close()
+            raise _closed()
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         try:
@@ -62,21 +66,30 @@ class Results:
                 await self._check([task_id])
                 if not future.done() and not await self._database.fetch(_WHICH_EXIST, [task_id]):
                     raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-            if self._watch is None or self._watch.done():
+            if not future.done() and (self._watch is None or self._watch.done()):
                 self._watch = asyncio.create_task(self._poll(), name="holdfast-results")
             return await future
         finally:
             self._waiting[task_id].discard(future)
             if not self._waiting[task_id]:
                 del self._waiting[task_id]
+            if future.done() and not future.cancelled():
+                # Asked for here, or an error that comes with another one would be said to be forgotten.
+                future.exception()
 
     async def close(self) -> None:
-        for task in (self._watch,):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        """Stop looking. Whoever still waits gets `Unavailable`: the task goes on, and can be waited for elsewhere."""
+        self._is_closed = True
+        self._tell(_closed())
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
         if self._listener is not None:
             await self._listener.close()
+
+    def _tell(self, error: Exception) -> None:
+        for future in [one for waiting in self._waiting.values() for one in waiting if not one.done()]:
+            future.set_exception(error)
 
     def _on_ring(self, _turn: int, task_ids: Sequence[int]) -> None:
         if not task_ids or any(task_id in self._waiting for task_id in task_ids):
@@ -97,8 +110,7 @@ class Results:
                 continue
             except TROUBLE as error:
                 # Asking again will not help (a right that was taken away, a schema that is gone): the waiting are told.
-                for future in [one for waiting in self._waiting.values() for one in waiting if not one.done()]:
-                    future.set_exception(error)
+                self._tell(error)
                 return
 
     async def _check(self, task_ids: list[int]) -> None:
@@ -106,6 +118,14 @@ class Results:
             for future in self._waiting.get(row["task_id"], ()):
                 if not future.done():
                     future.set_result(Ending(*row))
+
+
+def _closed() -> Unavailable:
+    return Unavailable(
+        "The client was closed before the task ended.",
+        code="client_closed",
+        advice="The task goes on; wait for it with an open client.",
+    )
 
 
 def output_of(task_id: str, ending: Ending) -> Any:

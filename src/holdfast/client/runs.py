@@ -22,7 +22,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.show_runs import RunView, no_run, show_run
 from holdfast.dispatcher.start import RunOptions, start
-from holdfast.errors import TaskFailed
+from holdfast.errors import NotFound, TaskFailed
 from holdfast.flow.flow import BoundFlow
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
@@ -70,7 +70,10 @@ class Run:
 
     async def wait(self, timeout: str | float | None = None) -> str:
         """Wait for the end and say which: `completed`, `failed` or `canceled`."""
-        return (await self._client.ending(self.run_id, timeout=timeout)).state
+        try:
+            return (await self._client.ending(self.run_id, timeout=timeout)).state
+        except NotFound:
+            raise no_run(self.run_id) from None
 
     async def result(self, timeout: str | float | None = None) -> Any:
         """Wait for what the flow returns. Raises `TaskFailed` unless the run completed."""

@@ -36,6 +36,7 @@ class Task:
         return (await self._client.ending(self.task_id, timeout=timeout)).state
 
     async def cancel(self, reason: str = "") -> str:
+        """Cancel it: `canceled` at once, or `canceling` while it is asked to stop."""
         return await self._client.cancel(self.task_id, reason=reason)
 
     async def why(self) -> Explanation:

@@ -15,7 +15,6 @@ ID_BYTES = 6
 SECRET_BYTES = 32
 
 _TOKEN = re.compile(r"hf_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-_ID = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,3 @@ def parse(text: str) -> ApiToken | None:
     """The token that a text is, or nothing."""
     found = _TOKEN.fullmatch(text)
     return None if found is None else ApiToken(found[1], found[2])
-
-
-def is_token_id(text: str) -> bool:
-    """Whether a text can be the id of a token."""
-    return _ID.fullmatch(text) is not None

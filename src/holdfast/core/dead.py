@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 DISPATCHER_ACTOR = "holdfast:dead-letter-dispatcher"
 RESUME_REASON = "stateful_dead_letter_retry_dispatched"
-REQUEUED_EVENT = "stateful_dead_letter_retry_requeued"
 AUDIT_OUTCOME = "requeued_for_dead_letter_retry"
 
 DISPATCHES_MAX = 5

@@ -144,9 +144,25 @@ def valid_batch(count: int) -> int:
 def task_number(task_id: object) -> int:
     """Task ids are opaque strings outside and numbers inside; what cannot be one belongs to no task."""
     text = str(task_id)
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if not _is_number(text):
         raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
     return int(text)
+
+
+def run_number(run_id: object) -> int:
+    """The same for runs, whose ids are of the same kind."""
+    text = str(run_id)
+    if not _is_number(text):
+        raise NotFound(
+            f"There is no run {text[:80]!r}.",
+            code="DAG_VALIDATION_DAG_RUN_NOT_FOUND",
+            advice="Run ids look like 1042; `holdfast run list --flow NAME` shows those of a flow.",
+        )
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def nesting_of(payload: bytes, *, at_most: int = NESTING_MAX) -> int:

@@ -1,6 +1,6 @@
 """The one decision after an attempt that did not complete: retry at a time, or stop, and why.
 
-Settling, reaping and the queue's time to live all come here; the rule has no second copy.
+Settling and reaping come here; the rule has no second copy.
 Pure: budgets spent and `jitter` arrive as values, so that every branch is one line of a table test.
 """
 

@@ -15,12 +15,14 @@ from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
-from holdfast.desk.tasks import SUBMIT_BYTES_MAX, WAITING, bounded_wait
+from holdfast.desk.submit import SUBMIT_BYTES_MAX
+from holdfast.desk.tasks import WAITING, bounded_wait
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import show_runs
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.observe import START, run_events_after
 from holdfast.dispatcher.show_runs import RunLine, RunView, read_run
+from holdfast.dispatcher.standing import NEW, run_state
 from holdfast.dispatcher.start import RunOptions
 from holdfast.errors import Invalid, WaitTimeout
 
@@ -173,7 +175,7 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
         states=words(asked.state),
         flow=asked.flow,
         tag=asked.tag,
-        before=None if asked.before is None else limits.task_number(asked.before),
+        before=None if asked.before is None else limits.run_number(asked.before),
         limit=asked.limit,
     )
     return RunPage(runs=rows, next=None if following is None else str(following))
@@ -198,12 +200,16 @@ async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
                 code="invalid_start",
                 advice="Leave the version out, or start the flow by its name.",
             )
-        run = await copy_run(client, limits.task_number(asked.clone), asked.input, options)
+        run = await copy_run(client, limits.run_number(asked.clone), asked.input, options)
     elif asked.flow is not None and asked.clone is None:
         run = await client.start_by_name(asked.flow, asked.input, version=asked.version, options=options)
     else:
         raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
-    return RunState(run_id=run.run_id, state="queued")
+    state = NEW
+    if asked.key is not None:
+        # It may stand for a run that was started before.
+        state = await run_state(clerk.database, clerk.tenant_id, limits.run_number(run.run_id))
+    return RunState(run_id=run.run_id, state=state)
 
 
 def _positive(count: int | None) -> int | None:
@@ -228,7 +234,7 @@ async def why_run(clerk: Clerk, asked: ExplainRun) -> Why:
 @operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
 async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
     """Gives the flow of a run as a graph, with where each node stands."""
-    number = limits.task_number(asked.run_id)
+    number = limits.run_number(asked.run_id)
     row, snapshot, nodes = await read_run(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
     names = [node.name for node in snapshot.plan.nodes]
     by_place = sorted(nodes, key=lambda node: int(node["node_no"]))
@@ -311,16 +317,16 @@ async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
 async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
     """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
     try:
-        ending = await clerk.client.ending(asked.run_id, timeout=bounded_wait(asked.wait_seconds))
+        state = await clerk.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
     except WaitTimeout:
         return RunState(run_id=asked.run_id, state=WAITING)
-    return RunState(run_id=asked.run_id, state=ending.state)
+    return RunState(run_id=asked.run_id, state=state)
 
 
 @operation("run.events", "GET /api/v1/runs/{run_id}/events", Access.VIEWER, commands=("run watch",))
 async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
     """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
-    number = limits.task_number(asked.run_id)
+    number = limits.run_number(asked.run_id)
     until = time.monotonic() + min(max(0.0, asked.wait_seconds), bounded_wait(asked.wait_seconds))
     after, ended_by = asked.after, _xid(asked.ended_by)
     while True:

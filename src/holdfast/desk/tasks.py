@@ -1,21 +1,19 @@
-"""Tasks: hand in, list, show, explain, wait for, read, retry and cancel."""
+"""Tasks: list, show, explain, wait for, read, retry and cancel."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
 from holdfast import wire
-from holdfast.client.declared import declared_action
 from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.core.replay import Receipt, Recorded
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Once, Request, operation
+from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
+from holdfast.desk.submit import copy_task, submit_task
 from holdfast.desk.why import Why, why_of
-from holdfast.dispatcher import copy, look, replay
+from holdfast.dispatcher import look, replay
 from holdfast.dispatcher import list_tasks as listing
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.list_tasks import Place, TaskRow
@@ -27,7 +25,6 @@ from holdfast.store.catalog import Lane
 
 WAITING = "waiting"
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.1, 20.0
-SUBMIT_BYTES_MAX = 257 * 1024 * 1024
 
 
 class OfTask(Request, frozen=True, kw_only=True):
@@ -57,37 +54,6 @@ class ListTasks(Request, frozen=True, kw_only=True):
 class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     tasks: list[TaskRow]
     next: str | None
-
-
-class SubmitTask(Request, frozen=True, kw_only=True):
-    """One task for an action that some worker declared. `delay` is seconds, or text as `5m`."""
-
-    action: str
-    input: dict[str, Any] = msgspec.field(default_factory=dict)
-    queue: str | None = None
-    key: str | None = None
-    delay: str | float | None = None
-    priority: int | None = None
-    tags: list[str] = msgspec.field(default_factory=list)
-
-
-class CopyTask(Request, frozen=True, kw_only=True):
-    """One task once more, as it was but for what is said here; `input` is laid over what it was given."""
-
-    task_id: str
-    input: dict[str, Any] = msgspec.field(default_factory=dict)
-    queue: str | None = None
-    key: str | None = None
-    delay: str | float | None = None
-    priority: int | None = None
-    tags: list[str] = msgspec.field(default_factory=list)
-
-
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    task_id: str
-    action: str
-    queue: str
-    state: str
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -204,43 +170,6 @@ async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
         limit=asked.limit,
     )
     return TaskPage(tasks=rows, next=None if following is None else str(following))
-
-
-@operation(
-    "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
-)
-async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
-    """Hands in one task."""
-    found = await declared_action(clerk.engine, asked.action)
-    given = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if asked.tags:
-        options["tags"] = tuple(asked.tags)
-    task = await clerk.client.submit(found.options(**options), asked.input)
-    return Submitted(task_id=task.task_id, action=found.name, queue=asked.queue or found.queue, state="queued")
-
-
-@operation(
-    "task.copy",
-    "POST /api/v1/tasks/{task_id}/copy",
-    Access.OPERATOR,
-    status=201,
-    once=Once.OWN,
-    body_bytes_max=SUBMIT_BYTES_MAX,
-    commands=("task submit",),
-)
-async def copy_task(clerk: Clerk, asked: CopyTask) -> Submitted:
-    """Hands in a copy of a task, linked to it."""
-    options = copy.CopyOptions(
-        queue=None if asked.queue is None else limits.valid_queue(asked.queue),
-        key=None if asked.key is None else limits.valid_key(asked.key),
-        delay_seconds=0.0 if asked.delay is None else limits.valid_delay(asked.delay),
-        priority=None if asked.priority is None else limits.valid_priority(asked.priority),
-        tags=limits.valid_tags(asked.tags),
-    )
-    number = limits.task_number(asked.task_id)
-    accepted, lane = await copy.copy_task(clerk.engine, clerk.tenant_id, number, asked.input, options)
-    return Submitted(task_id=str(accepted.task_ids[0]), action=lane.action, queue=lane.queue, state="queued")
 
 
 @operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)

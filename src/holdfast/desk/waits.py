@@ -12,7 +12,7 @@ from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, next_of
-from holdfast.desk.tasks import SUBMIT_BYTES_MAX
+from holdfast.desk.submit import SUBMIT_BYTES_MAX
 from holdfast.dispatcher import waiting
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.follow import follow_up
@@ -93,7 +93,7 @@ async def reject_node(clerk: Clerk, asked: RejectNode) -> NodeAnswered:
 
 
 async def _answer(clerk: Clerk, run_id: str, node: str, *, is_given: bool, reason: str) -> NodeAnswered:
-    number = limits.task_number(run_id)
+    number = limits.run_number(run_id)
     where = (clerk.database, clerk.engine.catalog, clerk.tenant_id)
     done = await answer_approval(*where, number, node, is_given=is_given, actor=clerk.actor, reason=reason)
     await follow_up(clerk.engine, done.news)
@@ -119,7 +119,7 @@ async def send_signal(clerk: Clerk, asked: SendSignal) -> Sent:
         clerk.tenant_id,
         wait_key,
         wire.encode(asked.data, bytes_max=bytes_max, what="input"),
-        run_id=None if asked.run_id is None else limits.task_number(asked.run_id),
+        run_id=None if asked.run_id is None else limits.run_number(asked.run_id),
         actor=clerk.actor,
         reason=asked.reason,
         once=clerk.once,

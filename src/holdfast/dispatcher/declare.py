@@ -1,4 +1,4 @@
-"""Declare: a worker tells the database which flows its code has, so that anybody can start them by name.
+"""Declare: a worker tells the database which actions and flows its code has, so that anybody can ask for them by name.
 
 A flow is kept with a snapshot of what its nodes run under; a process without the code starts that. A flow that changed
 without a new version is refused, and so is the worker: to run on with two meanings of one version would be worse.
@@ -16,6 +16,15 @@ from holdfast.errors import NotFound
 from holdfast.store.catalog import Catalog
 
 log = logging.getLogger("holdfast.flows")
+
+
+async def declare_action(
+    catalog: Catalog, tenant_id: int, name: str, rules: ActionRules, *, version: str, launcher: str | None
+) -> None:
+    """Keep what a process says about one of its actions. Nothing here has a default: whoever declares says it all."""
+    await catalog.declare(
+        tenant_id, name, rules.queue, rules.policy, version, launcher=launcher, priority=rules.priority
+    )
 
 
 async def declare_flows(

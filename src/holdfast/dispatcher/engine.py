@@ -1,4 +1,5 @@
-"""One process's hold on one database: connections, names, the bell. Everything that acts is handed an `Engine`."""
+"""One process's hold on one database: connections, names, the bell. What changes something and has to tell
+somebody is handed an `Engine`; what only reads, its database."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ async def _accept_keyed(
     for row in rows:
         if not row["is_same"]:
             raise Conflict(
-                f"The key {row['key']!r} already stands for task {row['task_id']} with another input.",
+                f"The key {row['key']!r} already stands for task {row['task_id']}: another input or another action.",
                 code="idempotency_key_reused",
                 advice="Use a new key for new work.",
                 task_id=str(row["task_id"]),

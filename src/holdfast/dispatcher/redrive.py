@@ -2,7 +2,8 @@
 
 The one reset that retry, retry of one node and dead letters share. Planned by `core.redrive` under the run's lock, on
 states read under it; what is under way is left alone. What goes, goes by the ordinary release. A node that failed with
-the run it started goes on with that run, in which what failed runs again in a transaction of its own (see `kept`).
+the run it started goes on with that run, in which what failed runs again in a transaction of its own (see
+`_KEEP_CHILDREN`).
 """
 
 from __future__ import annotations

@@ -9,10 +9,12 @@ import msgspec
 
 from holdfast.core.access import require_queues
 from holdfast.core.outcome import Failed
+from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.settle import settle
+from holdfast.store.catalog import Lane
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
@@ -41,10 +43,22 @@ class Handing:
             claimed = [one for one in claimed if one.fault is None]
         catalog = self._engine.catalog
         await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed}, session=session)
-        if not tells_ends:
-            return [self._handed(one, None) for one in claimed]
-        ends = {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
-        return [self._handed(one, ends[one.task_id]) for one in claimed if one.task_id in ends]
+        # One claim has one token for all it takes, and few lanes and policies.
+        tokens = {token: str(token) for token in {one.lease_token for one in claimed}}
+        terms = {
+            (lane_id, policy_id): (catalog.lane(lane_id), catalog.policy(policy_id))
+            for lane_id, policy_id in {(one.lane_id, one.policy_id) for one in claimed}
+        }
+        ends: dict[int, datetime | None] = (
+            {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
+            if tells_ends
+            else dict.fromkeys(one.task_id for one in claimed)
+        )
+        return [
+            _handed(one, *terms[one.lane_id, one.policy_id], tokens[one.lease_token], ends[one.task_id])
+            for one in claimed
+            if one.task_id in ends
+        ]
 
     async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
         await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
@@ -53,19 +67,21 @@ class Handing:
             settled = await settle(session, self._engine.catalog, reports)
         self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
 
-    def _handed(self, claimed: Claimed, lease_expires_at: datetime | None) -> Handed:
-        lane, policy = self._engine.catalog.lane(claimed.lane_id), self._engine.catalog.policy(claimed.policy_id)
-        return Handed(
-            task_id=str(claimed.task_id),
-            attempt=claimed.attempt,
-            lease_token=str(claimed.lease_token),
-            lease_expires_at=lease_expires_at,
-            action=lane.action,
-            queue=lane.queue,
-            tenant=lane.tenant,
-            input=msgspec.Raw(claimed.input),
-            tags=list(claimed.tags or ()),
-            run_id=None if claimed.run_id is None else str(claimed.run_id),
-            timeout_seconds=policy.timeout_seconds,
-            memory_bytes_max=policy.memory_bytes_max,
-        )
+
+def _handed(
+    claimed: Claimed, lane: Lane, policy: RetryPolicy, lease_token: str, lease_expires_at: datetime | None
+) -> Handed:
+    return Handed(
+        task_id=str(claimed.task_id),
+        attempt=claimed.attempt,
+        lease_token=lease_token,
+        lease_expires_at=lease_expires_at,
+        action=lane.action,
+        queue=lane.queue,
+        tenant=lane.tenant,
+        input=msgspec.Raw(claimed.input),
+        tags=list(claimed.tags or ()),
+        run_id=None if claimed.run_id is None else str(claimed.run_id),
+        timeout_seconds=policy.timeout_seconds,
+        memory_bytes_max=policy.memory_bytes_max,
+    )

@@ -133,6 +133,12 @@ def _inputs_of(name: str, function: Callable[..., object]) -> tuple[FlowInput, .
                 code="invalid_flow",
                 advice="Make it an ordinary or keyword parameter.",
             )
+        if parameter.name == "connection":
+            raise Invalid(
+                f"The flow {name} has a parameter named 'connection', which `client.start` keeps for itself.",
+                code="invalid_flow",
+                advice="Give it another name.",
+            )
         is_required = parameter.default is parameter.empty
         default = None if is_required else plain_constant(parameter.default, f"default of {parameter.name}")
         inputs.append(FlowInput(name=parameter.name, is_required=is_required, default=default))

@@ -1,7 +1,8 @@
 """A pool of connections that costs next to nothing to use: a stack of idle ones and a line of those who wait.
 
 Sessions carry no state, so nothing is reset between uses; a connection found closed is replaced. Measured against the
-driver's own pool, acquiring and releasing here is an order of magnitude cheaper, which single enqueues feel.
+driver's own pool, acquiring and releasing here is an order of magnitude cheaper, which single enqueues feel. A closed
+pool stays closed, and says so to whoever asks or waits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+
+from holdfast.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Pool:
         """A connection, the most recently used one first. Waits at most `seconds_max` for one to come free."""
         if (idle := self.take()) is not None:
             return idle
+        if self._is_closed:
+            raise _closed()
         if self._count < self._size:
             return await self._make()
         turn = asyncio.get_running_loop().create_future()
@@ -73,7 +78,11 @@ class Pool:
     async def _make(self) -> Any:
         self._count += 1
         try:
-            return await self._connect()
+            connection = await self._connect()
+            if self._is_closed:
+                connection.terminate()
+                raise _closed()
+            return connection
         except BaseException:
             self._count -= 1
             self._next()
@@ -83,6 +92,7 @@ class Pool:
         """Give a connection back; the longest waiting caller gets its turn."""
         if self._is_closed:
             connection.terminate()
+            self._count -= 1
         elif connection.is_closed():
             self._count -= 1
         else:
@@ -97,11 +107,18 @@ class Pool:
                 return
 
     async def close(self) -> None:
-        """Close what is idle; what is in use closes when it comes back."""
+        """Close what is idle; what is in use closes when it comes back. Who waits for a turn is told."""
         self._is_closed = True
+        while self._waiting:
+            self._next()
         idle, self._idle = self._idle, []
+        self._count -= len(idle)
         for connection in idle:
             try:
                 await connection.close(timeout=2)
             except Exception:  # noqa: BLE001 - whatever a broken connection says, it is to go
                 connection.terminate()
+
+
+def _closed() -> Unavailable:
+    return Unavailable("The connections to PostgreSQL are closed.", code="client_closed", advice="Open them again.")

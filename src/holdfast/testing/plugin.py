@@ -1,8 +1,10 @@
 """Fixtures for pytest: `pytest_plugins = ["holdfast.testing.plugin"]` in the top conftest.
 
-`holdfast_url` is a database of the test's own, empty and migrated; `engine`, `clock` and `dispatcher` work on it. The
-server is the one of HOLDFAST_TEST_URL, else an embedded one, started when a test first needs it and shared by all
-processes of the run. The asynchronous fixtures need pytest-asyncio.
+`holdfast_url` is a database of the test's own, empty and migrated; `holdfast_engine`, `holdfast_clock` and
+`holdfast_dispatcher` work on it. `engine`, `clock` and `dispatcher` are short for those: a suite that means something
+else by such a name defines its own fixture, and nothing here minds. The server is the one of HOLDFAST_TEST_URL, else an
+embedded one, started when a test first needs it and shared by all processes of the run. The asynchronous fixtures need
+pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -78,21 +80,39 @@ def holdfast_settings() -> Settings:
 
 
 @pytest_asyncio.fixture
-async def engine(holdfast_url: str, holdfast_settings: Settings) -> AsyncIterator[Engine]:
+async def holdfast_engine(holdfast_url: str, holdfast_settings: Settings) -> AsyncIterator[Engine]:
     """An open engine on the test's database."""
     async with Engine(holdfast_url, holdfast_settings, sessions_max=30) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture
-async def clock(engine: Engine) -> AsyncIterator[Clock]:
+async def holdfast_clock(holdfast_engine: Engine) -> AsyncIterator[Clock]:
     """The clock of the test's database."""
-    made = Clock(engine.database)
+    made = Clock(holdfast_engine.database)
     yield made
     await made.reset()
 
 
 @pytest.fixture
-def dispatcher(engine: Engine) -> Dispatcher:
+def holdfast_dispatcher(holdfast_engine: Engine) -> Dispatcher:
     """The engine's verbs, by hand."""
-    return Dispatcher(engine)
+    return Dispatcher(holdfast_engine)
+
+
+@pytest.fixture
+def engine(holdfast_engine: Engine) -> Engine:
+    """`holdfast_engine`, for suites that mean nothing else by the name."""
+    return holdfast_engine
+
+
+@pytest.fixture
+def clock(holdfast_clock: Clock) -> Clock:
+    """`holdfast_clock`, for suites that mean nothing else by the name."""
+    return holdfast_clock
+
+
+@pytest.fixture
+def dispatcher(holdfast_dispatcher: Dispatcher) -> Dispatcher:
+    """`holdfast_dispatcher`, for suites that mean nothing else by the name."""
+    return holdfast_dispatcher

@@ -34,6 +34,7 @@ class Bell:
         self._done: set[int] = set()
         self._ringing: asyncio.Task[None] | None = None
         self._turn = random.randrange(_TURNS)
+        self._is_closed = False
 
     def ring(self, *, lanes: Iterable[int] = (), done: Iterable[int] = ()) -> None:
         """Announce, without waiting."""
@@ -49,6 +50,7 @@ class Bell:
 
     async def close(self) -> None:
         await self.flush()
+        self._is_closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -67,6 +69,9 @@ class Bell:
 
     async def _send(self, lanes: set[int], done: set[int]) -> None:
         if self._session is None or self._session.is_closed():
+            if self._is_closed:
+                # Accepted while the rest closed: a connection made for it now would be nobody's to close.
+                return
             self._session = await self._database.connect()
         self._turn = (self._turn + 1) % _TURNS
         for channel, ids in ((WAKE_CHANNEL, lanes), (DONE_CHANNEL, done)):

@@ -19,8 +19,10 @@ from dataclasses import replace
 from typing import NoReturn
 
 from holdfast.app import App
+from holdfast.app_settings import settings_for
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.garbage import set_aside
 from holdfast.load import load_app
 from holdfast.net.server import is_server
 from holdfast.settings import Settings
@@ -54,12 +56,13 @@ def main(arguments: list[str]) -> int:
     lifeline.watch(orphanage.on_end)
     try:
         app = load_app(orders.app_ref, orders.packs)
+        # An app that set up its own logging keeps it.
+        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+        app.configure(settings_for(app.own_settings, replace(orders.settings, url=orders.url)))
     except Invalid as error:
         print(f"holdfast: {error}", file=sys.stderr, flush=True)
         return Ending.CANNOT_LOAD
-    # An app that set up its own logging keeps it.
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    app.configure(replace(orders.settings, url=orders.url))
+    set_aside()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ending, is_idle = runner.run(_work(app, orders, board, orphanage))
         if not is_idle:

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.hints import Reader
 from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
-from holdfast.dispatcher.declare import declare_flows
+from holdfast.dispatcher.declare import declare_action, declare_flows
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import Start, exchange, warm
 from holdfast.dispatcher.follow import follow_up
@@ -120,19 +120,12 @@ class DirectLine:
         engine = self._engine
         defaults = engine.default_policy
         actions = signing.actions
-        for action in actions.values():
-            await engine.catalog.declare(
-                engine.tenant_id,
-                action.name,
-                action.queue,
-                action.policy(defaults),
-                signing.version,
-                launcher=action.launcher,
-                priority=action.priority,
-            )
+        rules = {name: action.rules(defaults) for name, action in actions.items()}
+        for name, action in actions.items():
+            where = (engine.catalog, engine.tenant_id, name)
+            await declare_action(*where, rules[name], version=signing.version, launcher=action.launcher)
         guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in actions.values()}
         await declare_guards(engine, engine.tenant_id, guards)
-        rules = {name: action.rules(defaults) for name, action in actions.items()}
         flows = [flow.definition for flow in every_version(signing.flows)]
         await declare_flows(engine.catalog, engine.tenant_id, flows, rules)
         await declare_schedules(engine, signing.origin, signing.schedules, actions)

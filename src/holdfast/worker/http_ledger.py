@@ -34,7 +34,7 @@ from holdfast.worker.notes import Note, log
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 4
-UNSETTLED = ("server_unreachable", "database_unavailable", "outcome_unknown", "pool_exhausted")
+UNSETTLED = ("server_unreachable", "database_unavailable", "outcome_unknown", "pool_exhausted", "client_closed")
 """Codes that say nothing about what was asked: ask again."""
 
 

@@ -1,7 +1,7 @@
 """The line over HTTP: the same contract, spoken to a server instead of the database.
 
-Three connections: exchanges and the ledger's questions, one call at a time each; a wait for work beside them, which the
-server answers when there may be some; and the heart's own. Datasets are rows of the database and are not offered here.
+Connections of its own: one for exchanges, one for a wait for work, which the server answers when there may be some, the
+heart's, and a few for the ledger's questions. Datasets are rows of the database and are not offered here.
 """
 
 from __future__ import annotations

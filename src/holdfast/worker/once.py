@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,6 +22,7 @@ from holdfast.core import limits
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Settled
 from holdfast.errors import Invalid, LeaseLost, Unavailable
+from holdfast.own_loop import OwnLoop
 from holdfast.place import find_place
 from holdfast.settings import Settings
 from holdfast.store.statements import sql
@@ -81,7 +81,7 @@ class Processor:
         self._worker: _OneSlot | None = None
 
     async def __aenter__(self) -> Processor:
-        app = self._app
+        app, self._turn = self._app, asyncio.Lock()
         place = await asyncio.to_thread(find_place, app.settings, None)
         self._stack.callback(place.close)
         try:
@@ -172,29 +172,20 @@ class SyncProcessor:
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-processor", daemon=True)
+        advice = "Use `with app.sync_processor() as p:`, in the process that works with it."
+        self._loop = OwnLoop("processor", processor, advice=advice)
 
     def __enter__(self) -> SyncProcessor:
-        self._thread.start()
-        self._run(self._processor.__aenter__())
+        self._loop.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._run(self._processor.__aexit__(kind, error, trace))
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._loop.leave(kind, error, trace)
 
     def process_once(self) -> Processed:
-        return self._run(self._processor.process_once())  # type: ignore[no-any-return]
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._loop.run(self._processor.process_once())
 
 
 def _with_lease(settings: Settings, lease_seconds: float | None) -> Settings:

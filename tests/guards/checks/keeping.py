@@ -189,6 +189,21 @@ async def the_schema_refuses_an_overdrawn_budget(stage: Stage) -> None:
 
 
 @check
+async def the_schema_refuses_an_overdrawn_budget_of_losses(stage: Stage) -> None:
+    await _refused_by_schema(stage, "losses = max_losses + 1")
+
+
+@check
+async def the_schema_refuses_a_retry_that_does_not_wait(stage: Stage) -> None:
+    await _refused_by_schema(stage, "is_retrying = true")
+
+
+@check
+async def the_schema_refuses_a_node_of_no_run(stage: Stage) -> None:
+    await _refused_by_schema(stage, "node_no = 1")
+
+
+@check
 async def the_schema_refuses_a_retry_that_is_no_decision(stage: Stage) -> None:
     await a_failed_task(stage.dispatcher)
     with refuses(asyncpg.CheckViolationError):

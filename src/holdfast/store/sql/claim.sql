@@ -128,7 +128,7 @@ from taken
 left join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: why_not_claimable
--- What stands in the way of claiming one task, read after a claim found nothing to take.
+-- What stands in the way of claiming one named task, if anything does, and whose room the claim has to ask for.
 select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > holdfast.instant() as has_valid_lease,
   q.paused_at is not null as is_paused, q.queue_id,
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,

@@ -212,8 +212,7 @@ where h.launcher <> '';
 
 -- name: read_attach
 -- What stands between a launched worker and its attempt. $3 is the hash of its token.
-select t.state::text as state, t.attempt, h.state::text as launch_state, $3::bytea = any(h.token_hashes) as is_known,
-  coalesce(t.lease_expires_at > holdfast.instant(), false) as is_in_time
+select t.state::text as state, t.attempt, h.state::text as launch_state, $3::bytea = any(h.token_hashes) as is_known
 from holdfast.launch h
 left join holdfast.live t on t.task_id = h.task_id
 where h.task_id = $1 and h.attempt = $2;

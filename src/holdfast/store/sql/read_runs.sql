@@ -3,14 +3,15 @@
 -- (open ones $7, others $8); one whose states were not asked for reads nothing. `floor` is the id above which all branches
 -- have looked; what is below is left for the next page. Names and the first failure are fetched for the runs shown.
 with opened as materialized (
-  select r.run_id
+  select r.run_id, now.state
   from (select * from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc limit $7) r
+  cross join lateral (select holdfast.run_state(r) as state offset 0) now  -- asked once: it reads tasks, nodes and attempts
   where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
     and r.tenant_id = $1
     and ($2::text[] is null or (
       ($2 && array['queued', 'running'] or r.failed > 0 and 'blocked' = any($2)
         or r.paused_at is not null and 'paused' = any($2))
-      and holdfast.run_state(r) = any($2)
+      and now.state = any($2)
     ))
     and ($3::int[] is null or r.snapshot_id = any($3))
     and ($4::text is null or $4 = any(r.tags))
@@ -71,20 +72,20 @@ looked as materialized (
   ) as floor
 ),
 page as materialized (
-  select found.run_id
+  select found.run_id, found.state
   from (
-    select run_id from opened
+    select run_id, state from opened
     union all
-    select run_id from failed
+    select run_id, null from failed
     union all
-    select run_id from completed
+    select run_id, null from completed
   ) found
   where found.run_id >= coalesce((select floor from looked), 0)
   order by found.run_id desc
   limit $6
 )
-select r.run_id::text as run_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
-  r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
+select r.run_id::text as run_id, f.name as flow, f.version, coalesce(page.state, holdfast.run_state(r)) as state, r.nodes, r.pending,
+  r.active, r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
   r.parent_run_id::text as parent_run_id, r.original_run_id::text as original_run_id, holdfast.instant() as at,
   f.definition -> 'nodes' -> broken.node_no ->> 'name' as failed_node, x.code, x.type, x.message, looked.floor
 from looked

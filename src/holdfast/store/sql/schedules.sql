@@ -247,7 +247,7 @@ from gone;
 -- name: forget_slots
 -- Slots beyond the newest $2 of a schedule or older than history; the newest $3, and what is not settled, always stay.
 -- The schedule remembers up to where it forgot.
-with cut as (
+with cut as materialized (
   select s.schedule_id, least(
       coalesce((
         select f.slot_at

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from holdfast.core.run_replay import Replay
+from tests.flow.run_replay import Replay
 
 
 def test_what_happened_later_wins_whenever_it_arrives():

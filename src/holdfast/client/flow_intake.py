@@ -1,0 +1,57 @@
+"""Flow intake: what a client is asked to start, found and made ready; a flow is made ready once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.action import Action
+from holdfast.client.intake import Intake
+from holdfast.core.graph import FlowDefinition
+from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.flow.flow import BoundFlow, Flow
+from holdfast.store.flows import Snapshot
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+
+class FlowIntake:
+    """The flows that one client knows, and their snapshots."""
+
+    def __init__(
+        self, client: Client, actions: Mapping[str, Action[..., Any]], flows: Mapping[str, Flow[...]], intake: Intake
+    ) -> None:
+        self._client = client
+        self._actions = actions
+        self._flows = flows
+        self._intake = intake
+        self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
+
+    async def found(self, flow: Flow[...] | BoundFlow[...] | FlowDefinition | str) -> FlowDefinition | Snapshot:
+        """The definition that the code has; for a name the code does not know, what the database has."""
+        if isinstance(flow, str):
+            own, engine = self._own_definition(flow), self._client.engine
+            return own if own is not None else await engine.catalog.flows.newest(engine.tenant_id, flow)
+        if isinstance(flow, BoundFlow):
+            flow = flow.flow
+        return flow.definition if isinstance(flow, Flow) else flow
+
+    async def snapshot(self, found: FlowDefinition | Snapshot) -> Snapshot:
+        """The flow as it would run now; once per flow and client."""
+        if not isinstance(found, FlowDefinition):
+            return found
+        if (known := self._snapshots.get(id(found))) is None:
+            await self._intake.declare_launched()
+            engine = self._client.engine
+            rules = {name: action.rules(engine.default_policy) for name, action in self._actions.items()}
+            snapshot = await snapshot_tree(
+                engine.catalog, engine.tenant_id, found.validated(), rules, self._own_definition
+            )
+            # The flow is kept with it: an id belongs to its object only while the object lives.
+            known = self._snapshots[id(found)] = (found, snapshot)
+        return known[1]
+
+    def _own_definition(self, name: str) -> FlowDefinition | None:
+        known = self._flows.get(name)
+        return None if known is None else known.definition

@@ -1,0 +1,29 @@
+"""A suite may mean something else by the short names; the plugin's own fixtures do not mind."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.dispatcher.engine import Engine
+from holdfast.testing.factories import a_task
+
+
+@pytest.fixture
+def engine() -> str:
+    """As suites that use SQLAlchemy call theirs."""
+    return "sqlalchemy"
+
+
+async def test_an_engine_of_somebody_elses_is_left_to_them(engine, dispatcher, clock, holdfast_engine):
+    task = await dispatcher.enqueue(a_task())
+    await clock.advance(seconds=60)
+    lease = await dispatcher.claim_one()
+    assert (engine, lease.task_id) == ("sqlalchemy", task.task_id)
+    assert isinstance(holdfast_engine, Engine)
+
+
+async def test_short_names_mean_the_same_as_the_long_ones(
+    dispatcher, clock, holdfast_dispatcher, holdfast_clock, holdfast_engine
+):
+    assert (dispatcher, clock) == (holdfast_dispatcher, holdfast_clock)
+    assert dispatcher.engine is holdfast_engine
