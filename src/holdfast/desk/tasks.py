@@ -13,8 +13,8 @@ from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.desk.submit import copy_task, submit_task
 from holdfast.desk.why import Why, why_of
-from holdfast.dispatcher import look, replay
 from holdfast.dispatcher import list_tasks as listing
+from holdfast.dispatcher import look, replay
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.list_tasks import Place, TaskRow
 from holdfast.dispatcher.look import Note, TaskView
