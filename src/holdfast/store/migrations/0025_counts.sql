@@ -46,24 +46,34 @@ create function holdfast.completed_between(first_id bigint, last_id bigint)
   group by 1, 2
 $$;
 
--- What events tell that a snapshot did not see: completions, less those that a re-drive took back. Of one tenant, or of
--- all; of so many events, the oldest first, or of all. What was deleted since has no lane and does not count; nodes that
--- run no task have no attempt.
+-- What events tell that a snapshot did not see: completions, less those of nodes that stood completed when a re-drive took
+-- them back. Of one tenant, or of all; of so many events, the oldest first, or of all. What was deleted since has no lane and
+-- does not count; nodes that run no task have no attempt.
 create function holdfast.completed_since(seen pg_snapshot, tenant int, most bigint)
   returns table (bucket bigint, lane_id int, tasks bigint)
   language sql stable as $$
-  with told as materialized (
-    select t.task_id, t.attempt, e.kind = 'task.completed' as is_done
+  with fresh as materialized (
+    select e.kind, e.task_ids, e.attempts, e.detail
     from (
-      select e.xid, e.tenant_id, e.kind, e.task_ids, e.attempts
+      select e.xid, e.tenant_id, e.kind, e.task_ids, e.attempts, e.detail
       from holdfast.event e
       where e.xid >= pg_snapshot_xmin(seen)
       order by e.xid, e.seq
       limit most
     ) e
-    cross join lateral unnest(e.task_ids, e.attempts) as t (task_id, attempt)
     where e.kind in ('task.completed', 'task.revived') and not pg_visible_in_snapshot(e.xid, seen)
       and (tenant is null or e.tenant_id = tenant)
+  ),
+  told as (
+    select t.task_id, t.attempt, true as is_done
+    from fresh
+    cross join lateral unnest(fresh.task_ids, fresh.attempts) as t (task_id, attempt)
+    where fresh.kind = 'task.completed'
+    union all
+    select t.task_id::bigint, null, false
+    from fresh
+    cross join lateral jsonb_array_elements_text(fresh.detail -> 'completed') as t (task_id)
+    where fresh.kind = 'task.revived'
   ),
   known as materialized (
     select told.task_id, told.attempt, told.is_done, b.lane_id
@@ -83,10 +93,10 @@ create function holdfast.completed_since(seen pg_snapshot, tenant int, most bigi
     cross join lateral (select * from holdfast.place(known.task_id) offset 0) w
     join holdfast.run r on r.run_id = w.run_id
     where known.lane_id is null
-      and exists (
+      and (not known.is_done or exists (
         select from holdfast.attempt a
         where a.task_id = known.task_id and a.attempt = known.attempt and a.state = 'c'
-      )
+      ))
     group by 1, 2, 3
   ) g
   join holdfast.snapshot s on s.snapshot_id = g.snapshot_id
