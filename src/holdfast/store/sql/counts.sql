@@ -5,9 +5,9 @@ from holdfast.lane l
 where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id);
 
 -- name: queued_counts
--- How many tasks of some lanes are queued, each counted to a bound (see holdfast.queued_in).
-select q.lane_id, q.tasks
-from holdfast.queued_in($1::int[], $2::bigint) q;
+-- How many tasks of some lanes are queued, each counted to a bound from a place on (see holdfast.queued_in).
+select q.lane_id, q.tasks, q.place
+from holdfast.queued_in($1::int[], $2::bigint[], $3::bigint) q;
 
 -- name: held_counts
 -- Running, reserved and waiting tasks per queue, of so many of them.
