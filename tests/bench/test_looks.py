@@ -58,7 +58,7 @@ IN_FUNCTIONS: list[tuple[str, tuple[Any, ...]]] = [
     ("completed_counts", (1, BOUND)),
     ("uncounted_events", (BOUND,)),
     ("counting_pays", (100, BOUND)),
-    ("queued_counts", ([5, 6, 7], [0, 0, 0], 50)),
+    ("queued_counts", ([5, 6, 7], 50)),
     ("block_before", (LAST,)),
 ]
 PAGES_MAX = 60

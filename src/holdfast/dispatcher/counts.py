@@ -22,7 +22,9 @@ _BLOCKED = sql("blocked_counts")
 _COUNT = sql("count_completed")
 _COUNTING_PAYS = sql("counting_pays")
 
-ROUNDS_MAX = 8
+ROUNDS_MAX = 4
+GAIN_MIN = 50
+"""A lane is counted once more if its share grows by a fiftieth: so counts are exact to 98 hundredths of the bound."""
 PASS_EVENTS_MIN, PASS_EVENTS_MAX = 2_000, 250_000
 """How many events make a pass worth its while: fewer cost who asks nothing. More need not be told apart."""
 
@@ -82,19 +84,19 @@ async def count_queues(session: Session, tenant_id: int, bounds: Bounds, *, with
 async def _count_queued(session: Session, tenant_id: int, most: int, counts: Counts) -> None:
     """Count queued tasks lane by lane. Each may have its share; what small lanes leave of theirs goes to large ones."""
     queue_of = {row["lane_id"]: row["queue_id"] for row in await session.fetch(_BUSY_LANES, tenant_id)}
-    found: Counter[int] = Counter()
-    places = dict.fromkeys(queue_of, 0)
+    found: dict[int, int] = {}
+    full = list(queue_of)
+    share = 0
     for _ in range(ROUNDS_MAX):
-        more = (most - found.total()) // max(1, len(places))
-        if not places or (found and more <= 0):
+        more = (most - sum(found.values())) // max(1, len(full))
+        if not full or (share and more * GAIN_MIN <= share):
             break
-        more = max(1, more)
-        rows = await session.fetch(_QUEUED, list(places), list(places.values()), more)
-        found.update({row["lane_id"]: row["tasks"] for row in rows})
-        places = {row["lane_id"]: row["place"] for row in rows if row["tasks"] >= more}
+        share += max(1, more)
+        found |= {row["lane_id"]: row["tasks"] for row in await session.fetch(_QUEUED, full, share)}
+        full = [lane_id for lane_id in full if found.get(lane_id, 0) >= share]
     for lane_id, tasks in found.items():
         counts.add(queue_of[lane_id], "queued", tasks)
-    for lane_id in places:
+    for lane_id in full:
         counts.partial_of.setdefault(queue_of[lane_id], set()).add("queued")
 
 
@@ -112,8 +114,8 @@ async def _count_history(session: Session, tenant_id: int, bounds: Bounds, count
     totals: Counter[str] = Counter()
     for row in await session.fetch(_ENDED, tenant_id, bounds.ended):
         for name in ("failed", "canceled"):
-            counts.add(row["queue_id"], name, row[name])
-            totals[name] += row[name]
+            counts.add(row["queue_id"], name, row[name] or 0)
+            totals[name] += row[name] or 0
     counts.partial |= {name for name, total in totals.items() if total >= bounds.ended}
 
 

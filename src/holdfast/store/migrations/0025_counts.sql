@@ -182,27 +182,17 @@ begin
   set seen = excluded.seen;
 end $$;
 
--- How many tasks of some lanes are queued, each counted to a bound from a place on, and the place of the last one: its
--- priority and its id in one number. As the owner: behind a tenant's wall each row would be fetched to see whose it is, and a
--- lane is of one tenant.
-create function holdfast.queued_in(lanes int[], places bigint[], most bigint)
-  returns table (lane_id int, tasks bigint, place bigint)
+-- How many tasks of some lanes are queued, each counted to a bound. As the owner: behind a tenant's wall each row would be
+-- fetched to see whose it is, and a lane is of one tenant.
+create function holdfast.queued_in(lanes int[], most bigint) returns table (lane_id int, tasks bigint)
   language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select l.lane_id, c.tasks, c.place
-  from unnest(lanes, places) as g (lane_id, place)
-  join holdfast.lane l on l.lane_id = g.lane_id
+  select l.lane_id, c.tasks
+  from holdfast.lane l
   cross join lateral (
-    select count(*) as tasks, max(t.priority * 281474976710656 + t.task_id) as place
-    from (
-      select t.priority, t.task_id
-      from holdfast.live t
-      where t.state = 'q' and t.lane_id = g.lane_id
-        and (t.priority, t.task_id) > ((g.place / 281474976710656)::smallint, g.place % 281474976710656)
-      order by t.priority, t.task_id
-      limit most
-    ) t
+    select count(*) as tasks
+    from (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id limit most) t
   ) c
-  where holdfast.is_for(l.tenant_id)
+  where l.lane_id = any(lanes) and holdfast.is_for(l.tenant_id)
 $$;
 
 -- As before, and with a block goes what was counted of it.

@@ -5,9 +5,9 @@ from holdfast.lane l
 where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id);
 
 -- name: queued_counts
--- How many tasks of some lanes are queued, each counted to a bound from a place on (see holdfast.queued_in).
-select q.lane_id, q.tasks, q.place
-from holdfast.queued_in($1::int[], $2::bigint[], $3::bigint) q;
+-- How many tasks of some lanes are queued, each counted to a bound (see holdfast.queued_in).
+select q.lane_id, q.tasks
+from holdfast.queued_in($1::int[], $2::bigint) q;
 
 -- name: held_counts
 -- Running, reserved and waiting tasks per queue, of so many of them.
@@ -26,11 +26,16 @@ group by l.queue_id;
 
 -- name: ended_counts
 -- Failed and canceled tasks per queue, of so many of the newest of each.
-select l.queue_id, count(*) filter (where e.state = 'f') as failed, count(*) filter (where e.state = 'x') as canceled
+select l.queue_id, sum(e.tasks) filter (where e.state = 'f')::bigint as failed,
+  sum(e.tasks) filter (where e.state = 'x')::bigint as canceled
 from (
-  (select lane_id, state from holdfast.ended where tenant_id = $1 and state = 'f' order by ended_at desc limit $2)
-  union all
-  (select lane_id, state from holdfast.ended where tenant_id = $1 and state = 'x' order by ended_at desc limit $2)
+  select e.lane_id, e.state, count(*) as tasks
+  from (
+    (select lane_id, state from holdfast.ended where tenant_id = $1 and state = 'f' order by ended_at desc limit $2)
+    union all
+    (select lane_id, state from holdfast.ended where tenant_id = $1 and state = 'x' order by ended_at desc limit $2)
+  ) e
+  group by e.lane_id, e.state
 ) e
 join holdfast.lane l on l.lane_id = e.lane_id
 group by l.queue_id;
