@@ -21,7 +21,7 @@ _LIST_LETTERS = sql("list_letters")
 _READ_LANES = sql("read_lanes")
 
 GROUPS_MAX = 1_000
-LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 100_000, 10_000
+LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 100_000, 5_000
 """How many letters of all groups together are counted, and how many of them are looked at: states, tasks, lanes."""
 LOOK_LETTERS = 5_000
 UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
