@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
-.PHONY: setup demo test checked suite sweep lint types docs soak ray bench clean
+help:  ## what there is to make
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+
+.PHONY: help setup demo test checked suite sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 

@@ -35,6 +35,8 @@ def work() -> None: ...
         ({"queue": 5}, "invalid_name", ""),
         ({"timeout": []}, "invalid_duration", ""),
         ({"breaker": "yes"}, "invalid_guard", ""),
+        ({"memory_bytes_max": 2**30}, "invalid_action", 'isolation="process"'),
+        ({"retry": {"memory_bytes_max": 2**30}, "isolation": "thread"}, "invalid_action", 'isolation="process"'),
     ],
 )
 def test_a_mistaken_option_is_refused_and_nothing_registered(options, code, advice):

@@ -2,7 +2,7 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    errors, settings, wire, cron, own_loop: leaves that all may use
+    apart, errors, settings, wire, cron, own_loop: leaves that all may use
     action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
@@ -30,6 +30,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
 LEAVES = {
+    "apart",
     "errors",
     "garbage",
     "own_loop",
@@ -43,6 +44,7 @@ LEAVES = {
 REPLAYED = {"worker.governed", "worker.ledger", "worker.writing"}
 """What a replay runs as a worker does: the client's only look at the worker, and none of it knows the client."""
 BELOW = {
+    "apart": set(),
     "errors": set(),
     "settings_option": {"errors"},
     "settings_sections": {"settings_option"},
@@ -54,19 +56,24 @@ BELOW = {
     "app_settings": {"errors", "net", "settings", "settings_option", "store"},
     "wire": {"errors", "core"},
     "store": {"errors", "core"},
-    "net": {"errors", "settings"},
+    "net": {"apart", "errors", "settings"},
     "webhooks": {"errors"},
-    "wake": {"core", "errors", "settings", "store"},
+    "wake": {"apart", "core", "errors", "settings", "store"},
     "place": {"errors", "net", "settings", "store"},
     "dispatcher": LEAVES | {"core", "cron", "errors", "net", "settings", "store", "wake", "webhooks", "wire"},
     "yaml_text": {"core", "errors"},
     "flow": {"core", "errors", "wire", "yaml_text"},
-    "action": {"core", "errors", "flow", "worker.context"},
+    "action_input": set(),
+    "action_signature": {"action_input", "core", "errors", "worker.context"},
+    "action": {"action_signature", "core", "errors", "flow"},
     "action_options": {"action", "core", "errors"},
-    "client": LEAVES | REPLAYED | {"action", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
+    "client": LEAVES
+    | REPLAYED
+    | {"action", "action_signature", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
     "app": {
         "action",
         "action_options",
+        "action_signature",
         "client",
         "core",
         "cron",
@@ -246,6 +253,16 @@ def test_a_function_fits_on_a_page():
         return [one.name for one in functions if one.end_lineno - one.lineno >= FUNCTION_LINES_MAX]
 
     assert not offenders(MODULES, wrong)
+
+
+def test_an_answer_of_the_desk_names_fields_and_leaves_options_to_the_shell():
+    spoken = [*(ROOT / "desk").glob("*.py"), ROOT / "core" / "limits.py"]
+    assert not [
+        f"{path.name}: {line.strip()}"
+        for path in spoken
+        for line in path.read_text().splitlines()
+        if re.search(r"--[a-z]", line) and "holdfast " not in line
+    ]
 
 
 def test_the_front_page_of_a_package_is_empty():

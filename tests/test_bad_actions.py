@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +15,7 @@ from holdfast.testing.idle import run_until_idle
 
 app = hf.App("wild")
 EXCEPTION = "DAG_TASK_EXECUTION_EXCEPTION"
+INPUT = "DAG_VALIDATION_INPUT_INVALID"
 OUTPUT = "DAG_VALIDATION_OUTPUT_INVALID"
 
 
@@ -254,3 +256,38 @@ async def test_a_cancel_that_user_code_swallows_does_not_reach_the_next_attempt(
     fine = [await client.enqueue(good, number=number) for number in range(5)]
     await run_until_idle(app, engine)
     assert [await task.result(timeout=5) for task in (*tasks, *fine)] == [*range(5), *range(5)]
+
+
+@dataclass
+class Touchy:
+    what: str
+
+    def __post_init__(self) -> None:
+        raise ERRORS[self.what][0]()
+
+
+@app.action
+async def takes_touchy(touchy: Touchy) -> None:
+    raise AssertionError("it never begins")
+
+
+async def test_whatever_the_type_of_an_input_raises_is_a_refusal_of_it(client, engine):
+    tasks = await run_beside_good_work(client, engine, [(takes_touchy, {"touchy": {"what": what}}) for what in ERRORS])
+    for task in tasks:
+        assert await failures(engine, task) == [INPUT]
+
+
+tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+@app.action
+def leaves_its_name(name: str) -> str:
+    before = tenant.get()
+    tenant.set(name)
+    return before
+
+
+async def test_a_plain_function_sees_no_context_variable_of_another_attempt(client, engine):
+    tasks = await client.enqueue_many(leaves_its_name, [{"name": f"tenant {number}"} for number in range(20)])
+    await run_until_idle(app, engine)
+    assert {await task.result(timeout=5) for task in tasks} == {"nobody"}

@@ -83,7 +83,7 @@ COMMANDS = """\
 bare arrays), `-o plain` gives tab-separated lines without a header; a table that is piped is plain. Colour appears on
 a terminal only and never with `NO_COLOR`.
 
-Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout.
+Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout · 130 Ctrl-C.
 
 Every command takes:
 

@@ -2,8 +2,9 @@
 # A worker in shell, with curl and python3 (which only reads and writes JSON):  sh worker.sh http://127.0.0.1:8787 [TASKS]
 #
 # Runs demo.shout, one task at a time: its input's `text` in capitals, after `seconds`. Beats beside the work. When a beat
-# is refused, or none was answered for four fifths of the lease, the work is killed with all that it started, because the
-# task belongs to somebody else then, or may soon. With TASKS it ends after that many.
+# is refused for good, or none was answered for four fifths of the lease, the work is killed with all that it started,
+# because the task belongs to somebody else then, or may soon. When it is drained it leaves and ends; with TASKS also
+# after that many.
 set -u
 
 of() { # PYTHON-EXPRESSION over `a`, the JSON on stdin
@@ -24,28 +25,47 @@ url=${1:-${HOLDFAST_URL:-http://127.0.0.1:8787}}
 left=${2:--1}
 if [ -n "${HOLDFAST_TOKEN:-}" ]; then who="authorization: Bearer $HOLDFAST_TOKEN"; else who="x-dev-user: shell"; fi
 folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
+newline='
+'
 
-post() { # PATH BODY [SECONDS] → the answer; fails unless it is 200
-  curl -sS --fail-with-body --max-time "${3:-40}" -H 'content-type: application/json' -H "$who" -d "$2" "$url$1"
+ask() { # PATH BODY [SECONDS] → $status and $answer; fails unless it is 200. Without a whole answer the status is 000
+  if answer=$(curl -sS --max-time "${3:-40}" -w '\n%{http_code}' -H 'content-type: application/json' -H "$who" \
+    -d "$2" "$url$1"); then
+    status=${answer##*"$newline"}
+  else
+    status=000
+  fi
+  answer=${answer%"$newline"*}
+  [ "$status" = 200 ]
+}
+
+may_pass() { # whether the same, asked later, may be answered otherwise
+  case $status in 000 | 408 | 429 | 5??) return 0 ;; *) return 1 ;; esac
+}
+
+give_up() {
+  echo "refused: $status $answer" >&2
+  exit 1
 }
 
 register() {
-  until worker=$(post /internal/workers '{"worker_id": "shell", "actions": ["demo.shout"], "runtimes": ["shell"]}'); do
+  until ask /internal/workers '{"worker_id": "shell", "actions": ["demo.shout"], "runtimes": ["shell"]}'; do
+    may_pass || give_up
     sleep 1
   done
-  id=$(printf %s "$worker" | of 'a["worker_id"]')
-  beat_seconds=$(printf %s "$worker" | of 'a["heartbeat_seconds"] / 2')
+  id=$(printf %s "$answer" | of 'a["worker_id"]')
+  beat_seconds=$(printf %s "$answer" | of 'a["heartbeat_seconds"] / 2')
   # Less one second, because clocks are read in whole ones.
-  alone_seconds=$(printf %s "$worker" | of 'max(1, int(a["lease_seconds"] * 4 / 5) - 1)')
+  alone_seconds=$(printf %s "$answer" | of 'max(1, int(a["lease_seconds"] * 4 / 5) - 1)')
   echo "registered $id"
 }
 
 beats() { # while the work runs; the time since which nobody answered is counted from before the call
   while sleep "$beat_seconds"; do
     began=$(date +%s)
-    if said=$(post /internal/heartbeat "$lease" "$beat_seconds" 2>/dev/null); then
+    if ask /internal/heartbeat "$lease" "$beat_seconds" 2>/dev/null; then
       good_until=$((began + alone_seconds))
-    elif [ -n "$said" ] || [ "$(date +%s)" -ge "$good_until" ]; then
+    elif ! may_pass || [ "$(date +%s)" -ge "$good_until" ]; then
       : >"$folder/stopped"
       kill -9 "-$work"
       return
@@ -55,16 +75,23 @@ beats() { # while the work runs; the time since which nobody answered is counted
 
 register
 while [ "$left" -ne 0 ]; do
-  if ! answer=$(post /internal/exchange "{\"worker_id\": \"$id\", \"limit\": 1, \"wait_seconds\": 20}"); then
-    case $answer in *worker_not_registered*) register ;; *) sleep 1 ;; esac
+  if ! ask /internal/exchange "{\"worker_id\": \"$id\", \"limit\": 1, \"wait_seconds\": 20}"; then
+    case $answer in
+      *worker_not_registered*) register ;;
+      *) may_pass || give_up; sleep 1 ;;
+    esac
     continue
   fi
-  [ "$(printf %s "$answer" | of 'len(a["tasks"])')" -eq 0 ] && continue
+  if [ "$(printf %s "$answer" | of 'len(a["tasks"])')" -eq 0 ]; then
+    # Drained: nothing more is given to it, and nothing runs.
+    [ "$(printf %s "$answer" | of 'a["draining"]')" = True ] && break
+    continue
+  fi
   task=$(printf %s "$answer" | of 'json.dumps(a["tasks"][0])')
   lease=$(printf %s "$task" | of 'json.dumps({k: a[k] for k in ("task_id", "attempt", "lease_token")})')
   # The first beat comes before the work: the answer may be old by now, and the lease with it.
   good_until=$(($(date +%s) + alone_seconds))
-  post /internal/heartbeat "$lease" "$beat_seconds" >/dev/null || continue
+  ask /internal/heartbeat "$lease" "$beat_seconds" || { sleep 1; continue; }
   rm -f "$folder/stopped"
   printf %s "$task" | of 'json.dumps(a["input"])' >"$folder/input"
   python3 -c 'import os, sys; os.setsid(); os.execvp("sh", ["sh", *sys.argv[1:]])' "$0" --action "$folder/input" \
@@ -72,13 +99,13 @@ while [ "$left" -ne 0 ]; do
   work=$!
   beats &
   beating=$!
-  if wait "$work" 2>/dev/null; then status=completed; else status=failed; fi
+  if wait "$work" 2>/dev/null; then outcome=completed; else outcome=failed; fi
   kill "$beating" 2>/dev/null
   if [ -e "$folder/stopped" ]; then
     echo "stopped"
     continue
   fi
-  report=$(python3 - "$lease" "$status" "$folder" <<'PYTHON'
+  report=$(python3 - "$lease" "$outcome" "$folder" <<'PYTHON'
 import json, pathlib, sys
 lease, status, folder = json.loads(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 if status == "completed":
@@ -88,10 +115,12 @@ else:
 print(json.dumps(lease | report))
 PYTHON
 )
-  # Repeated until it is answered: a report that was accepted before is accepted again, a late one is refused for good.
-  until said=$(post /internal/task-complete "$report"); do
-    case $said in *LEASE*) echo "refused"; break ;; esac
+  # Repeated until it is decided: a report that was accepted before is accepted again, a late one is refused for good.
+  until ask /internal/task-complete "$report"; do
+    may_pass || { echo "refused"; break; }
     sleep 1
   done
   left=$((left - 1))
 done
+ask /internal/leave "{\"worker_id\": \"$id\"}" 5
+exit 0

@@ -7,22 +7,19 @@ before anything is stored; running decodes and checks types, so bad input fails 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar
 
-import msgspec
-
+from holdfast.action_signature import Signature
 from holdfast.core import limits
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
 from holdfast.core.duration import seconds_of
 from holdfast.core.nodes import NodeKind
-from holdfast.core.ports import Port
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
-from holdfast.errors import Invalid
 from holdfast.flow.call import Callee, NodeCall, Placing, called
 from holdfast.flow.trace import current_trace
 
@@ -132,103 +129,14 @@ class Bound(Generic[P, R]):
         return policy if self.options.policy is None else replace(policy, **self.options.policy).validated()
 
 
+def in_process(action: Action[P, R]) -> Action[P, R]:
+    """The same action beside its caller, on the event loop or in a thread, wherever a worker would run it."""
+    if action.isolation is not Isolation.PROCESS:
+        return action
+    is_async = inspect.iscoroutinefunction(action.function)
+    return replace(action, isolation=Isolation.COROUTINE if is_async else Isolation.THREAD)
+
+
 def retries_within(max_attempts: Any) -> Any:
     """`max_attempts` as `max_retries`; what is no number is left to the policy's own check."""
     return max_attempts - 1 if isinstance(max_attempts, int | float) else max_attempts
-
-
-class Signature:
-    """What a function accepts as input, apart from its context.
-
-    `decode` turns stored input into keyword arguments, converted to the annotated types.
-    """
-
-    __slots__ = ("allowed", "decode", "names", "ports", "required", "takes_any", "wants_context")
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        parameters = list(inspect.signature(function).parameters.values())
-        hints = _hints(function)
-        self.wants_context = bool(parameters) and _is_context(parameters[0], hints)
-        if self.wants_context:
-            parameters = parameters[1:]
-        _refuse_positional_only(function, parameters)
-        _refuse_reserved(function, parameters)
-        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.names = tuple(p.name for p in named)
-        self.ports = (
-            None if self.takes_any else tuple(Port(key=p.name, is_required=p.default is p.empty) for p in named)
-        )
-        self.allowed = frozenset(self.names)
-        self.required = frozenset(p.name for p in named if p.default is p.empty)
-        self.decode = _decoder({p.name: hints.get(p.name, Any) for p in named}, takes_any=self.takes_any)
-
-    def check(self, action: str, inputs: Iterable[Mapping[str, Any]]) -> None:
-        """Refuse inputs with missing or unknown names."""
-        allowed = self.allowed
-        for given in inputs:
-            if given.keys() != allowed:
-                self._check_closely(action, given)
-
-    def _check_closely(self, action: str, given: Mapping[str, Any]) -> None:
-        names = given.keys()
-        if self.required <= names and (self.takes_any or names <= self.allowed):
-            return
-        missing = ", ".join(sorted(self.required - names))
-        unknown = "" if self.takes_any else ", ".join(sorted(map(str, names - self.allowed)))
-        parts = [f"{word} {which}" for word, which in (("missing", missing), ("unknown", unknown)) if which]
-        accepted = ", ".join(sorted(self.allowed)) or "nothing"
-        raise Invalid(
-            f"{action} cannot take this input: {'; '.join(parts)}.",
-            code="invalid_input",
-            advice=f"It takes {accepted}.",
-        )
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function)
-    except (NameError, TypeError, AttributeError):
-        # Annotations that only a type checker can resolve: take the JSON values as they are.
-        return {}
-
-
-def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
-    from holdfast.worker.context import Context
-
-    hint = hints.get(parameter.name)
-    return hint is Context or (hint is None and parameter.name == "ctx")
-
-
-def _refuse_positional_only(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
-    for parameter in parameters:
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise Invalid(
-                f"{function.__qualname__} has the positional parameter {parameter.name!r}; input is passed by name.",
-                code="invalid_action",
-                advice="Make it an ordinary or keyword parameter.",
-            )
-
-
-def _refuse_reserved(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
-    if any(parameter.name == "connection" for parameter in parameters):
-        raise Invalid(
-            f"{function.__qualname__} has a parameter named 'connection', which `client.enqueue` keeps for itself.",
-            code="invalid_action",
-            advice="Give it another name.",
-        )
-
-
-def _decoder(types: dict[str, Any], *, takes_any: bool) -> Callable[[bytes], dict[str, Any]]:
-    if takes_any or all(hint is Any for hint in types.values()):
-        return msgspec.json.Decoder(dict[str, Any]).decode
-    usable = {name: hint if _is_decodable(hint) else Any for name, hint in types.items()}
-    return msgspec.json.Decoder(TypedDict("Input", usable, total=False)).decode  # type: ignore[operator]
-
-
-def _is_decodable(hint: Any) -> bool:
-    try:
-        msgspec.json.Decoder(hint)
-    except (TypeError, ValueError):
-        return False
-    return True

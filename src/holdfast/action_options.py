@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -110,9 +110,20 @@ def _rules(given: object) -> tuple[Rule, ...]:
     )
 
 
-def _near(name: str, known: tuple[str, ...] | list[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+def _near(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
+
+
+def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
+    """Refuse a limit that nothing would keep: a coroutine or a thread shares the memory of its worker."""
+    if overrides.get("memory_bytes_max") is not None and isolation is not Isolation.PROCESS:
+        raise Invalid(
+            f"memory_bytes_max cannot be kept with isolation={isolation.value!r}.",
+            code="invalid_action",
+            advice='Add isolation="process".',
+            field="memory_bytes_max",
+        )
 
 
 def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:

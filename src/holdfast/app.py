@@ -11,8 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action, Signature
-from holdfast.action_options import isolation_of, known_options, name_of, overrides_of, the_function
+from holdfast.action import Action
+from holdfast.action_options import check_memory, isolation_of, known_options, name_of, overrides_of, the_function
+from holdfast.action_signature import Signature
 from holdfast.core import limits
 from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
@@ -106,12 +107,14 @@ class App:
                 code="action_exists",
                 advice="Give one another name.",
             )
+        overrides, isolation = overrides_of(options), isolation_of(function, options.get("isolation"))
+        check_memory(overrides, isolation)
         action = Action(
             name=name,
             function=function,
             queue=limits.valid_queue(options.get("queue", DEFAULT_QUEUE)),
-            overrides=overrides_of(options),
-            isolation=isolation_of(function, options.get("isolation")),
+            overrides=overrides,
+            isolation=isolation,
             priority=limits.valid_priority(options.get("priority", limits.PRIORITY_DEFAULT)),
             signature=Signature(function),
             breaker=Breaker.of(options.get("breaker")),

@@ -1,4 +1,7 @@
-"""Garbage: what a long-lived process loaded at its start is set aside, so that no collection looks at it again."""
+"""Garbage: what a long-lived process loaded at its start is set aside, so that no collection looks at it again.
+
+For processes of our own (workers, servers), never for one that only uses the client.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ gathers the declarations into the one table. Values that may hold a secret never
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.errors import InvalidSettings
 
 PREFIX = "HOLDFAST_"
 LOCAL, PRODUCTION = "local", "production"
+_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 _WORDS = {
     "true": True,
@@ -42,6 +44,7 @@ class Option:
     lowest: float
     highest: float
     choices: tuple[str, ...]
+    takes_reference: bool
     aliases: tuple[str, ...]
     is_secret: bool
 
@@ -61,8 +64,8 @@ class Option:
             parsed = _parsed(value, self.kind)
         except ValueError as error:
             raise self._refusal(value, str(error), source=source) from None
-        if self.choices and parsed not in self.choices:
-            raise self._refusal(value, f"it must be {' or '.join(self.choices)}", source=source)
+        if self.choices and parsed not in self.choices and not self._is_reference(parsed):
+            raise self._refusal(value, f"it must be {' or '.join(self._accepted)}", source=source)
         if isinstance(parsed, int | float) and not self.lowest <= parsed <= self.highest:
             raise self._refusal(value, f"it must lie in {self.bounds}", source=source)
         return parsed
@@ -71,10 +74,17 @@ class Option:
     def bounds(self) -> str:
         """Write the accepted values for people."""
         if self.choices:
-            return ", ".join(self.choices)
+            return ", ".join(self._accepted)
         if self.kind is bool:
             return "true, false"
         return f"{self.lowest:.15g} … {self.highest:.15g}" if self.kind in (int, float) else ""
+
+    @property
+    def _accepted(self) -> tuple[str, ...]:
+        return (*self.choices, "module:factory") if self.takes_reference else self.choices
+
+    def _is_reference(self, value: object) -> bool:
+        return self.takes_reference and isinstance(value, str) and bool(_REFERENCE.fullmatch(value))
 
     def _refusal(self, value: object, why: str, *, source: str) -> InvalidSettings:
         shown = "" if self.is_secret else f" is {str(value)[:80]!r}"
@@ -89,6 +99,7 @@ def setting(
     lowest: float = 0,
     highest: float = 1e15,
     choices: tuple[str, ...] = (),
+    takes_reference: bool = False,
     flat_name: str = "",
     aliases: tuple[str, ...] = (),
     is_secret: bool = False,
@@ -100,6 +111,7 @@ def setting(
         "lowest": lowest,
         "highest": highest,
         "choices": choices,
+        "takes_reference": takes_reference,
         "flat_name": flat_name,
         "aliases": aliases,
         "is_secret": is_secret,

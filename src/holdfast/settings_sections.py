@@ -107,9 +107,17 @@ class WakeSettings:
 
     over: str = setting(
         POSTGRES,
-        "What carries wake-ups to workers; sqs and redis also need `holdfast wake on`, once.",
+        "What carries wake-ups to workers; all but postgres also need `holdfast wake on`, once.",
         choices=(POSTGRES, SQS, REDIS),
+        takes_reference=True,
         flat_name="wake",
+    )
+    address: str | None = setting(
+        None,
+        "Where a carrier of your own is, as its factory understands it.",
+        kind=str,
+        is_secret=True,
+        flat_name="wake_address",
     )
     redis_url: str | None = setting(
         None,
@@ -143,22 +151,33 @@ class WakeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """How many requests the server takes from one address, one caller and one tenant; workers are not counted."""
+    """How many requests the server takes from one caller, one tenant, and nobody known; workers are not counted."""
 
-    peer_requests_per_second: float = setting(500.0, "Requests from one address, on average.", lowest=0.1, highest=1e6)
-    peer_requests_burst: int = setting(1000, "Requests from one address at once.", lowest=1, highest=1_000_000)
+    peer_requests_per_second: float = setting(
+        500.0, "Requests from one address without a known caller, on average.", lowest=0.1, highest=1e6
+    )
+    peer_requests_burst: int = setting(
+        1000, "Requests from one address without a known caller at once.", lowest=1, highest=1_000_000
+    )
     caller_requests_per_second: float = setting(200.0, "Requests of one caller, on average.", lowest=0.1, highest=1e6)
     caller_requests_burst: int = setting(400, "Requests of one caller at once.", lowest=1, highest=1_000_000)
     tenant_requests_per_second: float = setting(500.0, "Requests of one tenant, on average.", lowest=0.1, highest=1e6)
     tenant_requests_burst: int = setting(1000, "Requests of one tenant at once.", lowest=1, highest=1_000_000)
     caller_streams_max: int = setting(
-        1024, "Streams of events that one caller may have open on one server.", lowest=1, highest=1_000_000
+        1024,
+        "Streams of events and waits for an end that one caller may have open on one server.",
+        lowest=1,
+        highest=1_000_000,
     )
     tenant_streams_max: int = setting(
         3072,
-        "Streams of events and waiting workers that one tenant may have on one server, which takes 4096 connections.",
+        "Streams of events and answers held back that one tenant may have on one server, which takes 4096 connections.",
         lowest=1,
         highest=1_000_000,
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses and networks of proxies whose `X-Forwarded-For` says whose address is counted, comma-separated.",
     )
 
 

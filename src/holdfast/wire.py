@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -15,8 +16,23 @@ import msgspec
 from holdfast.core import limits
 from holdfast.errors import Invalid
 
-_encoder = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical")
-_canonical = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical", order="deterministic")
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not know, as JSON: a path as its text, a model as it describes itself."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if callable(getattr(type(value), "model_dump", None)):
+        try:
+            return value.model_dump(mode="json")
+        except Exception as error:
+            raise TypeError(f"{type(value).__qualname__}.model_dump raised {type(error).__name__}") from error
+    raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
+
+
+_encoder = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical", enc_hook=_plain)
+_canonical = msgspec.json.Encoder(
+    decimal_format="string", uuid_format="canonical", order="deterministic", enc_hook=_plain
+)
 decode = msgspec.json.Decoder().decode
 
 NULL = msgspec.Raw(b"null")
@@ -76,7 +92,7 @@ def _check_closely(value: Any, encoded: bytes, *, bytes_max: int, what: str) -> 
 
 def _scalars(value: Any) -> Iterator[Any]:
     """Every scalar and key inside a JSON-like value."""
-    pending = [msgspec.to_builtins(value, builtin_types=(float,))]
+    pending = [msgspec.to_builtins(value, builtin_types=(float,), enc_hook=_plain)]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.core.flows import a_flow
 from tests.each import each
 
 from holdfast.api.pace import Buckets
@@ -13,7 +14,7 @@ from holdfast.core.outcome import Failed
 from holdfast.core.retry import RetryPolicy
 from holdfast.desk.all import OPERATIONS
 from holdfast.settings import HttpSettings, Settings
-from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_task
+from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_running_task, a_task
 
 
 @pytest.fixture
@@ -165,6 +166,20 @@ async def test_of_many_tasks_all_are_refused_or_none(call, engine, change, code)
     assert await engine.database.fetchval("select count(*) from holdfast.live") == 0
 
 
+async def test_a_retry_under_a_key_is_done_once_and_answered_the_same(call, dispatcher):
+    lease = await a_running_task(dispatcher)
+    await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
+    run_id = await dispatcher.runs.start(a_flow("a>b"))
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure()))
+    for path in (f"/api/v1/tasks/{lease.task_id}/retry", f"/api/v1/runs/{run_id}/retry"):
+        first = await call.post(path, {"reason": "fixed"}, idempotency_key=path)
+        again = await call.post(path, {"reason": "fixed"}, idempotency_key=path)
+        assert (first.status, again.status, again.json) == (202, 202, first.json)
+        other = await call.post(path, {"reason": "really"}, idempotency_key=path)
+        assert (other.status, other.json["code"]) == (409, "key_reused")
+        assert (await call.post(path, {"reason": "fixed"})).status == 409, "without a key it is another retry"
+
+
 async def test_a_schedule_is_fired_once_under_a_key(call, dispatcher, engine):
     await dispatcher.schedules.keep("hourly")
     path = "/api/v1/schedules/hourly/fire"
@@ -291,9 +306,10 @@ class TestPeers:
     def holdfast_settings(self):
         return Settings(env="local", port=0, http=HttpSettings(peer_requests_per_second=0.1, peer_requests_burst=2))
 
-    async def test_an_address_is_limited_before_anybody_is_known(self, call):
+    async def test_an_address_is_limited_before_anybody_is_known_and_shuts_out_nobody_who_is(self, call):
         answers = [await call.get("/api/v1/tasks", x_dev_user=None) for _ in range(3)]
         assert [answer.status for answer in answers] == [401, 401, 429]
+        assert {(await call.get("/api/v1/tasks")).status for _ in range(4)} == {200}
 
     async def test_whoever_watches_the_server_is_not_counted(self, call):
         for path in ("/healthz", "/readyz"):

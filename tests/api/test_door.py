@@ -243,6 +243,7 @@ BAD_BODIES = [
     (b'{"worker_id": []}', {}, 400, "invalid_body"),
     (b"{}", {"content_type": "text/plain"}, 415, "body_not_json"),
     (b'"' + b"x" * 70_000 + b'"', {}, 413, "body_too_large"),
+    (b'{"unknown":' + b"[" * 20_000 + b"]" * 20_000 + b"}", {}, 400, "payload_too_deep"),
 ]
 
 

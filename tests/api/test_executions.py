@@ -118,6 +118,13 @@ async def test_202_with_exactly_task_id_attempt_and_status(call, dispatcher, pat
     assert (row.actor, row.verb, row.reason) == ("dev:anna", "task.retry", "the order is there now")
 
 
+async def test_202_again_for_the_same_key_and_one_retry(call, dispatcher, path):
+    task_id = await a_retryable_task(dispatcher)
+    answers = [await call.post(path.format(task_id), idempotency_key="k") for _ in range(2)]
+    assert [(one.status, one.json) for one in answers] == [(202, answers[0].json)] * 2
+    assert (await call.post(path.format(task_id))).status == 409
+
+
 async def test_a_retry_that_waits_is_run_now(call, dispatcher, path):
     task_id = await a_retrying_task(dispatcher)
     answer = await call.post(path.format(task_id))
@@ -135,7 +142,7 @@ async def test_502_if_the_store_cannot_be_read(call, dispatcher, path, monkeypat
         raise Unavailable("The database is not available.")
 
     task_id = await a_retryable_task(dispatcher)
-    monkeypatch.setattr("holdfast.client.client.retry", away)
+    monkeypatch.setattr("holdfast.desk.tasks.retry", away)
     answer = await call.post(path.format(task_id))
     assert (answer.status, answer.json["code"]) == (502, "store_unreadable")
 

@@ -103,6 +103,16 @@ async def test_a_limited_worker_cannot_go_under_the_id_of_another(mail, anything
     for queues in (None, ["mail"]):
         answer = await mail.post("/internal/exchange", {"worker_id": theirs, "queues": queues, "limit": 1})
         assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
+    answer = await mail.post("/internal/heartbeats", {"worker_id": theirs})
+    assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
+
+
+async def test_a_limited_worker_beats_under_its_own_id(mail):
+    worker_id = await registered(mail)
+    answer = await mail.post("/internal/heartbeats", {"worker_id": worker_id})
+    assert (answer.status, answer.json["worker_state"]) == (200, "active")
+    answer = await mail.post("/internal/heartbeats", {"worker_id": "999999"})
+    assert (answer.status, answer.json["worker_state"]) == (200, None)
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import pytest
 
 from holdfast.api.server import serving
 from holdfast.core.states import TaskState
+from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.errors import HoldfastError, TooMany, Unavailable
 from holdfast.settings import Settings, WorkerSettings
 from holdfast.testing.factories import a_task
 
@@ -92,6 +94,76 @@ async def test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel(start, disp
     assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["running"]
     await dispatcher.cancel(task.task_id)
     await eventually(lambda: in_state(dispatcher, task, TaskState.CANCELED))
+
+
+@needs_node
+async def test_the_node_worker_stops_its_work_in_time_while_a_beat_hangs(start, dispatcher, monkeypatch):
+    beats, over, real = [], asyncio.Event(), RemoteWorkers.beat
+
+    async def beat(self, *arguments, **options):
+        beats.append(arguments)
+        if len(beats) > 1:
+            await over.wait()
+        return await real(self, *arguments, **options)
+
+    monkeypatch.setattr(RemoteWorkers, "beat", beat)
+    node = await start("node", str(EXAMPLES / "worker.mjs"))
+    task = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=0))
+    assert await asyncio.wait_for(node.stdout.readline(), 20) == f"stopped {task.task_id}\n".encode()
+    over.set()
+
+
+@pytest.fixture
+def shaky(monkeypatch):
+    """The first reports, and beats after the first, are refused with what passes; answers what is left of that."""
+    left = {}
+
+    def refuse(name, refusals):
+        real, left[name] = getattr(RemoteWorkers, name), refusals
+
+        async def answer(self, *arguments, **options):
+            if left[name] and (refusal := left[name].pop()) is not None:
+                raise refusal
+            return await real(self, *arguments, **options)
+
+        monkeypatch.setattr(RemoteWorkers, name, answer)
+
+    refuse("complete", [TooMany("Too many."), HoldfastError("Something."), Unavailable("Away.")])
+    refuse("heartbeat", [TooMany("Too many."), Unavailable("Away."), None])
+    refuse("beat", [TooMany("Too many."), Unavailable("Away."), None])
+    return left
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "action", "given", "output", "beats"),
+    [
+        pytest.param(
+            "node", "worker.mjs", "demo.sleep", {"seconds": 2}, b'{"slept":2}', "beat", marks=needs_node, id="node"
+        ),
+        pytest.param(
+            "sh",
+            "worker.sh",
+            "demo.shout",
+            {"text": "a", "seconds": 2},
+            b'{"text":"A"}',
+            "heartbeat",
+            marks=needs_curl,
+            id="shell",
+        ),
+    ],
+)
+async def test_a_drained_worker_finishes_and_no_refusal_that_passes_costs_its_result(
+    start, dispatcher, engine, eventually, shaky, command, name, action, given, output, beats
+):
+    worker = await start(command, str(EXAMPLES / name))
+    task = await dispatcher.enqueue(a_task(action=action, input=given, max_losses=0))
+    await eventually(lambda: in_state(dispatcher, task, TaskState.RUNNING))
+    await engine.database.fetch("update holdfast.worker set state = 'draining'")
+    # Drained, it finishes, reports, leaves and ends; and it never stopped its work.
+    assert b"stopped" not in await asyncio.wait_for(worker.stdout.read(), 30)
+    assert await worker.wait() == 0
+    assert (await output_of(engine, task), shaky["complete"], shaky[beats]) == (output, [], [])
+    assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
 
 @needs_node

@@ -10,7 +10,7 @@ from tests.each import each
 
 from holdfast.dispatcher.contract import Claim, Wait
 from holdfast.dispatcher.lobby import RUNNERS
-from holdfast.settings import Settings
+from holdfast.settings import Settings, WorkerSettings
 from holdfast.testing.factories import a_task
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.worker.http_call import Calls, Server
@@ -216,6 +216,51 @@ async def test_a_draining_worker_is_told_and_does_not_wait(call, worker, engine)
     assert (answer, time.monotonic() - began < LONG) == ({"work": False, "draining": True}, True)
     body = {"worker_id": worker, "limit": 1, "wait_seconds": LONG}
     assert (await call.post("/internal/exchange", body)).json["draining"] is True
+
+
+async def test_who_is_drained_while_it_waits_is_told_soon(call, calls, worker, engine, here, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.lobby.BEAT_SECONDS", 0.02)
+    body = {"worker_id": worker, "limit": 1, "wait_seconds": LONG}
+    waiting = [
+        asyncio.create_task(calls().post("/internal/exchange", body, dict)),
+        asyncio.create_task(calls().post("/internal/wait", Wait(worker, wait_seconds=LONG), dict)),
+    ]
+    await here(1)
+    assert not any(one.done() for one in waiting)
+    await engine.database.fetch("update holdfast.worker set state = 'draining'")
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), LONG / 2)
+    assert [answer["draining"] for answer in answers] == [True, True]
+
+
+async def test_a_beat_that_says_draining_ends_the_wait(call, calls, worker, engine, here):
+    body = {"worker_id": worker, "limit": 1, "wait_seconds": LONG}
+    waiting = asyncio.create_task(calls().post("/internal/exchange", body, dict))
+    await here(1)
+    await engine.database.fetch("update holdfast.worker set state = 'draining'")
+    assert (await call.post("/internal/heartbeats", {"worker_id": worker})).json["worker_state"] == "draining"
+    assert (await asyncio.wait_for(waiting, LONG / 4))["draining"] is True
+
+
+class TestWithoutPolls:
+    @pytest.fixture
+    def holdfast_settings(self):
+        return Settings(env="local", port=0, worker=WorkerSettings(poll_seconds=60.0))
+
+    async def test_who_drains_leaves_its_turn_to_the_next(self, call, calls, dispatcher, engine, eventually):
+        waiting, asked = [], "select count(*) > $1 from holdfast.worker where beat_at > started_at"
+        for number in range(RUNNERS + 2):
+            body = {"worker_id": "w", "actions": ["shop.charge"], "slots": 5}
+            worker_id = (await call.post("/internal/workers", body)).json["worker_id"]
+            body = {"worker_id": worker_id, "limit": 1, "wait_seconds": LONG}
+            waiting.append(asyncio.create_task(calls().post("/internal/exchange", body, dict)))
+            await eventually(lambda number=number: engine.database.fetchval(asked, number))
+        drain = "update holdfast.worker set state = 'draining' where worker_id < $1"
+        await engine.database.fetch(drain, int(worker_id))
+        task = await dispatcher.enqueue(a_task())
+        engine.bell.ring(lanes=[await engine.catalog.lane_id(1, "default", "shop.charge")])
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 2 * LONG)
+        assert [answer["draining"] for answer in answers] == [True] * (RUNNERS + 1) + [False]
+        assert [one["task_id"] for one in answers[-1]["tasks"]] == [task.task_id]
 
 
 async def test_known_tokens_find_what_was_not_heard_of(call, worker, dispatcher):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
 import pytest
 from tests.api.conftest import Caller
 from tests.each import each
@@ -276,13 +277,46 @@ async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatche
         {"attempt": 0},
         {"lease_token": "x"},
         {"attempt": "1"},
-        {"events": [{"kind": "x", "detail": {}}]},
+        {"events": [{"kind": "log", "detail": {"message": "x" * 20_000}}]},
+        {"outputs": msgspec.Raw(b"[" * 50_000 + b"]" * 50_000)},
     ],
 )
 async def test_a_bad_completion_is_refused(call, worker, dispatcher, bad):
     await dispatcher.enqueue(a_task())
     [task] = await claimed(call, worker)
-    assert (await call.post("/internal/task-complete", lease_of(task, status="completed") | bad)).status == 400
+    body = msgspec.json.encode(lease_of(task, status="completed") | bad)
+    assert (await call.post("/internal/task-complete", body)).status in (400, 413)
+
+
+async def test_what_a_worker_says_beside_its_result_never_costs_it_the_result(call, worker, dispatcher, engine):
+    await dispatcher.enqueue(a_task(max_retries=0))
+    [task] = await claimed(call, worker)
+    events = [
+        {"kind": "log", "detail": {"message": "hi"}},
+        {"kind": "progress", "detail": {"done": 1, "total": 2}},
+        {"kind": "progress", "detail": {"done": "3"}},
+        {"kind": "metric", "value": 7},
+        {"kind": "log", "detail": None},
+        "only text",
+        None,
+    ]
+    nothing = dict.fromkeys(("code", "message", "type", "traceback", "said", "bases", "frames"))
+    body = lease_of(task, status="failed", error=nothing, events=events)
+    assert (await call.post("/internal/task-complete", body)).status == 200
+    assert (await dispatcher.task(task["task_id"])).state is TaskState.FAILED
+    logs = (await call.get(f"/api/v1/tasks/{task['task_id']}/logs")).json["notes"]
+    assert [(one["kind"], one["detail"]) for one in logs] == [
+        ("log", {"message": "hi"}),
+        ("progress", {"done": 1, "total": 2}),
+        ("log", events[2]),
+        ("log", events[3]),
+        ("log", events[4]),
+        ("log", {"message": "only text"}),
+    ]
+    await dispatcher.enqueue(a_task())
+    [task] = await claimed(call, worker)
+    body = lease_of(task, status="completed", events=None, error=None)
+    assert (await call.post("/internal/task-complete", body)).status == 200
 
 
 async def test_an_output_beyond_its_limit_is_refused(call, worker, dispatcher, engine):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 import time
+from datetime import UTC, datetime
 
 from holdfast.cli.livelog import LiveLog
 from holdfast.cli.shell import Shell
+from holdfast.dispatcher.observe import Event
 from holdfast.dispatcher.tenants import create_tenant
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
@@ -15,6 +19,20 @@ ABOUT_NO_TASK = """
     insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
     select $1, 'queue.paused', '{}', '{}', null from generate_series(1, 600)
 """
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_it_is_plain_where_stderr_is_a_file_though_stdout_is_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    event = Event(cursor="0:1", at=datetime.now(UTC), kind="task.failed", task_id="7", attempt=1, detail=None, order=0)
+    LiveLog(Shell(), "postgresql://127.0.0.1:1/nowhere", "default")._print_counts([event])
+    assert capsys.readouterr().err.endswith("✕ failed 1\n")
 
 
 async def test_it_tells_its_own_tenants_tasks_behind_any_number_of_other_events(engine, holdfast_url, capsys):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import invoke
 
+from holdfast.cli.shell import Shell
 from holdfast.testing.databases import remove_home, throw_away_home
 from holdfast.testing.factories import a_running_task, a_task
 
@@ -123,6 +124,16 @@ def test_dev_with_a_wrong_app_starts_no_database(bare, tmp_path, ref, text):
     ran = bare("dev", ref, HOLDFAST_HOME=str(tmp_path / "home"), HOLDFAST_URL="")
     assert (ran.code, text in ran.err, "Starting" in ran.err) == (2, True, False)
     assert not (tmp_path / "home").exists()
+
+
+def test_ctrl_c_has_an_exit_code_of_its_own(bare, monkeypatch):
+    def interrupt(_shell, work):
+        work.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Shell, "run", interrupt)
+    ran = bare("task", "wait", "1")
+    assert (ran.code, ran.out, ran.err) == (130, "", "Interrupted.\n")
 
 
 def test_commands_go_by_the_database_that_the_code_names(bare, holdfast_url, shop, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.each import each
 
+from holdfast.core.outcome import Completed
 from holdfast.core.retry import RetryPolicy
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
 
@@ -41,6 +42,18 @@ def test_pause_and_resume_tell_who_and_why(holdfast, seed):
     assert holdfast("queue", "pause", "mail").out == "mail\tpaused already\n"
     assert holdfast("queue", "resume", "mail", "-o", "json").json == {"name": "mail", "paused": False}
     assert holdfast("queue", "resume", "mail").out == "mail\twas not paused\n"
+
+
+def test_a_queue_is_drained_once_nothing_of_it_runs(holdfast, seed):
+    lease = seed(lambda d: a_running_task(d, queue="mail"))
+    ran = holdfast("queue", "drain", "mail", "--reason", "a migration", "--timeout", "10ms")
+    assert (ran.code, "1 still run" in ran.err) == (6, True)
+    (row,) = holdfast("queue", "list", "-o", "json").json
+    assert (row["paused"], row["paused_reason"]) == (True, "a migration")
+    seed(lambda d: d.settle(lease, Completed(b"1")))
+    assert holdfast("queue", "drain", "mail").out == "mail\tdrained\n"
+    assert holdfast("queue", "drain", "mail", "-o", "json").json == {"name": "mail", "paused": True}
+    assert holdfast("queue", "drain", "nothing").code == 3
 
 
 def test_limits_are_set_one_by_one_and_lifted(holdfast, seed):

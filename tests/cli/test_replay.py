@@ -72,6 +72,15 @@ def test_effects_are_answered_by_option(holdfast, task_of, app_ref):
     assert "mailing" in ran.err
 
 
+def test_what_the_code_prints_is_no_data(holdfast, task_of, shop):
+    shop.write_text(
+        shop.read_text() + '\nprint("loaded")\n\n@app.action\ndef chat() -> int:\n    print("chatting")\n    return 7\n'
+    )
+    ran = holdfast("task", "replay", task_of("shop.chat"), "--app", f"{shop}:app", "-o", "json")
+    assert (ran.code, ran.json["output"]) == (0, 7)
+    assert "loaded" in ran.err and "chatting" in ran.err
+
+
 @each("bad", ["smtp.send", "=1", "smtp.send=nonsense"])
 def test_a_bad_answer_is_a_usage_error(holdfast, task_of, app_ref, bad):
     assert holdfast("task", "replay", task_of("shop.mail"), "--app", app_ref, "--effect", bad).code == 2

@@ -287,10 +287,42 @@ def test_runs_are_paused_resumed_and_canceled_with_who_and_why(holdfast, seed):
     assert len(holdfast("run", "cancel", other, third, "--yes", "-o", "json").json) == 2
 
 
+def test_of_several_runs_each_is_steered_or_told_why_not(holdfast, seed):
+    first, second = seed(started()), seed(started())
+    holdfast("run", "pause", first)
+    ran = holdfast("run", "pause", first, "999", second)
+    assert (ran.code, ran.out) == (5, f"{second}\tpaused\n")
+    assert "There is no run 999." in ran.err
+    ran = holdfast("run", "cancel", "999", first, second, "--yes", "-o", "json")
+    assert [(one["run_id"], one.get("state")) for one in ran.json] == [
+        ("999", None),
+        (first, "canceled"),
+        (second, "canceled"),
+    ]
+    assert ran.code == 5
+
+
 def test_a_node_that_has_not_begun_is_canceled_only_with_its_run(holdfast, seed):
     run = seed(started())
     ran = holdfast("task", "cancel", str(int(run) + 4))
     assert (ran.code, f"holdfast run cancel {run}" in ran.err) == (5, True)
+
+
+def test_a_node_shows_its_execution_path(holdfast, seed):
+    run = seed(ended(fail=[1]))
+    flow = holdfast("run", "show", run, "-o", "json").json["flow"]
+    first, last = str(int(run) + 1), str(int(run) + 4)
+    path = [f"flow:{flow}", f"run:{run}", "node:start", f"task:{first}", "attempt:1"]
+    assert holdfast("task", "show", first, "-o", "json").json["path"] == path
+    assert f"path\t{' / '.join(path)}\n" in holdfast("task", "show", first).out
+    never = holdfast("task", "show", last, "-o", "json").json["path"]
+    assert never == [f"flow:{flow}", f"run:{run}", "node:end", f"task:{last}"]
+
+
+def test_the_log_of_a_node_that_never_ran_ends(holdfast, seed):
+    run = seed(ended(fail=[1]))
+    ran = holdfast("task", "logs", str(int(run) + 4), "--follow")
+    assert (ran.code, ran.out, "logged nothing" in ran.err) == (0, "", True)
 
 
 def test_on_a_terminal_watch_draws_a_screen(program, seed):

@@ -60,6 +60,8 @@ def test_fire_pause_resume_and_show(known):
     assert shown["slots"][1]["by"].startswith("cli:") and shown["slots"][1]["reason"] == "to see it"
     assert known("schedule", "resume", "nightly", "-o", "json").json == {"name": "nightly", "paused": False}
     assert known("schedule", "resume", "nightly").out == "nightly\twas not paused\n"
+    lines = [line.split("\t") for line in known("schedule", "show", "nightly").out.splitlines()]
+    assert [line[2:4] for line in lines if len(line) == 7] == [["waiting", ""], ["fired", fired["task_id"]]]
     text = known("schedule", "show", "nightly", "-o", "table").out
     assert "every 10m 00s UTC" in text and "to see it" in text and "next 5" in text
 
@@ -126,6 +128,12 @@ def test_bad_schedules_are_usage_errors_and_nothing_is_stored(known, options, co
     refused = known(*CREATE, *options, "-o", "json")
     assert (refused.code, json.loads(refused.err)["error"]["code"]) == (2, code)
     assert known("schedule", "list", "-o", "json").json == []
+
+
+def test_the_shell_says_options_where_an_operation_says_fields(known):
+    command = ("schedule", "create", "nightly", "--every", "1m")
+    assert "→ Give --action or --flow." in known(*command).err
+    assert json.loads(known(*command, "-o", "json").err)["error"]["advice"] == "Give --action or --flow."
 
 
 def test_an_action_nobody_declared_is_not_found(known):

@@ -220,6 +220,12 @@ def test_a_bad_input_is_a_usage_error(holdfast, shop, given, code):
     assert (ran.code, code in ran.err) == (2, True)
 
 
+def test_a_file_that_is_not_utf_8_is_a_usage_error(bare, tmp_path):
+    (tmp_path / "latin1.json").write_bytes('{"name": "Müller"}'.encode("latin-1"))
+    ran = bare("task", "submit", "shop.double", "--input", f"@{tmp_path}/latin1.json")
+    assert (ran.code, "UTF-8" in ran.err, "payload_not_json" in ran.err) == (2, True, True)
+
+
 BAD = {"--priority": "11", "--delay": "soon", "--queue": "no spaces", "--input": '{"y": 1}', "--key": "", "--tag": ""}
 
 
@@ -304,7 +310,7 @@ def test_wait_tells_the_outcome_by_its_exit_code(holdfast, seed):
 def test_wait_for_several_is_zero_only_if_all_completed(holdfast, seed):
     ids = seed(one_of_each)
     assert holdfast("task", "wait", ids["completed"], ids["failed"]).code == 1
-    ran = holdfast("task", "wait", ids["completed"], ids["queued"], "--timeout", "200ms", "-o", "json")
+    ran = holdfast("task", "wait", ids["completed"], ids["queued"], "--timeout", "1s", "-o", "json")
     assert (ran.code, [one["state"] for one in ran.json]) == (6, ["completed", "waiting"])
     assert holdfast("task", "wait", ids["completed"], "999").code == 3
 
@@ -343,16 +349,37 @@ def test_logs_show_what_attempts_said(holdfast, seed):
     assert holdfast("task", "logs", task_id, "--attempt", "2").out == ""
 
 
+def test_whatever_a_worker_says_of_its_progress_is_shown(holdfast, seed):
+    async def prepare(dispatcher):
+        lease = await a_running_task(dispatcher)
+        said = ['{"done": "3"}', '{"message": ["a"], "pages": 2}', '{"done": null, "total": {}}']
+        ids, tokens = [int(lease.task_id)] * 3, [lease.token] * 3
+        await dispatcher.engine.database.fetch(sql("add_notes"), ids, [1] * 3, tokens, ["progress"] * 3, said)
+        return lease.task_id
+
+    task_id = seed(prepare)
+    lines = holdfast("task", "logs", task_id).out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == ["3/1", "['a']  pages=2", ""]
+    assert holdfast("task", "why", task_id).code == 0
+
+
 def test_a_task_without_logs_says_so(holdfast, seed):
     task_id = seed(a_completed_task)
     assert (holdfast("task", "logs", task_id).out, holdfast("task", "logs", task_id, "-o", "json").json) == ("", [])
     assert "logged nothing" in holdfast("task", "logs", task_id).err
 
 
-def test_a_delayed_task_is_shown_as_scheduled(holdfast, seed):
-    seed(lambda d: d.enqueue(a_delayed_task(300)))
-    assert "◷ scheduled" in holdfast("task", "list", "-o", "table").out
-    assert holdfast("task", "list", "--state", "queued", "-o", "json").json[0]["state"] == "queued"
+def test_a_delayed_task_is_shown_and_found_as_delayed(holdfast, seed):
+    async def prepare(dispatcher):
+        delayed = await dispatcher.enqueue(a_delayed_task(300))
+        await dispatcher.enqueue(a_task())
+        return delayed.task_id
+
+    task_id = seed(prepare)
+    assert "◷ delayed" in holdfast("task", "list", "-o", "table").out
+    assert len(holdfast("task", "list", "--state", "queued", "-o", "json").json) == 2
+    (row,) = holdfast("task", "list", "--state", "delayed", "-o", "json").json
+    assert (row["task_id"], row["state"]) == (task_id, "queued")
 
 
 def test_a_copy_is_a_new_task_that_names_its_original(holdfast, seed):

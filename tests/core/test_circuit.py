@@ -111,3 +111,10 @@ def test_a_wrong_declaration_is_refused(wrong):
     with pytest.raises(Invalid) as refused:
         Breaker.of(wrong)
     assert refused.value.code in ("invalid_guard", "invalid_duration")
+
+
+def test_a_half_open_breaker_always_has_a_way_to_close():
+    """One that a deploy left with as many passed as it wants has one trial more; not a second beside it."""
+    breaker = Breaker(trials=2)
+    assert [trial_room(breaker, passed=passed, running=0) for passed in range(4)] == [2, 1, 1, 1]
+    assert trial_room(breaker, passed=2, running=1) == 0

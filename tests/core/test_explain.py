@@ -187,6 +187,16 @@ RUNNING = [
         "Asked to stop: attempt 1 on web-1:77 has not ended yet; it is being stopped by force.",
     ),
     (
+        a_running_task(worker=a_worker(beat_at=ago(7)), lease_expires_at=ago(-3)),
+        "heartbeat_late",
+        "Attempt 1 on web-1:77 was last heard 7.0 s ago; unless it is heard within 3.0 s, it counts as lost.",
+    ),
+    (
+        a_running_task(worker=a_worker(beat_at=ago(60)), started_at=ago(1), lease_expires_at=ago(-9)),
+        "leased_healthy",
+        "Running for 1.0 s: attempt 1 on web-1:77.",
+    ),
+    (
         a_running_task(lease_expires_at=ago(0.5)),
         "lease_expired",
         "Attempt 1 on web-1:77 lost its lease 500 ms ago; it is about to be taken away.",

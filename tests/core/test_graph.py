@@ -327,7 +327,7 @@ def test_validation_takes_linear_time(shape):
         )
         return FlowDefinition(name="big", nodes=tuple(map(a_node, names)), edges=edges)
 
-    small, large = built(100), built(800)
+    small, large = built(50), built(400)
     assert lines_run(large.validated) < 8 * 1.3 * lines_run(small.validated)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.hints import BODY_BYTES_MAX, Hint, Hinted, Reader, Verdict, judge, read_hint
 
-READER = Reader(worker_id=1, actions={"shop.charge"}, queues=None)
+READER = Reader(worker_id=1, tenant_id=1, actions={"shop.charge"}, queues=None)
 
 
 def attempt_of(text: str) -> int:
@@ -20,8 +20,8 @@ def attempt_of(text: str) -> int:
 
 
 def waiting(**fields) -> Hinted:
-    known = {"state": "q", "attempt": 0, "attempts_max": 7, "lane_id": 3, "action": "shop.charge", "queue": "default"}
-    return Hinted(**known | fields)
+    where = {"tenant_id": 1, "lane_id": 3, "action": "shop.charge", "queue": "default"}
+    return Hinted(**{"state": "q", "attempt": 0, "attempts_max": 7} | where | fields)
 
 
 def verdict(hint: Hint, task: Hinted, reader: Reader = READER) -> tuple[str, str]:
@@ -118,6 +118,12 @@ RUNNING = waiting(state="r", attempt=1, worker_id=2, has_valid_lease=True)
         (FIRST, waiting(state="r", attempt=1, worker_id=1, has_valid_lease=False), ("leave", "held_by_another")),
         (FIRST, waiting(state="v", attempt=1), ("leave", "held_by_another")),
         (FIRST, waiting(action="shop.other"), ("leave", "not_served_here")),
+        (FIRST, waiting(tenant_id=2), ("leave", "not_served_here")),
+        (Hint(task_id=7, sends=1), waiting(sends=2), ("look", "waiting")),
+        (Hint(task_id=7, sends=1), waiting(tenant_id=2, sends=2), ("drop", "superseded")),
+        (Hint(task_id=7, sends=2), waiting(tenant_id=2, sends=2), ("leave", "not_served_here")),
+        (Hint(task_id=7, sends=1), waiting(tenant_id=2), ("leave", "not_served_here")),
+        (FIRST, waiting(action="shop.other", sends=2), ("leave", "not_served_here")),
     ],
 )
 def test_a_hint_is_judged_by_what_the_database_says(hint, task, expected):
@@ -125,6 +131,6 @@ def test_a_hint_is_judged_by_what_the_database_says(hint, task, expected):
 
 
 def test_a_hint_for_a_queue_that_is_not_served_is_left():
-    reader = Reader(worker_id=1, actions={"shop.charge"}, queues=["mail"])
+    reader = Reader(worker_id=1, tenant_id=1, actions={"shop.charge"}, queues=["mail"])
     assert verdict(FIRST, waiting(), reader) == ("leave", "not_served_here")
     assert judge(FIRST, waiting(queue="mail"), reader).verdict is Verdict.LOOK

@@ -74,7 +74,7 @@ def test_a_thousand_nodes_are_drawn_soundly():
 
 
 def test_drawing_takes_about_linear_time():
-    small, large = a_random_flow(100), a_random_flow(800)
+    small, large = a_random_flow(50), a_random_flow(400)
     grown = len(layout(large).layers.names) / len(layout(small).layers.names)
     assert lines_run(lambda: layout(large)) < 1.6 * grown * lines_run(lambda: layout(small))
 

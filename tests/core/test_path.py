@@ -17,6 +17,11 @@ def test_a_plain_task_has_a_short_path():
     assert execution_path(task_id="t1", attempt=1) == ["task:t1", "attempt:1"]
 
 
+def test_an_item_is_a_place_of_its_own_and_what_never_ran_has_no_attempt():
+    path = execution_path(flow="nightly", run_id="r1", node="each", item=0, task_id="t1", attempt=0)
+    assert path == ["flow:nightly", "run:r1", "node:each", "item:0", "task:t1"]
+
+
 def test_the_attempt_is_replaced_in_a_copy():
     path = ["task:t1", "attempt:1"]
     assert replace_attempt_segment(path, 2) == ["task:t1", "attempt:2"]

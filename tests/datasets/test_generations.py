@@ -7,6 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 from tests.datasets.hands import COLUMNS, completed, declared, orders, rows, seen, staged
+from tests.dispatcher.test_redrive_races import WAITS
 
 import holdfast as hf
 from holdfast.core.dataset import Commit, Mode
@@ -17,6 +18,7 @@ from holdfast.dispatcher import cutover as verbs
 from holdfast.dispatcher.cutover import Asking, finish_rollbacks_once
 from holdfast.dispatcher.datasets import add_builds, list_generations
 from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure, a_running_task, a_task
 
 BY = Asking(actor="tester", reason="because")
@@ -328,3 +330,39 @@ async def test_building_hands_in_work_and_says_what_it_is_for(holdfast_url, engi
         assert await client.datasets.roll_back("orders", 2) == 3
         assert [await task.wait(timeout=5) for task in tasks] == ["canceled", "canceled"]
         assert await run.wait(timeout=5) == "canceled"
+
+
+async def test_a_generation_that_is_kept_does_not_hide_those_behind_it(engine, generation, monkeypatch):
+    monkeypatch.setattr(verbs, "LEAVING_BATCH", 1)
+    for version in (2, 3):
+        await declared(engine, orders(version))
+    await roll_back(engine, 2, is_kept=True)
+    await roll_back(engine, 3)
+    assert await states(engine) == {1: "current", 2: "rolled back", 3: "dropped"}
+
+
+async def test_dropping_a_generation_lets_who_stages_to_it_finish_its_batch(dispatcher, engine, generation):
+    """Both hold a part before they ask for its table."""
+    second = await declared(engine, orders(2))
+    lease = await a_running_task(dispatcher)
+    await staged(engine, lease, second, rows(1))
+    await verbs.roll_back(engine.database, 1, "orders", 2, BY)
+
+    async def stage(session):
+        held = (lease.claimed.task_id, lease.token, 0)
+        assert await session.fetch(sql("grow_stage"), *held, 1, 1)
+        finishing = asyncio.ensure_future(finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=5.0))
+        while not finishing.done() and not await engine.database.fetchval(WAITS):
+            pass
+        await session.fetch(
+            "insert into holdfast_data.orders_v2_staged (order_id, cents, _task_id, _lease, _part, _row)"
+            " values (2, 100, $1, $2, $3, 2)",
+            *held,
+        )
+        return finishing
+
+    async with engine.database.transaction() as session:
+        finishing = await stage(session)
+    await finishing
+    assert (await states(engine))[2] == "dropped"
+    await dispatcher.settle(lease, Failed(a_failure()))

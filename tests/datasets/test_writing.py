@@ -117,18 +117,23 @@ async def test_a_process_of_its_own_writes_too(tmp_path, holdfast_url, engine):
         (7, "neither a mapping nor a sequence"),
     ],
 )
-async def test_a_bad_row_fails_its_task_by_number_and_stores_nothing(app, client, engine, row, words):
+async def test_a_bad_row_fails_its_task_by_number_and_stores_nothing(app, client, engine, row, words, before=10):
     @app.action
     async def ingest(ctx: hf.Context) -> None:
-        await ctx.dataset("orders").append([*rows(*range(100, 6_100)), row])
+        await ctx.dataset("orders").append([*rows(*range(100, 100 + before)), row])
 
     task = await client.enqueue(ingest)
     await run_until_idle(app, engine)
     failure = await engine.database.fetchrow("select code, message, decision, reason from holdfast.failure")
     assert (failure["code"], failure["decision"], failure["reason"]) == ("dataset_row_invalid", "stop", "validation")
-    assert "Row 6001 of orders" in failure["message"] and words in failure["message"]
+    assert f"Row {before + 1} of orders" in failure["message"] and words in failure["message"]
     assert await task.wait(timeout=5) == "failed"
     assert await ids(engine) == []
+
+
+async def test_a_bad_row_behind_a_batch_undoes_the_batch(app, client, engine):
+    row, words = (1, 2), "has 2 values"
+    await test_a_bad_row_fails_its_task_by_number_and_stores_nothing(app, client, engine, row, words, before=6_000)
 
 
 async def test_what_raised_is_not_committed_also_when_the_action_goes_on(app, client, engine):

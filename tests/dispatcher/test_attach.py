@@ -49,11 +49,29 @@ async def test_a_reservation_is_attached_to_once(dispatcher, task):
         await dispatcher.attach(reservation, worker="second")
 
 
+async def test_who_lost_the_answer_is_given_its_lease_again(dispatcher, task, clock):
+    reservation = await dispatcher.reserve(task.task_id)
+    lease = await dispatcher.attach(reservation)
+    again = await dispatcher.attach(reservation)
+    assert again.claimed == lease.claimed
+    with pytest.raises(LeaseLost):
+        await dispatcher.attach(msgspec.structs.replace(reservation, attempt=2))
+    await clock.advance(seconds=60)
+    with pytest.raises(LeaseLost):
+        await dispatcher.attach(reservation)
+
+
 async def test_a_reservation_that_expired_cannot_be_attached_to(dispatcher, task, clock):
     reservation = await dispatcher.reserve(task.task_id)
     await clock.advance(seconds=120)
     with pytest.raises(LeaseLost):
         await dispatcher.attach(reservation)
+
+
+async def test_a_worker_that_may_take_half_a_day_finds_its_token_good(dispatcher, task, clock):
+    reservation = await dispatcher.reserve(task.task_id, launch_seconds=12 * 3600)
+    await clock.advance("11h")
+    await dispatcher.settle(await dispatcher.attach(reservation), Completed(b"1"))
 
 
 async def test_a_worker_that_left_cannot_attach(dispatcher, task):

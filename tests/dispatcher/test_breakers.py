@@ -113,6 +113,16 @@ async def test_after_a_while_single_trials_start(dispatcher, clock):
     assert await state(dispatcher) == "half_open"
 
 
+async def test_trials_that_are_made_fewer_leave_one_that_closes_it(dispatcher, clock):
+    await opened(dispatcher, clock, breaker=Breaker(attempts_min=4, trials=3))
+    await clock.advance("30s")
+    await end(dispatcher, DONE, DONE)
+    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4, trials=1))
+    assert await state(dispatcher) == "half_open"
+    await end(dispatcher, DONE)
+    assert await state(dispatcher) == "closed"
+
+
 async def test_claimers_at_once_start_no_more_trials_than_granted(dispatcher, clock):
     await opened(dispatcher, clock)
     await clock.advance("30s")

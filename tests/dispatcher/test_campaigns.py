@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast.core.campaign import PRIORITY
@@ -18,6 +19,8 @@ from holdfast.dispatcher.campaigns import (
     start_campaign,
 )
 from holdfast.dispatcher.dead_look import dead_groups
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
@@ -97,6 +100,29 @@ async def test_the_sweep_never_re_drives_behind_a_campaigns_back(dispatcher, clo
     await fail_all(dispatcher)
     await clock.advance(seconds=600)
     assert await dispatcher.sweep_once() == 0
+
+
+@pytest.mark.parametrize("verb", ["redrive", "campaign"])
+async def test_a_letter_that_a_campaign_parked_goes_when_it_is_asked_for_again(dispatcher, verb):
+    """Its worker opens no letters: the old one still stands for the task."""
+    fingerprint = await a_group(dispatcher, 1)
+    campaign_id = await start(dispatcher, fingerprint)
+    await dispatcher.campaigns_once()
+    lease = await dispatcher.claim_one()
+    engine = dispatcher.engine
+    async with engine.database.transaction() as session:
+        report = report_of(lease.claimed, Failed(a.a_failure()))
+        await settle(session, engine.catalog, [msgspec.structs.replace(report, opens_letter=False)])
+    await dispatcher.campaigns_once()
+    assert [one.state for one in await dispatcher.letters(lease.task_id)] == ["ignored"]
+    if verb == "campaign":
+        await abort_campaign(engine, 1, campaign_id, actor="ann", reason="the fix was not in")
+        await start(dispatcher, fingerprint)
+        assert await dispatcher.campaigns_once() == 1
+    else:
+        await dispatcher.request(fingerprint)
+        assert await dispatcher.sweep_once() == 1
+    assert (await dispatcher.task(lease.task_id)).state == "queued"
 
 
 async def test_a_few_faults_of_another_kind_do_not_stop_it(dispatcher):
@@ -306,3 +332,23 @@ async def test_another_tenants_campaign_is_not_found(dispatcher):
         with pytest.raises(NotFound):
             await verb(dispatcher.engine, 2, campaign_id, actor="eve", **given)
     assert await state(dispatcher, campaign_id) == "awaiting_approval"
+
+
+async def test_campaigns_that_wait_or_fail_do_not_hide_those_behind_them(dispatcher, engine, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.campaign.CAMPAIGNS_BATCH", 1)
+    for lease, fault in zip([await a.a_running_task(dispatcher) for _ in range(3)], "abc", strict=True):
+        await dispatcher.settle(lease, Failed(a.a_failure(f"validation: {fault}", type=f"Fault{fault}")))
+    waits, breaks, going = [one.fingerprint for one in await dead_groups(engine.database, 1)]
+    await start(dispatcher, waits, needs_newer_version=True)
+    broken, goes = await start(dispatcher, breaks), await start(dispatcher, going)
+    await engine.database.fetch(
+        "create function no() returns trigger language plpgsql as $$begin raise 'not this one'; end$$"
+    )
+    await engine.database.fetch(
+        f"create trigger no before update on holdfast.campaign for each row when (old.campaign_id = {broken})"
+        " execute function no()"
+    )
+    assert await dispatcher.campaigns_once() == 1
+    assert (await show_campaign(engine, 1, goes)).released == 1
+    await engine.database.fetch("drop trigger no on holdfast.campaign")
+    assert await dispatcher.campaigns_once() == 1

@@ -144,3 +144,14 @@ async def test_a_cancel_racing_a_claim_loses_no_task(dispatcher):
     for task in tasks:
         state = (await dispatcher.task(task.task_id)).state
         assert state is (TaskState.RUNNING if task.task_id in running else TaskState.CANCELED)
+
+
+async def test_a_cancel_waits_for_no_transaction_of_the_users_own(dispatcher, engine):
+    """It holds others by then, and batched heartbeats would wait for those."""
+    first, second = [await a.a_running_task(dispatcher) for _ in range(2)]
+    async with engine.database.transaction() as session:
+        await session.fetch("select holdfast.assert_lease($1, $2)", second.task_id, second.token)
+        done = await asyncio.wait_for(dispatcher.cancel(second.task_id), 5)
+        assert done == "canceling" and await dispatcher.cancel(first.task_id) == "canceling"
+    for lease in (first, second):
+        await dispatcher.settle(lease, Canceled("asked"))

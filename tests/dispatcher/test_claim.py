@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.core.flows import a_diamond
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import AttemptState, TaskState
@@ -102,6 +103,18 @@ async def test_a_running_task_of_a_full_queue_is_refused_as_already_running(disp
     lease = await a.a_running_task(dispatcher)
     await dispatcher.limit(max_running=1)
     assert await refusal(dispatcher, lease.task_id) == "already_running"
+
+
+async def test_a_node_without_a_task_is_refused_with_where_it_stands(dispatcher):
+    run = int(await dispatcher.runs.start(a_diamond()))
+    assert await refusal(dispatcher, str(run + 2)) == "blocked"
+    await dispatcher.settle(await dispatcher.claim_task(str(run + 1)), Completed(b"1"))
+    await dispatcher.settle(await dispatcher.claim_task(str(run + 2)), Failed(a.a_failure()))
+    await dispatcher.settle(await dispatcher.claim_task(str(run + 3)), Completed(b"1"))
+    assert await refusal(dispatcher, str(run + 4)) == "upstream_failed"
+    assert await refusal(dispatcher, str(run + 1)) == "completed"
+    with pytest.raises(NotFound):
+        await dispatcher.claim_task(str(run))
 
 
 async def test_a_reserved_task_is_refused_as_reserved(dispatcher):

@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.dead import adopt_once, sweep_once
+from holdfast.dispatcher.verify import verify
 from holdfast.testing import factories as a
 
 
@@ -143,6 +144,35 @@ async def test_s2_a_canceled_run_is_left(dispatcher, clock):
     await clock.advance(seconds=300)
     assert await dispatcher.sweep_once() == 0
     assert (await first(dispatcher, task_id)).state == "retrying"
+
+
+async def test_a_letter_whose_task_was_canceled_is_parked(dispatcher, clock):
+    """The sweep leaves it; nothing will be tried for it any more, and it keeps no history from going."""
+    task_id = await a_requested_letter(dispatcher)
+    await dispatcher.sweep_once()
+    await dispatcher.cancel(task_id)
+    await clock.advance("1h")
+    assert [one.name for one in (await verify(dispatcher.engine.database)).warnings] == ["asked_letters_are_dispatched"]
+    assert [await adopt_once(dispatcher.engine.database) for _ in range(2)] == [1, 0]
+    letter = await first(dispatcher, task_id)
+    assert (letter.state, letter.disposition) == ("ignored", "retry_failed")
+
+
+@pytest.mark.parametrize("verb", ["retry", "redrive"])
+async def test_what_an_operator_ran_again_is_tried_by_the_sweep_like_any_other(dispatcher, clock, verb):
+    """It is the first of five dispatches, however it was asked for; to leave it is another verb."""
+    stopped = Failed(a.a_failure("validation: no such order"))
+    lease = await a.a_running_task(dispatcher)
+    await dispatcher.settle(lease, stopped)
+    await getattr(dispatcher, verb)(lease.task_id)
+    acted = []
+    for _ in range(DISPATCHES_MAX):
+        await dispatcher.settle(await dispatcher.claim_one(), stopped)
+        await clock.advance(seconds=300)
+        acted.append(await dispatcher.sweep_once())
+    letter = await first(dispatcher, lease.task_id)
+    assert (acted, letter.dispatches, letter.disposition) == ([1] * DISPATCHES_MAX, DISPATCHES_MAX, "retry_exhausted")
+    assert (await dispatcher.task(lease.task_id)).attempt == 1 + DISPATCHES_MAX
 
 
 async def test_s2_inside_its_backoff_a_letter_is_left_and_then_due(dispatcher, clock):

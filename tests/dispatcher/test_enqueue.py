@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 
 import pytest
+from tests.core.flows import a_flow
 
+from holdfast.core.outcome import Failed
 from holdfast.core.states import TaskState
+from holdfast.dispatcher.delete import delete_task
+from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.testing.factories import a_completed_task, a_delayed_task, a_task
+from holdfast.store.session import Session
+from holdfast.store.statements import sql
+from holdfast.testing.factories import a_completed_task, a_delayed_task, a_failed_task, a_failure, a_task
 
 
 async def count(dispatcher, table="live") -> int:
@@ -123,3 +130,43 @@ async def test_a_refused_input_leaves_nothing_of_its_batch(dispatcher):
 async def test_lanes_and_policies_are_interned_once_by_callers_at_once(dispatcher):
     await asyncio.gather(*(dispatcher.enqueue(a_task(queue="mail", max_retries=7)) for _ in range(20)))
     assert await count(dispatcher, "lane") == await count(dispatcher, "policy") == 1
+
+
+async def test_a_key_whose_task_is_deleted_meanwhile_stands_for_a_new_one(dispatcher, engine):
+    old = await a_failed_task(dispatcher, key="order-7")
+
+    with overtaken("enqueue_keyed", lambda: delete_task(engine, 1, int(old), actor="ann", reason="gone")):
+        again = await dispatcher.enqueue(a_task(key="order-7"))
+    assert again.is_new and again.task_id != old
+    assert not (await dispatcher.enqueue(a_task(key="order-7"))).is_new
+
+
+async def test_a_key_whose_run_is_deleted_meanwhile_stands_for_a_new_one(dispatcher, engine):
+    snapshot = await dispatcher.runs.snapshot(a_flow("a>b"))
+    asked = (engine.database, engine.catalog, snapshot, [b"{}"], RunOptions(key="order-7"))
+    [old], _ = await start(*asked)
+    lease = await dispatcher.claim_one()
+    await dispatcher.settle(lease, Failed(a_failure()))
+    with overtaken("claim_run_key", lambda: delete_task(engine, 1, int(lease.task_id), actor="ann", reason="gone")):
+        [again], _ = await start(*asked)
+    assert again != old and await dispatcher.runs.state(str(again)) == "open"
+
+
+@contextmanager
+def overtaken(name, meanwhile):
+    """Let something happen right after a statement that found nothing, once."""
+    fetch, is_over = Session.fetch, []
+
+    async def fetch_and_be_overtaken(self, statement, *given):
+        rows = await fetch(self, statement, *given)
+        if statement == sql(name) and not rows and not is_over:
+            is_over.append(True)
+            await meanwhile()
+        return rows
+
+    Session.fetch = fetch_and_be_overtaken
+    try:
+        yield
+    finally:
+        Session.fetch = fetch
+    assert is_over

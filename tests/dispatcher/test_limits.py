@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from holdfast.core.circuit import Breaker, CircuitState
 from holdfast.core.outcome import Completed
-from holdfast.testing.factories import a_task
+from holdfast.dispatcher.breakers import steer
+from holdfast.testing.factories import ACTION, a_task
 
 
 async def running(dispatcher) -> int:
@@ -50,6 +52,19 @@ async def test_a_reservation_counts_as_running(dispatcher):
     await dispatcher.limit(max_running=2)
     await dispatcher.reserve(tasks[0].task_id)
     assert len(await dispatcher.claim(3)) == 1
+
+
+async def test_a_reservation_that_is_not_made_spends_no_start(dispatcher, clock):
+    """A launcher asks again and again for what an open breaker holds back; others of the queue go on."""
+    await clock.freeze()
+    await dispatcher.guard(ACTION, breaker=Breaker())
+    held = await dispatcher.enqueue(a_task())
+    other = await dispatcher.enqueue(a_task(action="shop.mail"))
+    await steer(dispatcher.engine, 1, ACTION, CircuitState.OPEN, actor="ann", reason="down")
+    await dispatcher.limit(starts_per_second=1)
+    assert await dispatcher.reserve(held.task_id) is None
+    assert await dispatcher.reserve(other.task_id) is not None
+    assert await dispatcher.claim(1) == []
 
 
 @pytest.mark.parametrize("limits", [{"max_running": 1}, {"starts_per_second": 1}])

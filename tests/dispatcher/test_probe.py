@@ -8,9 +8,9 @@ import pytest
 from tests.net.receiver import receiving
 
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.look import list_workers, show_worker
 from holdfast.dispatcher.probe import probe_once
 from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.dispatcher.show_workers import list_workers, show_worker
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded
 from holdfast.settings import EgressSettings, Settings

@@ -162,6 +162,21 @@ async def test_a_share_counts_first_attempts_only(dispatcher, clock):
     assert (view.first_attempts, view.allowed, view.used) == (10, 2, 2)
 
 
+async def test_a_share_counts_first_attempts_that_were_named_or_launched(dispatcher, clock, engine):
+    await clock.freeze()
+    await dispatcher.guard(ACTION, quota=Quota(share=1.0))
+    tasks = await dispatcher.enqueue_many(a_task(base_backoff_secs=0.0), [{}] * 2)
+    named = await dispatcher.claim_task(tasks[0].task_id)
+    launched = await dispatcher.attach(await dispatcher.reserve(tasks[1].task_id))
+    for lease in (named, launched):
+        await dispatcher.settle(lease, DOWN)
+    assert await dispatcher.reconcile_once() == 2
+    await dispatcher.claim_task(tasks[0].task_id)
+    await dispatcher.reserve(tasks[1].task_id)
+    (view,) = await list_quotas(engine.database, DEFAULT_TENANT_ID)
+    assert view.first_attempts == 2
+
+
 async def test_a_lone_failure_is_retried_whatever_the_share(dispatcher, clock):
     await clock.freeze()
     await dispatcher.guard(ACTION, quota=Quota(share=0.01))

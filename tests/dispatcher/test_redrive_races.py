@@ -14,6 +14,7 @@ from tests.core.flows import a_diamond
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.dead import sweep_once
+from holdfast.dispatcher.delete import delete_group
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.letters import By, redrive_task
 from holdfast.dispatcher.runs import cancel_run_in
@@ -89,6 +90,29 @@ async def test_of_two_re_drives_that_meet_one_is_applied(dispatcher):
     seen = await dispatcher.task(task_id)
     assert (seen.state, seen.generation) == ("queued", 2)
     assert [one.dispatches for one in await dispatcher.letters(task_id)] == [1]
+
+
+@pytest.mark.parametrize(("verb", "has", "wants"), [("redrive", 0, 2), ("delete", 1, 2)])
+async def test_everybody_locks_letters_oldest_first(dispatcher, verb, has, wants):
+    """Who has an older letter gets a newer one, though another waits for what he has."""
+    again, _ = await a.a_failed_task(dispatcher), await a.a_failed_task(dispatcher)
+    await dispatcher.redrive(again)
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+    database = dispatcher.engine.database
+    ids = await database.fetchval("select array_agg(dead_letter_id order by dead_letter_id) from holdfast.dead_letter")
+    [letter, _] = await dispatcher.letters(again)
+    acts = {
+        "redrive": lambda: dispatcher.redrive(again),
+        "delete": lambda: delete_group(dispatcher.engine, 1, letter.fingerprint, actor="ann", reason="gone"),
+    }
+    hold = "select from holdfast.dead_letter where dead_letter_id = $1 for update"
+    async with database.transaction() as session:
+        await session.fetch(hold, ids[has])
+        late = asyncio.ensure_future(acts[verb]())
+        while not await database.fetchval(WAITS):
+            pass
+        await session.fetch(hold, ids[wants])
+    await late
 
 
 async def test_a_sweep_that_meets_a_re_drive_leaves_its_letter_to_it(dispatcher):

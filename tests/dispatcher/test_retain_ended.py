@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 from tests.core.flows import a_flow
+from tests.dispatcher.test_redrive_races import end_all, meeting
 
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.delete import delete_task
 from holdfast.dispatcher.recover import ignore, redrive, resolve
+from holdfast.dispatcher.redrive import redrive_run
 from holdfast.dispatcher.retain import begin_today, drop_old, retain_once
 from holdfast.errors import Conflict, NotFound
 from holdfast.testing import factories as a
@@ -43,11 +46,22 @@ async def test_a_canceled_task_goes_with_its_block(dispatcher, clock):
     assert await is_gone(dispatcher, task_id) and await is_gone(dispatcher, completed)
 
 
-@pytest.mark.parametrize("verb", [ignore, resolve])
-async def test_a_failure_that_somebody_dealt_with_goes_with_its_block(dispatcher, clock, verb):
+async def test_a_failure_that_somebody_dealt_with_goes_with_its_block(dispatcher, clock):
     task_id = await a.a_failed_task(dispatcher)
-    await verb(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
     await later(dispatcher, clock)
+    assert await retain(dispatcher) >= 1
+    assert await is_gone(dispatcher, task_id)
+
+
+async def test_a_failure_that_was_left_is_kept_until_somebody_deletes_it(dispatcher, clock):
+    """Ignored by hand or parked by the engine: it failed, and nobody said that it is not needed."""
+    task_id = await a.a_failed_task(dispatcher)
+    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await later(dispatcher, clock, days=365)
+    assert await retain(dispatcher) == 0
+    assert (await dispatcher.task(task_id)).state == "failed"
+    await delete_task(dispatcher.engine, 1, int(task_id), **WHO)
     assert await retain(dispatcher) >= 1
     assert await is_gone(dispatcher, task_id)
 
@@ -55,7 +69,7 @@ async def test_a_failure_that_somebody_dealt_with_goes_with_its_block(dispatcher
 async def test_a_failure_stays_as_long_after_somebody_dealt_with_it_as_history_is_kept(dispatcher, clock):
     task_id = await a.a_failed_task(dispatcher)
     await later(dispatcher, clock, days=365)
-    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
     await retain(dispatcher)
     assert (await dispatcher.task(task_id)).state == "failed"
     await later(dispatcher, clock)
@@ -65,7 +79,7 @@ async def test_a_failure_stays_as_long_after_somebody_dealt_with_it_as_history_i
 
 async def test_one_failure_that_nobody_dealt_with_keeps_its_block(dispatcher, clock):
     open_, left = await a.a_failed_task(dispatcher), await a.a_failed_task(dispatcher)
-    await ignore(dispatcher.engine, 1, task_id=int(left), **WHO)
+    await resolve(dispatcher.engine, 1, task_id=int(left), **WHO)
     await later(dispatcher, clock, days=365)
     await retain(dispatcher)
     assert [(await dispatcher.task(one)).state for one in (open_, left)] == ["failed"] * 2
@@ -82,7 +96,7 @@ async def test_a_failure_that_wanted_no_letter_is_kept(dispatcher, clock):
     assert (await dispatcher.task(task_id)).state == "failed"
 
 
-async def test_a_canceled_run_and_one_that_failed_and_was_left_go_with_their_block(dispatcher, clock):
+async def test_a_canceled_run_and_one_that_failed_and_was_dealt_with_go_with_their_block(dispatcher, clock):
     canceled = await dispatcher.runs.start(a_flow("a>b"))
     await dispatcher.runs.cancel(canceled)
     failed = await dispatcher.runs.start(a_flow("a>b"))
@@ -90,7 +104,7 @@ async def test_a_canceled_run_and_one_that_failed_and_was_left_go_with_their_blo
     await dispatcher.settle(lease, Failed(a.a_failure()))
     await later(dispatcher, clock)
     assert await retain(dispatcher) == 0
-    await ignore(dispatcher.engine, 1, task_id=int(lease.task_id), **WHO)
+    await resolve(dispatcher.engine, 1, task_id=int(lease.task_id), **WHO)
     await later(dispatcher, clock)
     assert await retain(dispatcher) >= 1
     rows = await dispatcher.engine.database.fetchval("select count(*) from holdfast.run")
@@ -100,7 +114,7 @@ async def test_a_canceled_run_and_one_that_failed_and_was_left_go_with_their_blo
 async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):
     """The re-drive took the end away, and had not committed when the block was looked at."""
     task_id = await a.a_failed_task(dispatcher, input={"order": 7})
-    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
     await later(dispatcher, clock)
     database = dispatcher.engine.database
     async with database.transaction() as session:
@@ -117,9 +131,25 @@ async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatche
     await dispatcher.settle(lease, Completed(b"1"))
 
 
+async def test_a_completed_run_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):
+    run_id = await dispatcher.runs.start(a_flow("a>b"))
+    await end_all(dispatcher)
+    await later(dispatcher, clock)
+    engine = dispatcher.engine
+
+    async def retry(session):
+        await redrive_run(session, engine.catalog, 1, int(run_id), actor="ann", reason="again", only="a")
+
+    async with meeting(dispatcher, retry, lambda: drop_old(engine.database, days=30)) as met:
+        assert (await met.answer(), met.has_waited) == (0, True)
+    await end_all(dispatcher)
+    assert await dispatcher.runs.state(run_id) == "completed"
+    assert await drop_old(engine.database, days=30) == 1
+
+
 async def test_what_is_being_dropped_cannot_be_run_again(dispatcher, clock):
     task_id = await a.a_failed_task(dispatcher)
-    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
+    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
     await later(dispatcher, clock)
     answers = await asyncio.gather(
         drop_old(dispatcher.engine.database, days=30),

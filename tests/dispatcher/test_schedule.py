@@ -12,12 +12,14 @@ from tests.dispatcher.slots import HOUR, fates, finish, frozen, until_slot  # no
 
 from holdfast import wire
 from holdfast.core.outcome import Failed
+from holdfast.core.schedule import Overlap
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.observe import told_after
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.testing.dispatcher import Dispatcher
-from holdfast.testing.factories import a_failure
+from holdfast.testing.factories import ACTION, a_failure
 
 
 async def test_a_slot_fires_when_its_time_has_come_and_not_before(dispatcher, clock):
@@ -31,6 +33,20 @@ async def test_a_slot_fires_when_its_time_has_come_and_not_before(dispatcher, cl
     task = await dispatcher.task(slot.task_id)
     assert wire.decode(task.input) == {"order_id": 7}
     assert (slot.state, slot.cause, slot.outcome) == ("fired", "on_time", "queued")
+
+
+async def test_a_slot_that_waits_goes_also_after_the_timing_changed(dispatcher, clock, engine):
+    await dispatcher.schedules.keep(overlap="queue")
+    for _ in range(2):
+        await until_slot(dispatcher, clock)
+        await dispatcher.schedule_once()
+    assert [slot.state for slot in await dispatcher.schedules.slots()] == ["fired", "waiting"]
+    rare = ScheduleDraft(name="hourly", origin="test", target=ACTION, overlap=Overlap.QUEUE, cron="0 0 1 1 *")
+    assert await declare_schedule(engine.database, 1, rare)
+    await finish(dispatcher)
+    await clock.advance(seconds=1)
+    assert await dispatcher.schedule_once() == 1
+    assert [slot.state for slot in await dispatcher.schedules.slots()] == ["fired", "fired"]
 
 
 async def test_a_task_is_told_for_when_it_was_scheduled(dispatcher, clock):

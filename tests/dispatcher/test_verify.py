@@ -116,6 +116,8 @@ DAMAGE = {
     "nodes_count_their_upstreams": "update holdfast.node set succeeded = 2 where run_id = $run",
     "a_live_node_belongs_to_an_open_run": "update holdfast.live set generation = 2 where run_id = $run",
     "items_are_counted_right": "update holdfast.node set items_pending = 1 where state = 'm'",
+    "a_node_that_maps_has_items_under_way": """
+        delete from holdfast.live t using holdfast.node n where n.state = 'm' and t.task_id >= n.items_first""",
     "a_node_that_runs_a_flow_has_its_run": "update holdfast.node set child_run_id = $run where state = 's'",
     "runs_stay_with_their_tenant": "update holdfast.node set tenant_id = 7 where run_id = $run",
     "the_clock_is_the_databases_own": """
@@ -321,6 +323,17 @@ async def test_damage_is_named(damageable, name):
     assert found[name].count > 0 and found[name].evidence
     if found[name] in verified.violations:
         assert any(name in line for line in await broken_in(engine.database.url)), "the end of every test misses it"
+
+
+async def test_a_node_held_back_for_no_reason_is_named(damageable):
+    engine, stages = damageable
+    name = "a_blocked_node_waits_for_somebody"
+    await engine.database.fetch(
+        "update holdfast.node set state = 'h' where run_id = $1 and state = 'b'", int(stages["run"])
+    )
+    assert [one.name for one in (await verify(engine.database, only=[name])).violations] == [name]
+    await engine.database.fetch("update holdfast.run set paused_at = now(), paused_by = 'ann', paused_reason = ''")
+    assert (await verify(engine.database, only=[name])).is_sound
 
 
 @pytest.mark.breaks_invariants

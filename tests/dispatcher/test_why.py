@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 
 import holdfast as hf
 from holdfast.core.outcome import Canceled, Completed, Failed
 from holdfast.dispatcher import queues
+from holdfast.dispatcher.checkup import check_up
+from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.explain_runs import why
+from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.tenants import limit_tenant
 from holdfast.errors import NotFound
+from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
@@ -66,6 +71,26 @@ async def test_the_last_worker_was_lost(dispatcher, engine, ask, register, clock
     await engine.database.fetch(sql("lose_workers"), 30.0)
     await clock.advance("13m")
     assert re.search(r"the last one, web-3 \(version 1.4.2\), was lost 13m \d\ds ago", (await ask(task_id)).headline)
+
+
+async def test_a_worker_is_silent_after_three_leases(dispatcher, engine, clock, register):
+    """Whoever asks counts alike: `why`, `doctor`, the gate of a campaign and the pass that shows workers as lost."""
+    await clock.freeze()
+    slow = Settings.load({}, lease_seconds=180, heartbeat_seconds=60)
+    worker_id = await register("web-3", version="2")
+    task_id = await queued(dispatcher)
+    lane_ids = [await engine.database.fetchval("select lane_id from holdfast.live")]
+    async with Engine(engine.database.url, slow) as patient, hf.Client(slow, {}, url=engine.database.url) as client:
+        for seconds, is_present in ((300, True), (300, False)):
+            await clock.advance(seconds=seconds)
+            now, silent = datetime.now(UTC), patient.silent_seconds
+            assert ((await client.why(task_id)).code == "no_worker") is not is_present
+            found = {one.name: one for one in await check_up(engine.database, now=now, silent_seconds=silent)}
+            assert ("silent" in found["workers"].detail) is not is_present
+            assert bool(await engine.database.fetch(sql("lane_versions"), lane_ids, silent)) is is_present
+            await Loops(patient).republish()
+            state = await engine.database.fetchval("select state from holdfast.worker where worker_id = $1", worker_id)
+            assert state == ("active" if is_present else "lost")
 
 
 async def test_the_last_worker_left(dispatcher, engine, ask, register):
@@ -194,6 +219,15 @@ async def test_a_running_task_asked_to_stop_names_who(dispatcher, ask):
     await dispatcher.cancel(lease.task_id, actor="anna", reason="wrong day")
     found = await ask(lease.task_id)
     assert (found.code, "Asked to stop by anna" in found.headline) == ("cancel_requested", True)
+
+
+async def test_a_worker_that_misses_two_beats_is_late(dispatcher, ask, clock):
+    lease = await a_running_task(dispatcher)
+    await clock.advance(seconds=lease.seconds * 0.6)
+    assert (await ask(lease.task_id)).code == "leased_healthy"
+    await clock.advance(seconds=lease.seconds * 0.1)
+    found = await ask(lease.task_id)
+    assert (found.code, "counts as lost" in found.headline) == ("heartbeat_late", True)
 
 
 async def test_a_lease_that_expired(dispatcher, ask, clock):

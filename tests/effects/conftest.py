@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.effects import EffectState
 from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.remote_ledger import Held, RemoteLedger
 from holdfast.testing.dispatcher import Lease
 
 
@@ -37,20 +38,30 @@ def provider() -> Provider:
 
 
 class Outbox:
-    """The gate and the answer by hand, for the lease one likes."""
+    """The gate and the answer by hand, for the lease one likes; `is_remote` as a server asks for a worker elsewhere."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.is_remote = False
 
     async def open(self, lease: Lease, name: str = "smtp.send", **options: Any) -> Gate:
         wanted = OpenEffect(**{"name": name, "user_key": "k", "ordinal": 0, "digest": b"same", **options})
+        if self.is_remote:
+            return await RemoteLedger(self._engine).open_effect(_held(lease), wanted)
         sender = Sender(claimed=lease.claimed, tenant="default")
         return await open_effect(self._engine.database, self._engine.catalog, sender, wanted)
 
     async def answer(self, lease: Lease, gate: Gate, state: str = "done", **options: Any) -> None:
         given = {"receipt": b"7"} if state == "done" and "receipt" not in options else {}
         answer = AnswerEffect(key=gate.key, state=EffectState(state), **given, **options)
+        if self.is_remote:
+            return await RemoteLedger(self._engine).answer_effect(_held(lease), answer)
         await answer_effect(self._engine.database, lease.claimed, answer)
+        return None
+
+
+def _held(lease: Lease) -> Held:
+    return (lease.claimed.task_id, lease.claimed.attempt, lease.claimed.lease_token)
 
 
 @pytest.fixture

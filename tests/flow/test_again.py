@@ -8,6 +8,8 @@ from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
+from holdfast.core.outcome import Canceled, Completed, Failed
+from holdfast.testing.factories import a_failure
 
 
 async def failures(dispatcher) -> list[tuple[int, str]]:
@@ -40,6 +42,22 @@ async def test_a_sub_flow_that_fails_twice_fails_its_node_twice(dispatcher):
         assert (await dispatcher.runs.attempts(run))["inner"] == attempt
         await dispatcher.runs.retry(run)
     await finish(dispatcher, outputs={0: {"v": 1}, 1: {"v": 1}, 2: 1})
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_an_item_that_was_canceled_runs_again_under_the_next_number(dispatcher):
+    run = await dispatcher.runs.start(a_map())
+    await step(dispatcher, outputs={0: {"all": [1, 2]}})
+    one, other = await dispatcher.claim(10)
+    await dispatcher.cancel(one.task_id)
+    await dispatcher.settle(one, Canceled("stop"))
+    await dispatcher.settle(other, Failed(a_failure()))
+    await dispatcher.runs.retry(run)
+    again = await dispatcher.claim(10)
+    assert {(lease.task_id, lease.attempt) for lease in again} == {(one.task_id, 2), (other.task_id, 2)}
+    for lease in again:
+        await dispatcher.settle(lease, Completed(b"1"))
+    await finish(dispatcher)
     assert await dispatcher.runs.state(run) == "completed"
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.core.flows import a_diamond, a_flow, a_node
+from tests.dispatcher.test_redrive_races import WAITS
 
 from holdfast.core.campaign import PRIORITY
 from holdfast.core.graph import FlowDefinition
@@ -55,6 +58,42 @@ async def attempts(dispatcher):
     """How often anything of the database ran."""
     rows = "select count(*) from (select from holdfast.attempt union all select from holdfast.failure) a"
     return await dispatcher.engine.database.fetchval(rows)
+
+
+async def half_failed_runs(dispatcher, count):
+    """Open runs with one failed node and one that runs; the youngest failed first. Answers them and the fault."""
+    flow = a_flow(alone=("x", "y"))
+    runs = [await dispatcher.runs.start(flow) for _ in range(count)]
+    leases = {lease.task_id: lease for lease in await dispatcher.claim(2 * count)}
+    for run in reversed(runs):
+        await dispatcher.settle(leases[dispatcher.runs.task_id(run, flow, "x")], Failed(a.a_failure()))
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    return runs, group.fingerprint
+
+
+async def test_a_paused_run_is_waited_for(dispatcher):
+    (run, other), fingerprint = await half_failed_runs(dispatcher, 2)
+    campaign_id = await begin(dispatcher, fingerprint)
+    await dispatcher.runs.pause(run)
+    assert [await dispatcher.campaigns_once() for _ in range(2)] == [1, 0]
+    assert "paused" in (await show_campaign(dispatcher.engine, 1, campaign_id)).note
+    assert [(await dispatcher.runs.nodes(one))["x"] for one in (run, other)] == ["failed", "queued"]
+    await dispatcher.runs.resume(run)
+    assert await dispatcher.campaigns_once() == 1
+
+
+async def test_runs_are_locked_in_one_order_whichever_failed_first(dispatcher):
+    """A worker that ends nodes of both has the first, and wants the second."""
+    runs, fingerprint = await half_failed_runs(dispatcher, 2)
+    await begin(dispatcher, fingerprint)
+    hold, database = "select from holdfast.run where run_id = $1 for no key update", dispatcher.engine.database
+    async with database.transaction() as session:
+        await session.fetch(hold, int(runs[0]))
+        late = asyncio.ensure_future(dispatcher.campaigns_once())
+        while not await database.fetchval(WAITS):
+            pass
+        await session.fetch(hold, int(runs[1]))
+    assert await late == 2
 
 
 async def test_a_run_larger_than_the_canary_goes_alone_and_is_counted_whole(dispatcher):

@@ -6,13 +6,14 @@ import asyncio
 import json
 
 import pytest
-from tests.core.flows import a_diamond, a_flow, a_node, an_edge
+from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
 
+from holdfast.core.condition import Condition, Operator
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.dead import sweep_once
+from holdfast.dispatcher.dead import adopt_once, sweep_once
 from holdfast.dispatcher.dead_look import show_letter
 from holdfast.dispatcher.recover import ignore
 from holdfast.errors import Conflict
@@ -175,17 +176,82 @@ async def test_s2_five_dispatches_of_a_run_and_no_more(dispatcher, clock):
 
 
 async def test_a_letter_whose_node_never_ran_again_goes_with_its_run(dispatcher, clock):
-    """Its node waits behind another that failed again: due with its run, counted with its run."""
-    flow = a_flow("a>b", b=TriggerRule.ALL_DONE)
+    """Another failed before it: due with its run, counted with its run."""
+    flow = a_flow("a>b")
     run_id = await dispatcher.runs.start(flow)
-    await end(dispatcher, fails=("a",), flow=flow, run_id=run_id)
+    await end(dispatcher)
     await end(dispatcher, fails=("b",), flow=flow, run_id=run_id)
-    for name in ("a", "b"):
-        await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, name))
-    assert await dispatcher.sweep_once() == 2
+    await dispatcher.runs.retry(run_id, only="a")
     await end(dispatcher, fails=("a",), flow=flow, run_id=run_id)
+    assert await dispatcher.runs.nodes(run_id) == {"a": "failed", "b": "upstream_failed"}
+    await ask(dispatcher, dispatcher.runs.task_id(run_id, flow, "a"))
     await clock.advance(seconds=300)
     assert await dispatcher.sweep_once() == 2
+    assert [one.dispatches for one in await letters(dispatcher, run_id, flow, "a", "b")] == [1, 2]
+
+
+@pytest.mark.parametrize("flow", [a_flow(alone=("x", "y")), a_flow("y>x", x=TriggerRule.ALL_DONE)])
+async def test_a_letter_whose_node_is_under_way_is_not_counted_when_another_goes_again(dispatcher, clock, flow):
+    """Nothing was tried for it: it would be parked as exhausted while its first retry still runs."""
+    await clock.freeze()
+    run_id = await dispatcher.runs.start(flow)
+    for _ in range(2):
+        await end(dispatcher, fails=("x", "y"), flow=flow, run_id=run_id)
+    x, y = (dispatcher.runs.task_id(run_id, flow, name) for name in ("x", "y"))
+    for task_id in (x, y):
+        await ask(dispatcher, task_id)
+    assert await dispatcher.sweep_once() == 2
+    await dispatcher.settle(await dispatcher.claim_task(y), Failed(a.a_failure()))
+    await clock.advance(seconds=300)
+    assert (await dispatcher.task(x)).state == "queued"
+    assert await dispatcher.sweep_once() == 1
+    assert [one.dispatches for one in await letters(dispatcher, run_id, flow, "x", "y")] == [1, 2, 0]
+
+
+async def test_the_letters_of_a_canceled_run_that_were_asked_for_are_parked(dispatcher):
+    run_id, left, right = await a_half_failed_diamond(dispatcher)
+    await ask(dispatcher, left.task_id)
+    await dispatcher.runs.cancel(run_id)
+    assert await adopt_once(dispatcher.engine.database) == 0
+    await dispatcher.settle(right, Completed(b"{}"))
+    assert [await adopt_once(dispatcher.engine.database) for _ in range(2)] == [1, 0]
+    [letter] = await dispatcher.letters(left.task_id)
+    assert (letter.state, letter.disposition_reason) == ("ignored", "its task or run was canceled")
+
+
+async def test_the_letter_of_a_node_that_its_run_completed_without_is_closed(dispatcher):
+    """Run again from further up, the flow took another way."""
+    condition = Condition(upstream="count", output_key="n", operator=Operator.GREATER, value=3)
+    nodes = (a_node("count"), a_node("big", condition=condition))
+    flow = FlowDefinition(name="shop.choice", nodes=nodes, edges=(an_order_edge("count>big"),)).validated()
+    run_id = await dispatcher.runs.start(flow)
+    for outcome in (Completed(b'{"n":4}'), Failed(a.a_failure())):
+        await dispatcher.settle(await dispatcher.claim_one(), outcome)
+    await dispatcher.runs.retry(run_id, only="count")
+    await dispatcher.settle(await dispatcher.claim_one(), Completed(b'{"n":1}'))
+    assert (await dispatcher.runs.state(run_id), await adopt_once(dispatcher.engine.database)) == ("completed", 1)
+    [letter] = await letters(dispatcher, run_id, flow, "big")
+    assert (letter.state, letter.disposition) == ("resolved", "superseded")
+
+
+async def test_an_item_that_others_replaced_while_it_retried_is_resolved_with_its_node(dispatcher, clock):
+    """Its letter went along when the list before it was run again, and again; then the others completed."""
+    nodes = (a_node("list"), a_node("each", kind=NodeKind.MAP, map_over="x"))
+    flow = FlowDefinition(name="shop.map", nodes=nodes, edges=(an_edge("list>each", "all>x"),)).validated()
+    run_id = await dispatcher.runs.start(flow)
+    for outcome in (Completed(b'{"all":[1]}'), Failed(a.a_failure())):
+        item = await dispatcher.claim_one()
+        await dispatcher.settle(item, outcome)
+    await dispatcher.runs.retry(run_id, only="list")
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+    await clock.advance(seconds=300)
+    assert await dispatcher.sweep_once() == 1
+    assert [(one.state, one.dispatches) for one in await dispatcher.letters(item.task_id)] == [("retrying", 1)]
+    for outcome in (Completed(b'{"all":[1]}'), Completed(b"1")):
+        await dispatcher.settle(await dispatcher.claim_one(), outcome)
+    assert await adopt_once(dispatcher.engine.database) == 1
+    assert await dispatcher.sweep_once() == 1
+    assert [one.state for one in await dispatcher.letters(item.task_id)] == ["resolved"]
 
 
 async def test_two_dispatchers_sweeping_one_run_requeue_it_once(dispatcher):

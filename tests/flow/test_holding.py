@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.core.flows import a_flow, a_node, an_edge, an_order_edge
 from tests.flow.test_runs import a_map, a_parent, a_sum, finish, step
+from tests.flow.test_sub_flows import OUTPUTS, children
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.audit import list_audit
+from holdfast.dispatcher.reinject import reinject_once
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_failure
 
@@ -93,6 +96,80 @@ async def test_items_that_an_older_worker_left_standing_are_moved(dispatcher):
         await session.execute("delete from holdfast.live; update holdfast.node set items_after = 1 where state = 'm'")
     await dispatcher.runs.repair_once()
     await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def a_paused_run_that_failed(dispatcher):
+    """One of its nodes is held back by the pause, another failed meanwhile."""
+    flow = a_flow("c>b", alone=("x",))
+    run = await dispatcher.runs.start(flow)
+    leases = {lease.task_id: lease for lease in await dispatcher.claim(10)}
+    await dispatcher.runs.pause(run)
+    x = dispatcher.runs.task_id(run, flow, "x")
+    await dispatcher.settle(leases.pop(x), Failed(a_failure()))
+    for lease in leases.values():
+        await dispatcher.settle(lease, Completed(b"{}"))
+    assert await dispatcher.runs.nodes(run) == {"c": "completed", "b": "blocked", "x": "failed"}
+    return run, x
+
+
+@pytest.mark.parametrize("verb", ["run retry", "dead redrive"])
+async def test_who_runs_a_paused_run_again_lets_go_what_the_pause_held_back(dispatcher, verb):
+    run, x = await a_paused_run_that_failed(dispatcher)
+    await (dispatcher.runs.retry(run) if verb == "run retry" else dispatcher.redrive(x))
+    assert await dispatcher.runs.nodes(run) == {"c": "completed", "b": "queued", "x": "queued"}
+    kinds = [row[0] for row in await dispatcher.engine.database.fetch("select kind from holdfast.event order by seq")]
+    assert kinds.index("execution.resumed") < kinds.index("execution.redriven")
+    if verb == "run retry":
+        [change] = [row for row in await list_audit(dispatcher.engine.database, 1) if row.verb == "run.retry"]
+        assert (change.before["paused"], change.after["paused"]) == (True, False)
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_who_runs_a_paused_run_again_lets_the_items_go_that_the_pause_held_back(dispatcher):
+    items = a_node("each", kind=NodeKind.MAP, map_over="x", concurrency=2, config={"x": [1, 2, 3, 4]})
+    flow = FlowDefinition(name="shop.beside", nodes=(items, a_node("other"))).validated()
+    run = await dispatcher.runs.start(flow)
+    leases = await dispatcher.claim(10)
+    await dispatcher.runs.pause(run)
+    for lease in leases:
+        await dispatcher.settle(lease, Failed(a_failure()) if lease.claimed.node_no == 1 else Completed(b"1"))
+    await dispatcher.runs.retry(run)
+    assert [len(await step(dispatcher)) for _ in range(2)] == [3, 0]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_re_drive_that_nobody_asked_for_leaves_a_paused_run_paused(dispatcher):
+    """Neither the sweep nor who empties the dead letters; and what a sub-flow mends waits for the resume."""
+    run, x = await a_paused_run_that_failed(dispatcher)
+    assert (await reinject_once(dispatcher.engine, "w", 30)).task_id is None
+    [letter] = await dispatcher.letters(x)
+    await dispatcher.request(letter.fingerprint)
+    assert await dispatcher.sweep_once() == 0
+    assert await dispatcher.runs.nodes(run) == {"c": "completed", "b": "blocked", "x": "failed"}
+    await dispatcher.runs.resume(run)
+    assert await dispatcher.sweep_once() == 1
+    await finish(dispatcher)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_sub_flow_that_is_mended_leaves_its_paused_parent_paused(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    edges = (*a_parent().edges, an_order_edge("c>b"))
+    flow = FlowDefinition(name="shop.two", nodes=(*a_parent().nodes, a_node("c"), a_node("b")), edges=edges).validated()
+    run = await dispatcher.runs.start(flow)
+    lease = await dispatcher.claim_task(dispatcher.runs.task_id(run, flow, "c"))
+    await finish(dispatcher, outputs=OUTPUTS, fail=[1])
+    await dispatcher.runs.pause(run)
+    await dispatcher.settle(lease, Completed(b"1"))
+    [(child, _)] = await children(dispatcher, run)
+    await dispatcher.runs.retry(child)
+    await finish(dispatcher, outputs=OUTPUTS)
+    assert await dispatcher.runs.state(child) == "completed"
+    assert set((await dispatcher.runs.nodes(run)).values()) == {"completed", "blocked"}
+    await dispatcher.runs.resume(run)
+    await finish(dispatcher, outputs=OUTPUTS)
     assert await dispatcher.runs.state(run) == "completed"
 
 

@@ -1,4 +1,4 @@
-"""Random graphs, random outcomes, random orders and crashes against a model of the semantics in thirty lines.
+"""Random graphs, outcomes, orders, crashes and pauses against a model of the semantics in thirty lines.
 
 The model knows nothing of counters, rows or locks: it looks at every upstream of every node until nothing changes.
 """
@@ -68,15 +68,16 @@ def histories(draw):
     outcomes = {node.name: "skipped" if node.condition else ends[number] for number, node in enumerate(flow.nodes)}
     losses = draw(st.sets(st.integers(0, 8), max_size=3))
     limit = draw(st.sampled_from([None, None, 1, 2]))
-    return flow, outcomes, losses, limit, draw(st.integers(1, 3)), draw(st.randoms(use_true_random=False))
+    pauses = draw(st.sampled_from([0, 0, 0.3]))
+    return flow, outcomes, losses, limit, pauses, draw(st.integers(1, 3)), draw(st.randoms(use_true_random=False))
 
 
 class Play:
-    """One run in the hands of a test: claims in batches, ends in any order, some leases lost on the way."""
+    """One run in the hands of a test: claims in batches, ends in any order, some leases lost and pauses on the way."""
 
-    def __init__(self, dispatcher, flow, losses, batch, random):
+    def __init__(self, dispatcher, flow, losses, pauses, batch, random):
         self.dispatcher, self.flow, self.losses, self.batch, self.random = dispatcher, flow, losses, batch, random
-        self.database = dispatcher.engine.database
+        self.database, self.pauses, self.is_repeated = dispatcher.engine.database, pauses, False
 
     async def start(self, limit):
         await self.dispatcher.runs.snapshot(INNER)
@@ -86,9 +87,15 @@ class Play:
         """Answers how many tasks each node ran: itself, its items, or the node of the flow it runs."""
         ran = Counter()
         held = []
-        while held or (held := await self.dispatcher.claim(self.batch)) or await self.answered(outcomes):
+        while (
+            held
+            or (held := await self.dispatcher.claim(self.batch))
+            or await self.answered(outcomes)
+            or await self.goes_on()
+        ):
             if not held:
                 continue
+            await self.is_paused()
             lease = held.pop(self.random.randrange(len(held)))
             node = self.flow.nodes[await self.number(lease)]
             if lease.claimed.node_no in self.losses and lease.attempt == 1:
@@ -101,6 +108,27 @@ class Play:
             if self.random.random() < 0.5:
                 held += await self.dispatcher.claim(self.batch)
         return ran
+
+    async def is_paused(self):
+        """Somebody pauses the run now and then."""
+        if self.random.random() < self.pauses and not await self.stands("paused_at is not null"):
+            await self.dispatcher.runs.pause(self.run)
+
+    async def goes_on(self):
+        """A paused run of which nothing is under way goes on: somebody resumes it, or runs again what failed in it."""
+        if not await self.stands("paused_at is not null and state = 'o'"):
+            return False
+        if self.random.random() < 0.5 and "failed" in (await self.dispatcher.runs.nodes(self.run)).values():
+            self.is_repeated = True
+            await self.dispatcher.runs.retry(self.run)
+            await self.dispatcher.runs.repair_once()
+        else:
+            await self.dispatcher.runs.resume(self.run)
+        assert not await self.stands("paused_at is not null")
+        return True
+
+    async def stands(self, how):
+        return await self.database.fetchval(f"select {how} from holdfast.run where run_id = $1", int(self.run))
 
     async def number(self, lease):
         """Which node a task stands for."""
@@ -130,20 +158,21 @@ def test_a_run_ends_as_the_model_says_and_every_released_node_ran_once(on_engine
     on_engine(lambda engine: check(engine, *history))
 
 
-async def check(engine, flow, outcomes, losses, limit, batch, random):
+async def check(engine, flow, outcomes, losses, limit, pauses, batch, random):
     if await engine.database.fetchval("select count(*) from holdfast.live"):
         await engine.database.fetch(LEFT_BEHIND)
     dispatcher = Dispatcher(engine)
     dispatcher.runs.policy = RetryPolicy(max_retries=0, max_losses=3)
-    play = Play(dispatcher, replace(flow, version=next(VERSIONS)), losses, batch, random)
+    play = Play(dispatcher, replace(flow, version=next(VERSIONS)), losses, pauses, batch, random)
     await play.start(limit)
     ran = await play.to_its_end(outcomes)
     expected = settled(flow, outcomes)
     assert await dispatcher.runs.nodes(play.run) == expected
     over = [node for node in flow.nodes if expected[node.name] in ("completed", "failed")]
-    assert ran == Counter({node.name: TASKS[node.kind] for node in over})
+    assert play.is_repeated or ran == Counter({node.name: TASKS[node.kind] for node in over})
     counts = RunCounts.of(Counter(TaskState(state) for state in expected.values()))
     assert await dispatcher.runs.state(play.run) == verdict(counts)
+    play.pauses = 0
     if "failed" in expected.values():
         await fails_again(play, outcomes, expected)
         await is_mended(play, outcomes, expected)

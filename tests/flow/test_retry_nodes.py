@@ -74,3 +74,19 @@ async def test_a_failed_item_waits_for_its_node(dispatcher):
     refused = await refusal(dispatcher, "redrive", first.task_id)
     assert "when its node is over" in refused.advice
     assert [one.state for one in await dispatcher.letters(first.task_id)] == ["open"]
+
+
+async def test_a_failed_item_waits_for_its_node_also_when_something_else_of_its_run_failed(dispatcher):
+    """Its run could go again for the other, and the item would not: nobody is told that it does."""
+    node = a_node("each", kind=NodeKind.MAP, map_over="x", config={"x": [1, 2]})
+    flow = FlowDefinition(name="shop.map", nodes=(node, a_node("other"))).validated()
+    run_id = await dispatcher.runs.start(flow)
+    leases = await dispatcher.claim(3)
+    other = dispatcher.runs.task_id(run_id, flow, "other")
+    item = next(lease for lease in leases if lease.task_id != other)
+    for lease in leases:
+        if lease.task_id in (other, item.task_id):
+            await dispatcher.settle(lease, Failed(a.a_failure()))
+    refused = await refusal(dispatcher, "redrive", item.task_id)
+    assert "when its node is over" in refused.advice
+    assert [(await dispatcher.task(one)).state for one in (item.task_id, other)] == ["failed"] * 2

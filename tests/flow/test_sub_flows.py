@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from tests.core.flows import a_node, an_edge
+from tests.dispatcher.test_redrive_races import meeting
 from tests.flow.test_runs import a_parent, a_sum, finish, step
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.dead_look import dead_groups, list_letters
+from holdfast.dispatcher.delete import delete_task
 from holdfast.dispatcher.redrive import plan_redrive, redrive_run
 from holdfast.errors import Conflict
 
@@ -33,6 +35,26 @@ async def a_failed_parent(dispatcher) -> tuple[str, str]:
     [(child, state)] = await children(dispatcher, run)
     assert (state, await dispatcher.runs.state(run)) == ("f", "failed")
     return run, child
+
+
+async def test_a_sub_flow_cannot_be_deleted_while_its_parent_is_being_run_again(dispatcher):
+    """The deletion looked before the retry was committed, and waited for it."""
+    run, child = await a_failed_parent(dispatcher)
+    [letter] = await letters(dispatcher)
+    engine = dispatcher.engine
+
+    async def retry(session):
+        await redrive_run(session, engine.catalog, 1, int(run), actor="ann", reason="fixed")
+
+    async def delete():
+        return await delete_task(engine, 1, int(letter.task_id), actor="bob", reason="gone")
+
+    async with meeting(dispatcher, retry, delete) as met:
+        refused = await met.answer()
+    assert met.has_waited and isinstance(refused, Conflict) and refused.code == "run_not_over"
+    await dispatcher.runs.repair_once()
+    await finish(dispatcher, outputs=OUTPUTS)
+    assert (await children(dispatcher, run), await dispatcher.runs.state(run)) == ([(child, "c")], "completed")
 
 
 async def letters(dispatcher, **options):

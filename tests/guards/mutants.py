@@ -145,6 +145,7 @@ LAUNCHING: Sequence[Mutant] = [
         ("h.attempt = due.attempt", "true", "looking_at_a_launch_marks_it_alone"),
         ("t.attempt = seen.attempt and t.state = 'v'", "true", "only_open_reservations_are_asked_about"),
     ),
+    *_of("put_back_launch", ("h.attempt = $2", "$2::int is not null", "putting_back_a_launch_leaves_the_next_alone")),
     *_of("forget_launch", ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone")),
 ]
 
@@ -245,7 +246,7 @@ ASKING: Sequence[Mutant] = [
     *_of(
         "cancel",
         ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_cancel"),
-        ("for update of t", "", "a_cancel_that_waited_sees_who_holds_the_task_now"),
+        ("for no key update of t", "", "a_cancel_that_waited_sees_who_holds_the_task_now"),
         ("held where state <> 'r'", "held", "a_running_task_is_asked_and_a_queued_one_ends"),
         ("where state = 'v'", "where true", "a_reservation_that_is_canceled_leaves_its_attempt"),
     ),
@@ -335,7 +336,12 @@ KEEPING: Sequence[Mutant] = [
         "lock_blocks",
         ("pg_try_advisory_xact_lock(1752132966, 0)", "true", "one_process_at_a_time_changes_blocks"),
     ),
-    *_of("enter_block", ("where s.last_value < b.first_id", "", "ids_never_go_back")),
+    *_of("lock_spans", ("pg_advisory_xact_lock(1752132967, 0)", "true", "a_span_does_not_lead_back_to_a_block_before")),
+    *_of(
+        "enter_block",
+        ("when s.last_value < b.first_id", "when true", "ids_never_go_back"),
+        ("when p.last_value < b.first_span", "when true", "ids_never_go_back"),
+    ),
     *_of(
         "old_blocks",
         ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept"),
@@ -347,6 +353,7 @@ KEEPING: Sequence[Mutant] = [
         ("e.ended_at >= promised.at", "false", "what_ended_lately_is_kept"),
         ("or (e.state = 'f' and e.has_letter is not true)", "", "a_failure_nobody_dealt_with_is_kept"),
         ("where d.task_id = e.task_id", "where false", "history_in_use_is_kept"),
+        ("or (d.state = 'ignored' and e.state = 'f'", "or (false", "a_failure_that_was_left_is_kept"),
     ),
     *_of(
         "forget_ended",
@@ -357,8 +364,9 @@ KEEPING: Sequence[Mutant] = [
         ),
         ("and d.state in ('resolved', 'ignored')", "", "what_ended_lately_is_kept"),
     ),
+    *_of("forget_completed_runs", ("and r.state = 'c'", "", "only_runs_that_completed_go_at_once_with_their_block")),
     _redundant(
-        "lock_old_runs", "r.state in ('f', 'x') and", "", "nobody runs others again; they are locked for nothing"
+        "lock_old_runs", "r.state in ('f', 'x') and", "", "those that completed are taken away next, and held so"
     ),
     _redundant(
         "lock_old_runs",
@@ -673,6 +681,8 @@ ACTING: Sequence[Mutant] = [
         ("a.effect = $6 and a.action in (lease.action, '')", "a.effect = $6", _AUTHORITY),
         ("order by a.action desc", "order by a.action", _AUTHORITY),
         ("join ruled on ruled.is_allowed", "join ruled on true", _AUTHORITY),
+        ("e.ctid = (select seen.version from seen)", "true", "a_sender_that_began_meanwhile_is_not_overtaken"),
+        ("for no key update of e", "", "what_is_undone_meanwhile_is_not_answered_with_its_receipt"),
         ("e.digest = excluded.digest", "true", "other_arguments_do_not_pass_under_a_key"),
         ("and e.compensated_by is null", "", "an_undone_effect_is_not_done_again"),
         (
@@ -819,6 +829,7 @@ WRITING: Sequence[Mutant] = [
 _LOCKED_ANYWAY = "the update locks the same rows; the order keeps two of them from waiting for each other in a circle"
 _JUDGED_AGAIN = "`core.dead.judge` looks at the state of the locked letter, and what it requeues has a guard of its own"
 _ASKED = "d.state in ('retry_requested', 'retrying')"
+_PAUSED_RUN = "a_paused_run_is_left_by_who_asks_for_none_in_particular"
 
 RECOVERING: Sequence[Mutant] = [
     *_of(
@@ -836,11 +847,31 @@ RECOVERING: Sequence[Mutant] = [
       or exists (
         select from holdfast.attempt a
         where a.task_id = d.task_id and a.state = 'c' and a.generation > d.generation
+      )
+      or exists (
+        select from holdfast.past_items p
+        join holdfast.node n on n.run_id = p.run_id and n.node_no = p.node_no
+        where p.run_id = d.run_id and d.task_id between p.items_first and p.items_first + p.items - 1 and n.state = 'c'
       )""",
             "true",
             "a_letter_under_way_is_not_roused",
         ),
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
+    ),
+    *_of(
+        "park_left",
+        (
+            "(d.wants_sweep or (d.state = 'retrying' and not d.wants_sweep)) and",
+            "",
+            "only_a_letter_that_was_asked_for_is_parked",
+        ),
+        ("and d.campaign_id is null", "", "only_a_letter_that_was_asked_for_is_parked"),
+        (
+            "(e.state = 'x' or r.state = 'x' or (r.state = 'c' and n.state in ('k', 'u')))",
+            "true",
+            "a_letter_under_way_is_not_roused",
+        ),
+        ("for update of d skip locked", "", "only_a_letter_that_was_asked_for_is_parked"),
     ),
     *_of(
         "adopt_tasks",
@@ -915,7 +946,13 @@ RECOVERING: Sequence[Mutant] = [
             "true",
             "only_an_open_letter_in_sight_is_taken",
         ),
+        ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
+    ),
+    *_of(
+        "lock_families",
+        ("r.tenant_id = $2 and", "$2::int is not null and", "a_deletion_holds_a_run_and_the_one_that_started_it"),
+        ("for no key update of r", "", "a_deletion_holds_a_run_and_the_one_that_started_it"),
     ),
     *_of(
         "delete_dead",
@@ -992,6 +1029,7 @@ CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "next_campaign_letters",
         ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
+        ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
     ),
     *_of("move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")),
     *_of(

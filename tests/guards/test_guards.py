@@ -52,6 +52,7 @@ NO_GUARD = {
         "and a.state = 'c' and a.generation > held.generation",
         "p.items_first + p.items - 1 and n.state = 'c'",
     ),
+    "park_left": ("coalesce(r.state = 'c', false) as is_over",),
     "take_campaign_letters": ("case when d.state = 'ignored' then 0",),
     "request_letters": (
         "case when d.state = 'ignored' then 0",
@@ -59,7 +60,7 @@ NO_GUARD = {
         "case when d.state = 'ignored' then null else d.backoff_seconds",
     ),
     "settle_otherwise": ("where state = 'q') as lanes",),
-    "open_effect": ("where e.tenant_id = $4 and e.key = $5",),
+    "open_effect": ("where e.tenant_id = $4 and e.key = $5\n)", "where e.tenant_id = $4 and e.key = $5 and exists"),
     "advance_runs": (
         "case state when 'c' then 'execution.completed'",
         "from counted\n    where state <> 'o'",

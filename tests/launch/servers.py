@@ -88,10 +88,15 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Ecs(Handler):
-    """RunTask, DescribeTasks, StopTask and ListTasks in the JSON protocol; the definition has the command."""
+    """RunTask, DescribeTasks, StopTask and ListTasks in the JSON protocol; the definition has the command.
+
+    As at Amazon, only what runs is listed.
+    """
 
     definition: ClassVar[list[str]]
     arns: ClassVar[dict[str, str]]
+    environments: ClassVar[dict[str, dict[str, str]]]
+    """What each client token was first used with: with anything else it is a conflict."""
 
     def do_POST(self) -> None:
         operation, asked = self.headers["x-amz-target"].rpartition(".")[2], self.body()
@@ -112,8 +117,9 @@ class Ecs(Handler):
                 self.machine.end(name)
                 self.tell({"task": self.view(asked["task"])})
             case "ListTasks":
-                arn = self.arns.get(asked.get("startedBy", ""))
-                self.tell({"taskArns": [arn] if arn else []})
+                name = asked.get("startedBy", "")
+                is_running = name in self.arns and self.machine.code(name) is None
+                self.tell({"taskArns": [self.arns[name]] if is_running else []})
             case _:
                 self.fail(400, "InvalidParameterException")
 
@@ -128,6 +134,9 @@ class Ecs(Handler):
         [override] = asked["overrides"]["containerOverrides"]
         assert set(override) == {"name", "environment"}
         environment = {one["name"]: one["value"] for one in override["environment"]}
+        if self.environments.setdefault(name, environment) != environment:
+            self.fail(400, "ConflictException", resourceIds=[self.arns[name]])
+            return
         self.arns.setdefault(asked["startedBy"], f"arn:aws:ecs:eu-1:1:task/{asked['cluster']}/{uuid.uuid4().hex}")
         self.machine.run(name, self.definition, environment)
         if fault == LOSE_ANSWER:
@@ -148,8 +157,8 @@ class Ecs(Handler):
     def tell(self, body: Any) -> None:
         self.answer(200, body, "application/x-amz-json-1.1")
 
-    def fail(self, status: int, kind: str) -> None:
-        self.answer(status, {"__type": kind, "message": kind}, "application/x-amz-json-1.1")
+    def fail(self, status: int, kind: str, **fields: Any) -> None:
+        self.answer(status, {"__type": kind, "message": kind, **fields}, "application/x-amz-json-1.1")
 
 
 class Kubernetes(Handler):

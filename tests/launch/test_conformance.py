@@ -56,7 +56,7 @@ def a_launcher(kind, url, command):
             child.kill()
             child.wait()
     elif kind == "ecs":
-        with servers.serving(Ecs, environment, definition=command, arns={}) as machine:
+        with servers.serving(Ecs, environment, definition=command, arns={}, environments={}) as machine:
             own = {"region": "eu-1", "endpoint_url": machine.url, "task_definition": "shop:1", "container": "worker"}
             yield Given(EcsLauncher("here", own), machine)
     else:
@@ -121,9 +121,9 @@ async def until(condition, seconds=20.0):
             await asyncio.sleep(0.02)
 
 
-def an_order(name="hf-1-1", attempt=1):
+def an_order(name="hf-1-1", attempt=1, token="t"):
     about = {"action": "launched.add", "queue": "launched", "tenant": "default"}
-    return LaunchOrder(name=name, token="t", task_id="1", attempt=attempt, **about)
+    return LaunchOrder(name=name, token=token, task_id="1", attempt=attempt, **about)
 
 
 async def test_a_launched_worker_runs_its_task_and_ends(client, loop, given):
@@ -147,6 +147,19 @@ async def test_an_answer_lost_after_the_launch_starts_one_worker(client, loop, g
     task = await client.enqueue(shop_app.add, a=1, b=1)
     assert (await task.result(timeout=30))["sum"] == 2
     assert len(given.children()) == 1 < given.machine.launches
+
+
+async def test_a_launch_that_stopped_before_its_answer_came_is_found_again(kind):
+    with a_launcher(kind, "", SLEEP) as given:
+        given.faults(LOSE_ANSWER, LOSE_ANSWER, LOSE_ANSWER)
+        with pytest.raises(LaunchError):
+            await given.launcher.launch(an_order())
+        [child] = given.children()
+        os.killpg(child.pid, signal.SIGKILL)
+        await asyncio.to_thread(child.wait, 5)
+        handle = await given.launcher.launch(an_order(token="another"))
+        assert len(given.children()) == 1
+        assert (await given.launcher.describe([handle]))[handle].sighting is Sighting.STOPPED
 
 
 async def test_a_server_in_trouble_is_asked_again_under_the_same_name(given):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from tests.launch.platform import Fixed, Platform, profile
+
+from holdfast.dispatcher import launching as verbs
 from holdfast.launch.launcher import NotHere
+from holdfast.launch.loop import LAUNCHES_AT_ONCE, Launching
 from holdfast.launch.process import ProcessLauncher
 
 
@@ -35,3 +40,48 @@ async def test_a_process_of_another_machine_is_not_stopped_here():
     launcher = ProcessLauncher("here", {}, url="postgresql://", app_ref="", packs=())
     with pytest.raises(NotHere, match="elsewhere"):
         await launcher.stop("a-name", "elsewhere/12345678/1/1")
+
+
+async def test_what_cannot_be_stopped_here_makes_room_for_what_can(
+    launching, queue_up, dispatcher, platform, monkeypatch
+):
+    monkeypatch.setattr(verbs, "OVER_BATCH", 1)
+    tasks = await queue_up(2)
+    await launching.launch_once()
+    for task in tasks:
+        await dispatcher.cancel(task)
+    there = platform.asked[0].name
+
+    async def stop(name, _handle):
+        if name == there:
+            raise NotHere("It was launched on another machine.")
+
+    platform.stop = stop
+    assert await launching.tend_once() + await launching.tend_once() == 1
+
+
+async def test_a_platform_that_does_not_answer_holds_up_nothing_of_another(engine, queue_up, dispatcher, platform):
+    silent, other = Platform(), "shop.other"
+    here = Launching(engine, Fixed({"test": profile(platform), "silent": profile(silent, name="silent", slots=99)}))
+    tasks = [*await queue_up(launcher="silent"), *await queue_up(action=other)]
+    await here.launch_once()
+    silent.stop = silent.on_launch = _silence
+    for task in tasks:
+        await dispatcher.cancel(task)
+    await queue_up(LAUNCHES_AT_ONCE, launcher="silent")
+    running = asyncio.create_task(here.run())
+    await _until(lambda: platform.stopped and len(here._busy) == LAUNCHES_AT_ONCE)
+    await queue_up(action=other)
+    await _until(lambda: len(platform.asked) == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def _silence(*_given):
+    await asyncio.Event().wait()
+
+
+async def _until(condition):
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what a loop does beside us is seen in the platform alone
+            await asyncio.sleep(0.01)

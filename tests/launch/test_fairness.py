@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.launch.conftest import ACTION
 
+from holdfast.core.circuit import Breaker
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import launching as verbs
 from holdfast.dispatcher.tenants import create_tenant
@@ -35,3 +36,15 @@ async def test_a_tenant_that_holds_fewer_slots_comes_first(engine, launching, qu
         await beta.enqueue(a_task(action=ACTION))
     found = await verbs.find_launchable(engine.database)
     assert [one.tenant for one in found] == ["beta", "beta", "default", "beta", "default", "default"]
+
+
+async def test_what_an_open_breaker_holds_back_takes_nobodys_turn(engine, dispatcher, clock, queue_up):
+    await clock.freeze()
+    await queue_up(2)
+    await dispatcher.guard(ACTION, breaker=Breaker())
+    await engine.database.fetch(
+        "update holdfast.breaker set state = 'o', trial_at = holdfast.instant() + interval '30s'"
+    )
+    assert await verbs.find_launchable(engine.database) == []
+    await clock.advance("30s")
+    assert len(await verbs.find_launchable(engine.database)) == 2

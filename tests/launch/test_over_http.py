@@ -37,7 +37,8 @@ ATTACH = [sys.executable, "-m", "holdfast", "attach"]
 @pytest.fixture
 def holdfast_settings():
     base = Settings(port=0)
-    return replace(base, launch=replace(base.launch, poll_seconds=0.1, describe_seconds=0.2))
+    launch = replace(base.launch, poll_seconds=0.1, describe_seconds=0.2)
+    return replace(base, launch=launch, worker=replace(base.worker, heartbeat_seconds=0.3))
 
 
 @pytest.fixture

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.launch.platform import Fixed, Platform, profile
+from tests.launch.conftest import ACTION
+from tests.launch.platform import REFUSE, Fixed, Platform, profile
 
 from holdfast import App
+from holdfast.core.quota import Quota
+from holdfast.dispatcher.quotas import list_quotas
 from holdfast.errors import Invalid, InvalidSettings
 from holdfast.launch.loop import Launching
 from holdfast.launch.process import ProcessLauncher
@@ -111,3 +114,17 @@ async def test_a_limited_queue_limits_launches(queue_up, launching, dispatcher, 
     await dispatcher.limit(max_running=1)
     assert await launching.launch_once() == 1
     assert (await why(second)).code == "limit_reached"
+
+
+async def test_an_attempt_that_is_launched_twice_is_one_first_attempt_to_a_quota(
+    engine, queue_up, launching, dispatcher, platform, clock
+):
+    await dispatcher.guard(ACTION, quota=Quota(share=0.5, window_seconds=3600))
+    await queue_up()
+    platform.faults = [REFUSE]
+    await launching.launch_once()
+    await clock.advance(seconds=2)
+    await dispatcher.reconcile_once()
+    await launching.launch_once()
+    (view,) = await list_quotas(engine.database, 1)
+    assert (view.first_attempts, len(platform.asked)) == (1, 2)

@@ -87,6 +87,12 @@ ECHO = """
         ("name: mypack", "", 0),
         ("name: mypack\ndefaults: {max_retries: 4}", "", 4),
         ("name: mypack\ndefaults: {max_retries: 4}", "max_retries: 6", 6),
+        ("name: mypack", "retry: {max_retries: 5}", 5),
+        ("name: mypack", "retry: {max_retries: 5}\nmax_retries: 2", 2),
+        ("name: mypack", "retry: {max_retries: 5}\nmax_attempts: 2", 1),
+        ("name: mypack\ndefaults: {retry: {max_retries: 5}}", "", 5),
+        ("name: mypack\ndefaults: {max_retries: 4}", "retry: {max_retries: 5}", 5),
+        ("name: mypack\ndefaults: {retry: {max_retries: 5}}", "max_attempts: 3", 2),
         ("name: mypack", "launcher: process", 1),
         ("name: mypack\ndefaults: {launcher: process}", "", 1),
     ],
@@ -147,6 +153,9 @@ MISTAKES = {
     "wrong type": ("name: x\nruntime: shell\nentrypoint: ls\nmax_retries: many\n", 4, "must be a whole number"),
     "below zero": ("name: x\nruntime: shell\nentrypoint: ls\nmax_retries: -1\n", 4, "from 0 to"),
     "bad retry": ("name: x\nruntime: shell\nentrypoint: ls\nretry:\n  base: 3\n", 1, "does not know base"),
+    "bad value in retry": ("name: x\nruntime: shell\nentrypoint: ls\nretry: {max_retries: -1}\n", 4, "from 0 to"),
+    "memory of a thread": ("name: x\nentrypoint: code.py\nmemory_bytes_max: 1000000\n", 3, 'isolation="process"'),
+    "keyword": ("name: x\nruntime: shell\nentrypoint: ls\nparameters: {class: string}\n", 4, "cannot be the name"),
     "bad rule": ("name: x\nruntime: shell\nentrypoint: ls\nrules: [{when: 3}]\n", 4, "A rule is a map"),
     "bad breaker": ("name: x\nruntime: shell\nentrypoint: ls\nbreaker: {share: 7}\n", 4, "above 0"),
     "no entrypoint": ("name: x\nruntime: python\n", 1, "needs an entrypoint"),
@@ -241,3 +250,19 @@ def test_declared_parameters_are_checked_before_anything_is_stored(given_, is_ta
     else:
         with pytest.raises(Invalid):
             action.signature.check(action.name, [given_])
+
+
+def test_what_stands_in_retry_counts_as_if_it_stood_outside(a_pack):
+    folder = a_pack(
+        **{
+            "pack.yaml": "name: mypack\ndefaults: {max_losses: 4, timeout_seconds: 50, retry: {jitter_factor: 0}}\n",
+            "actions/echo.yaml": f"{dedent(ECHO)}retry: {{max_losses: 1, timeout_seconds: 7}}\n",
+        }
+    )
+    policy = hf.load_pack(folder).actions["mypack.echo"].policy(DEFAULTS)
+    assert (policy.max_losses, policy.timeout_seconds, policy.jitter_factor) == (1, 7.0, 0)
+
+
+def test_a_mistake_in_the_defaults_is_named_and_stops_nothing_else(a_pack):
+    folder = a_pack(**{"pack.yaml": "name: mypack\ndefaults: {retry: 5}\n", "actions/echo.yaml": ECHO})
+    assert [(file, line) for file, line, _ in problems(folder)] == [("pack.yaml", 2)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.each import each
 
+import holdfast as hf
+from holdfast.core.signals import Killed
 from holdfast.errors import TaskFailed
+from holdfast.packs.shell_runtime import CommandFailed, ShellCommand
 
 pytestmark = pytest.mark.crash
 
@@ -74,7 +79,7 @@ async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
     ],
 )
 async def test_an_exit_code_is_a_failure_with_a_class(working, script, code, known_as):
-    fail = f'runtime: shell\nshell: true\nentrypoint: "{script}"'
+    fail = f'runtime: shell\nshell: true\nmax_losses: 0\nentrypoint: "{script}"'
     async with working({"fail": fail}) as client:
         found, _ = await failure_of(client, "mypack.fail")
     assert (found["code"], found["class"]) == (code, known_as)
@@ -127,3 +132,37 @@ async def test_output_that_is_not_json_fails_the_task(working):
     async with working({"odd": "runtime: shell\nentrypoint: [echo, hello]\noutput: json"}) as client:
         found, _ = await failure_of(client, "mypack.odd")
     assert (found["class"], "not JSON" in found["message"]) == ("validation", True)
+
+
+async def test_a_killed_command_is_lost_and_spends_no_retry(working):
+    killed = 'runtime: shell\nshell: true\nentrypoint: test "$HF_ATTEMPT" = 2 || kill -9 $$'
+    async with working({"killed": killed}) as client:
+        assert await (await client.enqueue("mypack.killed")).result(30) == {"stdout": ""}
+        row = await client.engine.database.fetchrow("select state, decision from holdfast.failure")
+    assert (row["decision"], row["state"]) == ("retry", b"l")
+
+
+async def test_outside_a_process_of_its_own_a_command_ends_its_own_family_and_no_other(tmp_path, is_running, until):
+    command = ShellCommand(argv=("sleep 300 > /dev/null 2>&1 & echo $!",), folder=tmp_path, through_shell=True)
+    context = hf.Context(task_id="1", attempt=1, tenant="default", action="mypack.x", queue="default")
+    beside = await asyncio.create_subprocess_exec("sleep", "300")
+    left = int(command(context)["stdout"])
+    await until(lambda: not is_running(left))
+    assert is_running(beside.pid)
+    beside.kill()
+    await beside.wait()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "code"),
+    [
+        ("kill -9 $$", Killed, "lost"),
+        ("sh -c 'kill -9 $$'; exit $?", Killed, "lost"),
+        ("kill -15 $$", CommandFailed, "signal_SIGTERM"),
+    ],
+)
+def test_only_a_killed_command_is_lost(tmp_path, script, kind, code):
+    context = hf.Context(task_id="1", attempt=1, tenant="default", action="mypack.x", queue="default")
+    with pytest.raises(kind) as raised:
+        ShellCommand(argv=(script,), folder=tmp_path, through_shell=True)(context)
+    assert raised.value.code == code

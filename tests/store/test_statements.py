@@ -18,8 +18,9 @@ SOURCES = sorted(Path(holdfast.__file__).parent.rglob("*.py"))
 def asked_for() -> frozenset[str]:
     """Every name that some module passes to `sql()`, and all invariants, which are asked for by file."""
     names = {statement.name for statement in statements_in("invariants.sql")}
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = [text for path in SOURCES if "sql(" in (text := path.read_text())]
+    for text in texts:
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sql":
                 names |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return frozenset(names)

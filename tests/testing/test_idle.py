@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import holdfast as hf
@@ -63,3 +65,21 @@ async def test_work_that_the_app_cannot_run_is_named(engine, dispatcher):
     await dispatcher.enqueue(a_task(action="other.action"))
     with pytest.raises(WaitTimeout, match="1 tasks"):
         await run_until_idle(app, engine, seconds_max=0.2)
+
+
+async def test_what_asks_for_a_process_of_its_own_runs_beside_the_test(engine):
+    apart = hf.App("apart", settings=hf.Settings(url=engine.database.url))
+    apart.action(name="thread", isolation="process", memory_bytes_max=2**30)(os.getpid)
+
+    @apart.action(isolation="process")
+    async def coroutine(ctx: hf.Context) -> int:
+        return os.getpid()
+
+    async with apart.client() as client:
+        tasks = [await client.enqueue(action) for action in apart.actions.values()]
+        await run_until_idle(apart, engine)
+        assert [await task.result(timeout=5) for task in tasks] == [os.getpid()] * 2
+        again = await client.enqueue(coroutine)
+        async with apart.processor() as processor:
+            assert (await processor.process_once()).task_id == again.task_id
+        assert await again.result(timeout=5) == os.getpid()

@@ -1,4 +1,4 @@
-"""One face for three carriers: how to configure, spoil, stop and start each, and how to look inside."""
+"""One face for every carrier: how to configure, spoil, stop and start each, and how to look inside."""
 
 from __future__ import annotations
 
@@ -124,6 +124,15 @@ class Carrier:
 
     async def start(self, monkeypatch: Any) -> None:
         self.server.start()  # type: ignore[attr-defined]
+
+
+class Own(Carrier):
+    """A factory of the test's, in the place of one that somebody brings."""
+
+    name = "tests.wake.own:make"
+
+    def settings(self) -> WakeSettings:
+        return WakeSettings(over=self.name, address=uuid.uuid4().hex)
 
 
 class Postgres(Carrier):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wake.carriers import Carrier, Postgres, Redis, Sqs
+from tests.wake.carriers import Carrier, Own, Postgres, Redis, Sqs
 from tests.wake.servers import RedisServer, SqsServer
 
 import holdfast as hf
@@ -56,8 +56,8 @@ def aws_of_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _carrier(name: str, request: pytest.FixtureRequest) -> Carrier:
-    if name == "postgres":
-        return Postgres()
+    if name in ("postgres", "own"):
+        return Postgres() if name == "postgres" else Own()
     server = request.getfixturevalue(f"{name}_server")
     if server.process is None:
         server.start()

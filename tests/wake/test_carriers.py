@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tests.each import each
 
-from holdfast.errors import Invalid, InvalidSettings
+from holdfast.errors import Invalid, InvalidSettings, Unavailable
 from holdfast.settings import Settings, WakeSettings
 from holdfast.wake.carriers import address_for, addresses_of, is_external, open_transport, require_carrier
 
@@ -68,3 +69,37 @@ def test_an_address_that_is_none_is_refused_without_its_password():
     with pytest.raises(InvalidSettings) as refused:
         open_transport(settings, "shop:wake")
     assert "hunter2" not in str(refused.value)
+
+
+@each(
+    ("over", "address", "says"),
+    [
+        ("nowhere_at_all:make", "", "cannot be imported"),
+        ("tests.wake.own:missing", "", "cannot be imported"),
+        ("tests.wake.own:make", "nowhere", "it raised OSError"),
+        ("tests.wake.own:make_half", "", r"has no publish\(\)"),
+    ],
+)
+def test_a_carrier_of_ones_own_that_cannot_be_used_is_said_at_start(over, address, says):
+    with pytest.raises(InvalidSettings, match=says) as refused:
+        require_carrier(WakeSettings(over=over, address=address), None)
+    assert refused.value.code == "carrier_unusable" and "hunter2" not in refused.value.detail
+
+
+async def test_whatever_a_carrier_of_ones_own_raises_it_is_away():
+    transport = open_transport(WakeSettings(over="tests.wake.own:make"), "here")
+    with pytest.raises(Unavailable) as away:
+        await transport.publish([None])
+    assert away.value.code == "carrier_away"
+    await transport.close()
+
+
+@each("name", ["kafka", "a b:c", "module:", ":factory", "os:path.join"])
+def test_a_carrier_is_one_of_ours_or_named_by_module_and_factory(name):
+    with pytest.raises(InvalidSettings, match="module:factory"):
+        Settings(wake=WakeSettings(over=name))
+
+
+def test_what_an_sqs_name_cannot_hold_is_replaced():
+    assert address_for(EACH, "mail.eu:fast") == "https://sqs.eu-west-1.amazonaws.com/1/h-mail-eu-fast"
+    assert addresses_of(EACH, ["a.b", "a:b"]) == ["https://sqs.eu-west-1.amazonaws.com/1/h-a-b"]

@@ -19,6 +19,7 @@ FAR_SECONDS = 300.0
 """A poll that no test waits for."""
 
 
+@pytest.mark.parametrize("carrier", ["postgres", "sqs", "redis", "own"], indirect=True)
 async def test_a_wake_up_starts_work_long_before_the_poll(carrier, fleet, executions):
     async with fleet(poll_seconds=FAR_SECONDS) as started:
         await started.work_off(steady=1, flaky=1)

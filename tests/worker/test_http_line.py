@@ -62,7 +62,7 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
         lossy_line = HttpLine(lossy.url, settings)
         async with client_of(app) as client, running_worker(app=app, line=lossy_line, slots=4):
             # Who is busy asks for no wait: one more task, now and then, until an answer was lost.
-            for wave in (range(12), *([n] for n in range(12, 60))):
+            for wave in (range(8), *([n] for n in range(8, 60))):
                 tasks = await client.enqueue_many("local.work", [{"n": n} for n in wave])
                 assert [await task.result(60) for task in tasks] == list(wave)
                 if lossy.lost:

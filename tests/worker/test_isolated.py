@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
+import sys
+import uuid
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 
-from holdfast.core.failure import TIMEOUT_CODE
+import holdfast as hf
+from holdfast.core.failure import INPUT_CODE, TIMEOUT_CODE
 from holdfast.errors import Invalid, TaskFailed
 from holdfast.worker.isolated import Isolated
-from holdfast.worker.isolated_child import MEMORY_CODE
+from holdfast.worker.isolated_child import MEMORY_CODE, _Process
+from holdfast.worker.isolated_wire import Start
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Orders
 
@@ -98,3 +106,54 @@ async def test_the_processes_of_a_worker_end_with_it(fleet, client, journal, is_
 def test_a_worker_that_cannot_isolate_refuses_such_actions(engine, app):
     with pytest.raises(Invalid, match="isolation_needs_app"):
         Worker(engine, app.actions)
+
+
+async def test_a_process_that_cannot_be_started_costs_a_loss_each_time(worker, client, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(TaskFailed, match="cannot be started") as failed:
+        await (await client.enqueue("fleet.crash")).result(20)
+    assert failed.value.fields["cause"] == "launch_failed"
+
+
+@dataclass
+class Touchy:
+    number: int
+
+    def __post_init__(self) -> None:
+        assert self.number > 0
+
+
+number_seen: ContextVar[int] = ContextVar("number_seen", default=0)
+
+
+def test_inside_the_process_an_attempt_neither_ends_it_nor_leaves_anything_to_the_next():
+    app = hf.App("inner", settings=hf.Settings(url="postgresql://nowhere.invalid/none"))
+
+    @app.action(isolation="process")
+    def leave(touchy: Touchy) -> int:
+        before = number_seen.get()
+        number_seen.set(touchy.number)
+        return before
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = _Process(app, theirs)
+        ended = [process._attempt(a_start("inner.leave", {"touchy": {"number": number}})) for number in (1, 2, -1)]
+    assert [one.output for one in ended] == [b"0", b"0", None]
+    assert ended[2].failure.code == INPUT_CODE and "AssertionError" in ended[2].failure.message
+
+
+def a_start(action: str, given: dict[str, object]) -> Start:
+    return Start(
+        action=action,
+        input=json.dumps(given).encode(),
+        task_id="1",
+        attempt=1,
+        lease_token=str(uuid.uuid4()),
+        tenant="default",
+        queue="default",
+        tags=(),
+        run_id=None,
+        memory_bytes_max=None,
+        output_bytes_max=1_000,
+    )

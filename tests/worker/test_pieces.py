@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.settings import Settings, WorkerSettings
 from holdfast.worker import orders as wire_orders
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.board import Board
 from holdfast.worker.descendants import kill_session
 from holdfast.worker.held import FOREVER
@@ -95,3 +100,25 @@ def test_everything_in_the_session_of_a_dead_worker_is_killed():
     while not kill_session(leader.pid):
         assert time.monotonic() < deadline
     assert not Path(f"/proc/{left_behind}").exists() or "Z" in Path(f"/proc/{left_behind}/stat").read_text()
+
+
+async def test_a_fault_while_an_attempt_is_run_costs_that_attempt_alone():
+    ended: dict[int, Outcome] = {}
+    over = asyncio.Event()
+
+    async def run(held: Any) -> Outcome:
+        if held.claimed.task_id == 1:
+            raise OSError("too many open files")
+        return Completed(b"1")
+
+    def at_end(held: Any, outcome: Outcome) -> None:
+        ended[held.claimed.task_id] = outcome
+        if len(ended) == 2:
+            over.set()
+
+    Attempts(run, at_end).start(
+        SimpleNamespace(claimed=SimpleNamespace(task_id=one, attempt=1), task=None) for one in (1, 2)
+    )
+    await asyncio.wait_for(over.wait(), 10)
+    assert isinstance(ended[1], Failed) and ended[1].failure.type == "OSError"
+    assert ended[2] == Completed(b"1")

@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.staying import while_open
 from holdfast.client.client import Client
 from holdfast.desk.all import OPERATIONS
 from holdfast.desk.clerk import Clerk, perform
@@ -28,7 +29,10 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
         key = asked.request.headers.get(KEY_HEADER)
         with _client(operation, asked) as client:
             request, once = with_key(operation, request, key, client.engine.tenant_id)
-            found = await perform(operation, Clerk(client, asked.caller.actor, once), request)
+            doing = perform(operation, Clerk(client, asked.caller.actor, once), request)
+            if operation.in_vain is not None:
+                doing = while_open(asked, doing, operation.in_vain(request))
+            found = await doing
         return reply(found, operation.status)
 
     return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)

@@ -138,13 +138,14 @@ def route(endpoint: Endpoint, house: House) -> Route:
 
     async def admitted(request: Request) -> Response:
         is_counted = endpoint.access not in _NOT_COUNTED
-        if is_counted:
-            house.pace.admit_peer(request.client.host if request.client is not None else "")
         if endpoint.access is Access.PUBLIC:
             return await endpoint.handler(Asked(request, NOBODY, house))
         try:
             caller = await house.door.caller(request)
         except Unauthorized as error:
+            if is_counted:
+                # Counted for nobody known only: else one of them could use up what all behind an address may send.
+                house.pace.admit_peer(house.door.peer(request))
             error.code = endpoint.unauthorized_code
             raise
         if is_counted:
@@ -190,6 +191,8 @@ async def read_body(request: Request, kind: type[T], *, bytes_max: int) -> T:
         return msgspec.json.decode(bytes(parts), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The body cannot be used: {error}.", code="invalid_body") from error
+    except RecursionError:
+        raise Invalid("The body is nested too deep.", code="payload_too_deep") from None
 
 
 def _too_large(bytes_max: int) -> Invalid:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdfast.api.desk import decode
+from holdfast.api.desk import KEY_HEADER, decode
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
 from holdfast.desk.clerk import Clerk, perform
+from holdfast.desk.keys import with_key
 from holdfast.desk.tasks import SteerTask, retry_task
 from holdfast.errors import NotFound
 
@@ -21,11 +22,13 @@ UNREADABLE = "The store of executions cannot be read."
 
 async def retry(asked: Asked) -> Response:
     """Run a failed execution again."""
-    request = await decode(retry_task, asked)
-    assert isinstance(request, SteerTask)
+    given = await decode(retry_task, asked)
+    assert isinstance(given, SteerTask)
+    key = asked.request.headers.get(KEY_HEADER)
     try:
         with asked.client() as client:
-            found = await perform(retry_task, Clerk(client, asked.caller.actor), request)
+            request, once = with_key(retry_task, given, key, client.engine.tenant_id)
+            found = await perform(retry_task, Clerk(client, asked.caller.actor, once), request)
     except NotFound as error:
         raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
     return reply(found, retry_task.status)

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from holdfast import wire
 from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
-from holdfast.api.reports import ENVELOPE_BYTES, EVENTS_MAX, lease_of, note, plain
+from holdfast.api.notes import EVENTS_MAX, notes_of
+from holdfast.api.reports import ENVELOPE_BYTES, lease_of, plain
 from holdfast.core import limits
 from holdfast.core.effects import EffectState
 from holdfast.dispatcher.contract import (
@@ -97,9 +98,9 @@ async def keep_step(asked: Asked) -> Response:
 async def progress(asked: Asked) -> Response:
     """Keep what running attempts say; what comes after their lease is dropped."""
     body = await asked.body(Progress, bytes_max=PROGRESS_BYTES_MAX)
-    if sum(len(spoken.events) for spoken in body.notes) > EVENTS_MAX:
+    if sum(len(spoken.events or ()) for spoken in body.notes) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
-    said = [(lease_of(spoken), event.kind, note(event.detail)) for spoken in body.notes for event in spoken.events]
+    said = [(lease_of(spoken), *note) for spoken in body.notes for note in notes_of(spoken.events)]
     await asked.workers.ledger.note(said)
     return reply({"accepted": len(said)})
 

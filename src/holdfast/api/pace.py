@@ -1,4 +1,4 @@
-"""Pace: how many requests one peer, one caller and one tenant may send. In memory, and bounded.
+"""Pace: how many requests one caller and one tenant may send, and one peer of whom nobody is known. In memory, bounded.
 
 Each has a bucket that fills up with time; a request takes one out. Whoever finds theirs empty is told when to come
 back, and costs nothing but that. Workers are not counted here: they are few, known, and ask in batches.
@@ -65,7 +65,7 @@ class Pace:
         )
 
     def admit_peer(self, peer: str) -> None:
-        """Admit a request from an address, before anybody looks who asks; `TooMany` if there were too many."""
+        """Admit a request that nobody known sent, by its address; `TooMany` if there were too many."""
         _require(self.peers.wait_seconds(peer), "this address")
 
     def admit_caller(self, tenant_id: int, actor: str) -> None:

@@ -56,6 +56,7 @@ CODE_STATUSES = {
     "payload_too_large": 413,
     "body_not_json": 415,
     "body_too_slow": 408,
+    "head_too_large": 431,
     "too_many_attempts": 429,
     "url_not_allowed": 422,
     "tenant_limit": 429,

@@ -9,16 +9,15 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
+from holdfast.api.notes import EVENTS_MAX, notes_of
 from holdfast.core import limits
-from holdfast.core.failure import Failure, Said
+from holdfast.core.failure import FAILED_CODE, Failure, Said
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.dispatcher.contract import NOTHING, Completion, Id, Reported
 from holdfast.dispatcher.remote_reports import Done
 from holdfast.errors import Conflict, Invalid
 
 ENVELOPE_BYTES = 512 * 1024
-NOTE_BYTES_MAX = 16 * 1024
-EVENTS_MAX = 1_000
 
 _NO_OUTPUT = Completed(bytes(NOTHING))
 
@@ -56,20 +55,16 @@ def done_of(body: Completion, bytes_max: int) -> Done:
             lease_token=body.lease_token,
             outcome=_NO_OUTPUT,
         )
-    if len(body.events) > EVENTS_MAX:
+    if len(body.events or ()) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} events go with one completion.", code="invalid_batch")
     return Done(
         task_id=limits.task_number(body.task_id),
         attempt=_attempt(body.attempt),
         lease_token=body.lease_token,
         outcome=_outcome(body, bytes_max),
-        notes=[(said.kind, note(said.detail)) for said in body.events],
+        notes=list(notes_of(body.events)),
         input=None if body.input == NOTHING else plain(body.input, bytes_max=bytes_max, what="input"),
     )
-
-
-def note(detail: dict[str, Any]) -> str:
-    return wire.encode(detail, bytes_max=NOTE_BYTES_MAX, what="note").decode()
 
 
 def plain(raw: msgspec.Raw, *, bytes_max: int, what: str) -> bytes:
@@ -81,6 +76,8 @@ def plain(raw: msgspec.Raw, *, bytes_max: int, what: str) -> bytes:
         return wire.encode(wire.decode(given), bytes_max=bytes_max, what=what)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The {what} cannot be used: {error}.", code="invalid_body") from error
+    except RecursionError:
+        raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from None
 
 
 def _outcome(body: Completion, bytes_max: int) -> Outcome:
@@ -105,12 +102,12 @@ def _failure(given: Reported | None) -> Failure:
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= 10 * 365 * 86400):
         raise Invalid("retry_after_seconds must be a time that can be waited for.", code="invalid_retry_after")
     return Failure(
-        code=error.code,
-        message=error.message,
-        type=error.type,
-        traceback=error.traceback,
+        code=error.code or FAILED_CODE,
+        message=error.message or "",
+        type=error.type or "",
+        traceback=error.traceback or "",
         said=None if error.said is None else Said(error.said),
         retry_after=None if seconds is None else timedelta(seconds=seconds),
-        bases=tuple(error.bases),
-        frames=tuple(error.frames),
+        bases=tuple(error.bases or ()),
+        frames=tuple(error.frames or ()),
     )

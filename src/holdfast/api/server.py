@@ -1,7 +1,8 @@
 """The server: all endpoints as one application, and the loop that offers it on an address.
 
-Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed. Workers
-may have a listener of their own; the other one then knows nothing of `/internal/*`.
+Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed, but
+for whose address is counted where an operator says so. Workers may have a listener of their own; the other one then
+knows nothing of `/internal/*`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from starlette.responses import Response
 
 from holdfast.api import desk, executions, health, launched, ledger, metrics, reference, registering, stream, workers
 from holdfast.api.clients import Clients
+from holdfast.api.connection import Connection, let_go
 from holdfast.api.door.address import require_safe_address
 from holdfast.api.door.door import Door
 from holdfast.api.edge import Endpoint, House, route
@@ -104,6 +106,8 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         # On the tick it writes the date that answers bear.
         while not await self.on_tick(0):
+            open_now = self.server_state.connections
+            let_go(open_now, asyncio.get_running_loop().time(), is_crowded=len(open_now) > CONNECTIONS_MAX / 2)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stops.wait(), TICK_SECONDS)
 
@@ -185,6 +189,7 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
     server = _Server(
         uvicorn.Config(
             SafeHeaders(application(house, endpoints)),
+            http=Connection,
             lifespan="off",
             ws="none",
             log_config=None,

@@ -5,10 +5,8 @@ Whoever waits is let go when it hangs up, so that nothing is claimed for nobody.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -18,6 +16,7 @@ from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
 from holdfast.api.registering import LABELS_BYTES_MAX, REGISTER_BYTES_MAX, SLOTS_MAX
 from holdfast.api.reports import ENVELOPE_BYTES, done_of, lease_of, worker_number
+from holdfast.api.staying import while_here
 from holdfast.core import limits
 from holdfast.dispatcher.contract import (
     WAIT_SECONDS_MAX,
@@ -37,8 +36,6 @@ from holdfast.errors import Invalid
 
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
 
-T = TypeVar("T")
-
 
 async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
@@ -57,7 +54,7 @@ async def claim(asked: Asked) -> Response:
         allowed=allowed,
         is_welcome=asked.require_welcome,
     )
-    tasks = await (_while_here(asked, taking) if seconds else taking)
+    tasks = await (while_here(asked, taking) if seconds else taking)
     return reply({"tasks": await _with_capabilities(asked, tasks)})
 
 
@@ -68,7 +65,7 @@ async def wait(asked: Asked) -> Response:
     waiting = asked.workers.wait(
         worker_number(body.worker_id), queues=body.queues, wait_seconds=seconds, allowed=asked.caller.queues
     )
-    work, draining = await _while_here(asked, waiting)
+    work, draining = await while_here(asked, waiting)
     return reply(Hint(work, draining))
 
 
@@ -94,6 +91,7 @@ async def heartbeats(asked: Asked) -> Response:
         [limits.task_number(task_id) for task_id in body.task_ids],
         body.lease_tokens,
         health=wire.encode(body.health, bytes_max=LABELS_BYTES_MAX, what="health").decode(),
+        allowed=asked.caller.queues,
     )
     return reply(
         Beaten(
@@ -136,7 +134,7 @@ async def exchange(asked: Asked) -> Response:
         wait_seconds=seconds,
         is_welcome=asked.require_welcome,
     )
-    done = await (_while_here(asked, doing) if seconds else doing)
+    done = await (while_here(asked, doing) if seconds else doing)
     return reply(
         Exchanged(
             tasks=await _with_capabilities(asked, done.tasks),
@@ -163,29 +161,6 @@ def _known(body: Batch) -> list[tuple[int, Any]]:
     if len(known) != len(body.known_tasks):
         raise Invalid("Every known token goes with its task in known_tasks.", code="invalid_batch")
     return [(limits.task_number(task_id), token) for task_id, token in zip(body.known_tasks, known, strict=True)]
-
-
-async def _while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
-    """Do something that may take its time, as long as the caller waits for it."""
-    try:
-        with asked.house.streams.wait(asked.caller):
-            return await _until_it_leaves(asked, work)
-    finally:
-        work.close()
-
-
-async def _until_it_leaves(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
-    doing = asyncio.create_task(work)
-    leaving = asyncio.ensure_future(asked.request.receive())
-    try:
-        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise Invalid("The caller hung up.", code="caller_left")
-        return await doing
-    finally:
-        for task in (doing, leaving):
-            task.cancel()
-        await asyncio.gather(doing, leaving, return_exceptions=True)
 
 
 def _limit(limit: int, *, lowest: int) -> int:

@@ -24,6 +24,7 @@ from holdfast.dispatcher.contract import Claim, Completion, Handed, Register, Re
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.errors import HoldfastError
+from holdfast.garbage import set_aside
 from holdfast.settings import HttpSettings, Settings
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_line import LATE_SECONDS, WAIT_PARTS
@@ -31,11 +32,12 @@ from holdfast.worker.http_line import LATE_SECONDS, WAIT_PARTS
 SESSIONS_MAX = 20
 STAGGER_SECONDS = 0.002
 _UNHURRIED = HttpSettings(
-    **{
-        f"{whose}_requests_{what}": 1_000_000
-        for whose in ("peer", "caller", "tenant")
-        for what in ("per_second", "burst")
-    }
+    peer_requests_per_second=1_000_000,
+    peer_requests_burst=1_000_000,
+    caller_requests_per_second=1_000_000,
+    caller_requests_burst=1_000_000,
+    tenant_requests_per_second=1_000_000,
+    tenant_requests_burst=1_000_000,
 )
 """One caller asks for all there is here; what is measured is the answer, not the limit on questions."""
 
@@ -51,6 +53,7 @@ class _Input(msgspec.Struct, frozen=True):
 async def _serve(orders: ServerOrders) -> None:
     settings = Settings(url=orders.url, env="local", port=0, http=_UNHURRIED)
     async with Engine(orders.url, settings, sessions_max=SESSIONS_MAX) as engine, serving(engine) as url:
+        set_aside()
         loops = asyncio.create_task(Loops(engine).run())
         print(url, flush=True)
         await _stdin_closed()

@@ -15,7 +15,7 @@ from holdfast.core.duration import human
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.breakers import BreakerView
-    from holdfast.dispatcher.look import ActionView
+    from holdfast.dispatcher.show_workers import ActionView
 
 
 @click.group(cls=Group)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.serve import folders, log_to_stderr, pack_option
+from holdfast.cli.process import folders, log_to_stderr, pack_option
 from holdfast.cli.shell import FAILED, OK, the_shell
 from holdfast.cli.tree import Command
 from holdfast.errors import Invalid

@@ -6,11 +6,13 @@ For `holdfast dev`: it is a convenience there, so what keeps it from starting is
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -30,25 +32,29 @@ class ServerBeside:
         self._thread = threading.Thread(target=self._run, name="holdfast-http", daemon=True)
 
     def start(self) -> str:
-        """The URL. `Unavailable` if the extra is not installed or the address is taken."""
+        """The URL. A `HoldfastError` says why there is none: the extra is not installed, the address is taken …"""
         self._thread.start()
         return self._started.result()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
+        # It may have ended by itself, and its loop with it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(timeout=15)
 
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except HoldfastError as error:
-            if not self._started.done():
-                self._started.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - whatever ends the thread, whoever waits for it must hear
+            if self._started.done():
+                logging.getLogger("holdfast").error("the HTTP API ended: %r", error)
+            else:
+                self._started.set_exception(_told(error))
         finally:
-            self._stop.set()
+            self._loop.close()
 
     async def _serve(self) -> None:
-        from holdfast.cli.serve import require_http
+        from holdfast.cli.server import require_http
         from holdfast.dispatcher.engine import Engine
 
         require_http(self._settings)
@@ -60,3 +66,11 @@ class ServerBeside:
         ):
             self._started.set_result(url)
             await self._stop.wait()
+
+
+def _told(error: BaseException) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    told = Unavailable(f"It could not start: {error!r}.", code="http_failed", advice="See `holdfast server`.")
+    told.__cause__ = error
+    return told

@@ -13,6 +13,7 @@ from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
+from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
@@ -126,7 +127,7 @@ def show(dead_letter_id: str) -> None:
         ("fault", _fault(view)),
         ("class", f"{view.cause}, stopped because {view.reason}"),
         ("attempts", view.attempts),
-        ("dispatched", f"{view.dispatches} of at most 5 times" if view.dispatches else "never"),
+        ("dispatched", f"{view.dispatches} of at most {DISPATCHES_MAX} times" if view.dispatches else "never"),
         ("opened", moment(view.opened_at, utc=shell.utc)),
         ("may", ", ".join(view.recovery_options)),
     ]
@@ -227,7 +228,10 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 @click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
 @click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
-    """Dismiss dead letters: known, and left. A later `redrive` takes them up again."""
+    """Dismiss dead letters: known, and left. A later `redrive` takes them up again.
+
+    What is ignored is kept until somebody deletes it; what is resolved goes with history.
+    """
     shell = the_shell()
     _one_of(fingerprint, task_id)
     if abandon and resolved:

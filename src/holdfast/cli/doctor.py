@@ -41,6 +41,7 @@ def doctor() -> None:
 
 
 async def _examine(shell: Shell) -> list[Finding]:
+    from holdfast.core.workers import silent_seconds
     from holdfast.dispatcher.checkup import Finding, Level, check_up, finding
     from holdfast.net.server import is_server
     from holdfast.place import find_place
@@ -66,7 +67,12 @@ async def _examine(shell: Shell) -> list[Finding]:
     try:
         kind = " (embedded)" if place.is_embedded else ""
         found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
-        found += await check_up(database, now=datetime.now(UTC), carrier=settings.wake.over)
+        found += await check_up(
+            database,
+            now=datetime.now(UTC),
+            carrier=settings.wake.over,
+            silent_seconds=silent_seconds(settings.worker.lease_seconds),
+        )
         return [*found, *await _carrier(settings)]
     finally:
         await database.close()
@@ -75,7 +81,8 @@ async def _examine(shell: Shell) -> list[Finding]:
 
 async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
     """What a server says of itself and of its database."""
-    from holdfast.desk.care import Nothing, examine
+    from holdfast.desk.care import examine
+    from holdfast.desk.shapes import Nothing
     from holdfast.dispatcher.checkup import Finding, Level
     from holdfast.store.database import without_password
 
@@ -88,10 +95,10 @@ async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
 async def _carrier(settings: Settings) -> list[Finding]:
     """Ask the carrier of hints itself, from here."""
     from holdfast.dispatcher.checkup import Finding, Level
-    from holdfast.wake.carriers import QUEUE, address_for, is_external, open_transport
+    from holdfast.wake.carriers import address_for, has_one_address, is_external, open_transport
 
     wake = settings.wake
-    if not is_external(wake) or QUEUE in (wake.sqs_queue_url or "") + wake.redis_key_prefix:
+    if not is_external(wake) or not has_one_address(wake):
         return []
     try:
         transport = open_transport(wake, address_for(wake, ""))

@@ -58,9 +58,8 @@ def list_(app_ref: str | None) -> None:
     shell = the_shell()
     if app_ref is not None:
         from holdfast.flow.shelf import every_version
-        from holdfast.load import load_app
 
-        own = [one.definition for one in every_version(load_app(app_ref).flows)]
+        own = [one.definition for one in every_version(shell.load_app(app_ref).flows)]
         emit_rows(shell, [_summary(one) for one in own], _summary_columns(), empty=f"{app_ref} has no flows.")
         return
     from holdfast.desk.flows import list_flows
@@ -168,10 +167,9 @@ def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | 
 def check(files: tuple[Path, ...], app_ref: str | None) -> None:
     """Check flows in YAML files, or in folders of them, before anything runs."""
     from holdfast.flow.yaml_flow import flow_files, ports_of
-    from holdfast.load import load_app
 
     shell = the_shell()
-    app = None if app_ref is None else load_app(app_ref)
+    app = None if app_ref is None else shell.load_app(app_ref)
     sound: list[dict[str, Any]] = []
     worst = OK
     named = [file for path in files for file in flow_files(path)]
@@ -226,9 +224,7 @@ def _definition(shell: Shell, name: str, version: int | None, app_ref: str | Non
         return read_flow(name)
     if app_ref is None:
         return _stored(shell, name, version)
-    from holdfast.load import load_app
-
-    app = load_app(app_ref)
+    app = shell.load_app(app_ref)
     newest = app.flows.get(name) or app.flows.get(f"{app.name}.{name}")
     found = newest if newest is None or version is None else app.flows.versions.get((newest.name, version))
     if found is None:

@@ -26,19 +26,19 @@ def value_of(given: str, *, option: str = "--input") -> Any:
     """Read an option that may be any JSON: as it is, @file or - for stdin."""
     import msgspec
 
-    text = given
+    text = given.encode("utf-8", "surrogateescape")
     if given == "-":
-        text = sys.stdin.read()
+        text = sys.stdin.buffer.read()
     elif given.startswith("@"):
         try:
-            text = Path(given[1:]).read_text(encoding="utf-8")
+            text = Path(given[1:]).read_bytes()
         except OSError as error:
             raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
     try:
-        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(
-            f"The input is not JSON: {error}.",
+            f"The input is not JSON in UTF-8: {error}.",
             code="payload_not_json",
             advice=f"""Write for example {option} '{{"order_id": 7}}'.""",
         ) from error
@@ -57,6 +57,6 @@ def pairs_of(pairs: Iterable[str]) -> dict[str, Any]:
             )
         try:
             found[key] = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             found[key] = text
     return found

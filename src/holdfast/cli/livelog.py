@@ -87,13 +87,13 @@ class LiveLog:
             self._print_counts(told)
             told = [event for event in told if event.kind in ("task.failed", "task.lost")][:LINES_MAX]
         for line in await _lines(database, told):
-            click.echo(line, err=True, color=self._shell.has_colour())
+            self._shell.talk(line)
         return page.cursor
 
     def _print_counts(self, events: list[Event]) -> None:
         counts = Counter(_state(event) for event in events)
         parts = [click.style(f"{state_text(state)} {count}", fg=hue(state) or None) for state, count in counts.items()]
-        click.echo(f"{_stamp(events[-1].at)}  {'  '.join(parts)}", err=True, color=self._shell.has_colour())
+        self._shell.talk(f"{_stamp(events[-1].at)}  {'  '.join(parts)}")
 
 
 def _worth_telling(events: list[Event]) -> list[Event]:

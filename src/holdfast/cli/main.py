@@ -10,9 +10,9 @@ from holdfast.cli.tree import Root, common_options
 
 HOMES = {
     "Run": {
-        "dev": ("holdfast.cli.serve:dev", "Everything in one process tree on the embedded database."),
-        "server": ("holdfast.cli.serve:server", "Offer the HTTP API and run the repair loops."),
-        "work": ("holdfast.cli.serve:work", "Start a worker for the actions of an app."),
+        "dev": ("holdfast.cli.dev:dev", "Everything in one process tree on the embedded database."),
+        "server": ("holdfast.cli.server:server", "Offer the HTTP API and run the repair loops."),
+        "work": ("holdfast.cli.work:work", "Start a worker for the actions of an app."),
         "attach": ("holdfast.cli.attach:attach", "Run the one attempt this process was launched for."),
     },
     "Work": {
@@ -21,7 +21,7 @@ HOMES = {
         "campaign": ("holdfast.cli.campaign:campaign", "Re-drive a group of dead letters with care."),
         "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
         "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
-        "queue": ("holdfast.cli.queue:queue", "See, pause and limit queues."),
+        "queue": ("holdfast.cli.queue:queue", "See, pause, drain and limit queues."),
         "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
         "launch": ("holdfast.cli.launch:launch", "See what launchers started."),
         "action": ("holdfast.cli.action:action", "See what workers can run, and steer breakers."),
@@ -52,7 +52,7 @@ HOMES = {
     homes=HOMES,
     params=common_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "obj": None},
-    epilog="Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout.",
+    epilog="Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 auth · 5 conflict · 6 timeout · 130 Ctrl-C.",
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.complete import queue_names
 from holdfast.cli.retries import ALL_QUEUES, emit_quotas, said
-from holdfast.cli.shell import Shell, the_shell
+from holdfast.cli.shell import Shell, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import compact, hue
 from holdfast.core.duration import human
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, WaitTimeout
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.queues import QueueView
 
+LOOK_SECONDS = 0.5
+
 
 @click.group(cls=Group)
 def queue() -> None:
-    """See, pause and limit queues."""
+    """See, pause, drain and limit queues."""
 
 
 @queue.command("list")
@@ -106,6 +109,45 @@ def resume(name: str, reason: str) -> None:
     shell = the_shell()
     done = shell.ask(resume_queue, Steer(name=name, reason=reason))
     _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
+
+
+@queue.command()
+@click.argument("name", shell_complete=queue_names)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--timeout", metavar="DURATION", help="Give up waiting after this long; exit code 6.")
+def drain(name: str, reason: str, timeout: str | None) -> None:
+    """Pause a queue and wait until nothing of it runs. What is queued waits for `queue resume`.
+
+    Given up or interrupted, it leaves the queue paused. A worker that was launched for one task before may still begin.
+    """
+    shell = the_shell()
+    shell.run(_drain(shell, name, reason, timeout))
+    _tell(shell, name, "drained", paused=True)
+
+
+async def _drain(shell: Shell, name: str, reason: str, timeout: str | None) -> None:
+    from holdfast.desk.follow import Patience
+    from holdfast.desk.queues import ListQueues, list_queues, pause_queue
+    from holdfast.desk.shapes import Steer
+
+    patience = Patience(timeout)
+    async with shell.desk() as desk:
+        await desk.ask(pause_queue, Steer(name=name, reason=reason))
+        told = 0
+        while True:
+            rows = await all_of(desk, list_queues, ListQueues(history=False), lambda page: page.queues)
+            view = next(row for row in rows if row.name == name)
+            if view.running == 0 and "running" not in view.partial:
+                return
+            if view.running != told:
+                shell.talk(f"Paused; {compact(view.running, is_partial='running' in view.partial)} still run.")
+                told = view.running
+            if patience.is_over:
+                raise WaitTimeout(
+                    f"{view.running} of queue {name} still run after {patience.seconds:g} s; it stays paused.",
+                    advice="See `holdfast worker list`, or let it go on: `holdfast queue resume`.",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 @queue.command()

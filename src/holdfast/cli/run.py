@@ -9,6 +9,7 @@ import click
 from holdfast.cli.complete import flow_names, run_ids
 from holdfast.cli.effect import tell_repeats, tell_undone
 from holdfast.cli.given import object_of, pairs_of
+from holdfast.cli.in_turn import in_turn
 from holdfast.cli.run_answer import approve, reject, signal, waiting
 from holdfast.cli.run_graph import graph
 from holdfast.cli.run_watch import end_of_run, watch
@@ -21,6 +22,7 @@ from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
+    from holdfast.desk.desk import Desk
     from holdfast.desk.runs import RetryPlan, RunRetried, StartRun
     from holdfast.dispatcher.show_runs import NodeView, RunLine, RunView
 
@@ -254,7 +256,10 @@ async def _retry(shell: Shell, run_id: str, reason: str, node: str | None, dry_r
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
 @click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
 def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
-    """Cancel runs: nothing more starts, what waits ends, what runs is asked to stop."""
+    """Cancel runs: nothing more starts, what waits ends, what runs is asked to stop.
+
+    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    """
     shell = the_shell()
     if len(run_ids) > 1:
         shell.confirm(f"Cancel {len(run_ids)} runs?", yes=yes)
@@ -265,7 +270,10 @@ def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def pause(run_ids: tuple[str, ...], reason: str) -> None:
-    """Start no more nodes of a run; what is queued or runs goes on."""
+    """Start no more nodes of runs; what is queued or runs goes on.
+
+    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    """
     _steer_all(the_shell(), run_ids, "pause", reason)
 
 
@@ -273,26 +281,20 @@ def pause(run_ids: tuple[str, ...], reason: str) -> None:
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
 def resume(run_ids: tuple[str, ...], reason: str) -> None:
-    """Let a paused run go on."""
+    """Let paused runs go on.
+
+    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    """
     _steer_all(the_shell(), run_ids, "resume", reason)
 
 
 def _steer_all(shell: Shell, run_ids: tuple[str, ...], verb: str, reason: str) -> None:
     """Do the same to some runs and print how each stands then."""
-    states = shell.run(_steer(shell, run_ids, verb, reason))
-    if shell.is_json:
-        shown = [{"run_id": run_id, "state": state} for run_id, state in states]
-        emit_json(shown[0] if len(shown) == 1 else shown)
-        return
-    for run_id, state in states:
-        click.echo(f"{run_id}\t{state}")
-
-
-async def _steer(shell: Shell, run_ids: tuple[str, ...], verb: str, reason: str) -> list[tuple[str, str]]:
     from holdfast.desk.runs import SteerRun, cancel_run, pause_run, resume_run
 
     operation = {"cancel": cancel_run, "pause": pause_run, "resume": resume_run}[verb]
-    async with shell.desk() as desk:
-        return [
-            (run_id, (await desk.ask(operation, SteerRun(run_id=run_id, reason=reason))).state) for run_id in run_ids
-        ]
+
+    async def steer(desk: Desk, run_id: str) -> str:
+        return (await desk.ask(operation, SteerRun(run_id=run_id, reason=reason))).state
+
+    raise SystemExit(shell.run(in_turn(shell, run_ids, steer, name="run_id")))

@@ -126,9 +126,11 @@ def show(name: str, slots: int) -> None:
         emit_json({**msgspec.to_builtins(view, builtin_types=(datetime,)), "slots": found})
         return
     emit_pairs(shell, _pairs(shell, view))
-    if shell.is_table and found:
+    if not found:
+        return
+    if shell.is_table:
         click.echo()
-        emit_rows(shell, found, _slot_columns(shell), empty="")
+    emit_rows(shell, found, _slot_columns(shell), empty="")
 
 
 def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
@@ -152,13 +154,27 @@ def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
 
 def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
     return [
-        Column(title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc)),
+        Column(title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc), plain=lambda row: row.slot.isoformat()),
         Column(title="SLOTS", text=lambda row: str(row.slots), right=True),
-        Column(title="STATE", text=lambda row: state_text(row.state), hue=lambda row: hue(row.state)),
-        Column(title="TASK OR RUN", text=lambda row: row.task_id or row.run_id or "–"),
-        Column(title="OUTCOME", text=lambda row: row.outcome or "–", hue=lambda row: hue(row.outcome or "")),
-        Column(title="BY", text=lambda row: row.by or "–"),
-        Column(title="REASON", text=lambda row: row.reason or "–", stretch=True),
+        Column(
+            title="STATE",
+            text=lambda row: state_text(row.state),
+            plain=lambda row: row.state,
+            hue=lambda row: hue(row.state),
+        ),
+        Column(
+            title="TASK OR RUN",
+            text=lambda row: row.task_id or row.run_id or "–",
+            plain=lambda row: row.task_id or row.run_id,
+        ),
+        Column(
+            title="OUTCOME",
+            text=lambda row: row.outcome or "–",
+            plain=lambda row: row.outcome,
+            hue=lambda row: hue(row.outcome or ""),
+        ),
+        Column(title="BY", text=lambda row: row.by or "–", plain=lambda row: row.by),
+        Column(title="REASON", text=lambda row: row.reason or "–", plain=lambda row: row.reason, stretch=True),
     ]
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +19,7 @@ import click
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, WaitTimeout
 
 if TYPE_CHECKING:
+    from holdfast.app import App
     from holdfast.client.client import Client
     from holdfast.desk.desk import Desk
     from holdfast.desk.operation import Operation
@@ -28,6 +30,9 @@ A = TypeVar("A")
 
 OK, FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT, TIMEOUT = range(7)
 """The exit codes."""
+
+INTERRUPTED = 130
+"""What shells say of a program that Ctrl-C ended; no outcome of what it waited for."""
 
 TABLE, JSON, PLAIN = "table", "json", "plain"
 
@@ -40,6 +45,8 @@ class Shell:
         self.output: str | None = None
         self.utc = False
         self.wants_colour: bool | None = None
+        self.options: frozenset[str] = frozenset()
+        """What the command that runs takes, as it is typed."""
 
     @property
     def is_json(self) -> bool:
@@ -134,17 +141,43 @@ class Shell:
         with Console(stderr=True, no_color=not self.has_colour(sys.stderr)).status(what):
             yield
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let what other people's code prints go to stderr where a program may read stdout, which is for data."""
+        if self.is_table:
+            yield
+            return
+        with redirect_stdout(sys.stderr):
+            yield
+
+    def load_app(self, ref: str, packs: Sequence[str] = ()) -> App:
+        """The app that was named; what it prints while it loads is no data."""
+        from holdfast.load import load_app
+
+        with self.aside():
+            return load_app(ref, packs)
+
     def tell_error(self, error: HoldfastError) -> int:
         """Report an error on stderr and give its exit code."""
+        detail, advice = self._as_typed(error.detail), self._as_typed(error.advice)
         if self.is_json:
-            body = {"error": {**error.fields, "code": error.code, "detail": error.detail, "advice": error.advice}}
+            body = {"error": {**error.fields, "code": error.code, "detail": detail, "advice": advice}}
             click.echo(json.dumps(body, ensure_ascii=False, default=str), err=True)
         else:
             label = click.style("error:", fg="red", bold=True) if self.has_colour(sys.stderr) else "error:"
-            click.echo(f"{label} {error.detail} [{error.code}]", err=True, color=self.has_colour(sys.stderr))
-            if error.advice:
-                click.echo(f"  → {error.advice}", err=True)
+            click.echo(f"{label} {detail} [{error.code}]", err=True, color=self.has_colour(sys.stderr))
+            if advice:
+                click.echo(f"  → {advice}", err=True)
         return exit_code(error)
+
+    def _as_typed(self, text: str) -> str:
+        """A message in the words of the command: a field of an operation, in backticks, is an option here."""
+
+        def typed(found: re.Match[str]) -> str:
+            option = f"--{found[1].replace('_', '-')}"
+            return option if option in self.options else found[0]
+
+        return re.sub(r"`([a-z_]+)`", typed, text)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before destructive work; without a terminal only --yes will do."""

@@ -9,14 +9,15 @@ import click
 from holdfast.cli.complete import action_names, queue_names, task_ids
 from holdfast.cli.effect import effect_line, tell_repeats
 from holdfast.cli.given import object_of
-from holdfast.cli.shell import CONFLICT, OK, Shell, actor, all_of, the_shell
+from holdfast.cli.in_turn import in_turn
+from holdfast.cli.shell import OK, Shell, actor, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
-from holdfast.cli.words import ICONS, age, harmless, hue, lasted, moment, state_text
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.cli.words import age, harmless, hue, icon, lasted, moment, state_text
+from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
@@ -105,9 +106,8 @@ def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
         return shell.desk()
     from holdfast.app_settings import settings_for
     from holdfast.desk.desk import LocalDesk
-    from holdfast.load import load_app
 
-    app = load_app(app_ref)
+    app = shell.load_app(app_ref)
     app.configure(settings_for(app.own_settings, shell.settings()))
     return LocalDesk(app.client(), actor())
 
@@ -129,7 +129,7 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 
 @task.command("list")
 @click.option(
-    "--state", "states", multiple=True, metavar="STATE", help="Only these: queued, running, retrying, failed …"
+    "--state", "states", multiple=True, metavar="STATE", help="Only these: queued, delayed, running, retrying, failed …"
 )
 @click.option("--queue", metavar="NAME", help="Only this queue.", shell_complete=queue_names)
 @click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
@@ -139,7 +139,8 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List tasks, newest first.
 
-    `--state failed` means failed for good; `retrying` is failed with a retry to come.
+    `--state failed` means failed for good; `retrying` is failed with a retry to come. `delayed` are those of the queued
+    that are not due yet; their state in JSON is queued.
     """
     from holdfast.desk.tasks import ListTasks, list_tasks
 
@@ -178,7 +179,7 @@ def _columns() -> list[Column[TaskRow]]:
 
 
 def _shown_state(row: TaskRow) -> str:
-    return "scheduled" if row.state == "queued" and row.due_at is not None else row.state
+    return "delayed" if row.state == "queued" and row.due_at is not None else row.state
 
 
 def _note(row: TaskRow) -> str:
@@ -222,6 +223,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
         ("run", view.run_id),
         ("node", view.node if view.item is None else f"{view.node}, item {view.item}"),
+        ("path", " / ".join(view.path) if view.run_id else None),
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("copy of", view.original_task_id),
@@ -233,7 +235,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
     for one in view.attempts:
-        head = f"{ICONS.get(one.state, '·')} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
+        head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
         took = lasted(one.started_at, one.ended_at)
         click.echo(f"{head}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:
@@ -267,9 +269,12 @@ def retry(task_id: str, reason: str) -> None:
     attempt, unknown = shell.run(_retry(shell, task_id, reason))
     body = {"task_id": task_id, "state": "queued", "attempt": attempt}
     body |= {"unknown_effects": unknown} if unknown else {}
-    _tell_verb(shell, body, f"Queued as attempt {attempt}.")
-    if not shell.is_json:
-        tell_repeats(shell, unknown)
+    if shell.is_json:
+        emit_json(body)
+        return
+    click.echo(f"{task_id}\tqueued")
+    shell.talk(f"Queued as attempt {attempt}.")
+    tell_repeats(shell, unknown)
 
 
 async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:
@@ -299,37 +304,16 @@ def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     shell = the_shell()
     if len(task_ids) > 1:
         shell.confirm(f"Cancel {len(task_ids)} tasks?", yes=yes)
-    codes = shell.run(_cancel(shell, task_ids, reason))
-    if codes:
-        raise SystemExit(CONFLICT if len(task_ids) > 1 else codes.pop())
+    raise SystemExit(shell.run(_cancel(shell, task_ids, reason)))
 
 
-async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> set[int]:
-    """One after the other, each told as it is done; what is refused does not keep the others from their turn."""
+async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> int:
     from holdfast.desk.tasks import SteerTask, cancel_task
 
-    told: list[dict[str, str]] = []
-    codes: set[int] = set()
-    async with shell.desk() as desk:
-        for task_id in task_ids:
-            try:
-                state = (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
-            except (Conflict, NotFound, Invalid) as error:
-                codes.add(shell.tell_error(error))
-                told.append({"task_id": task_id, "error": error.code})
-                continue
-            told.append({"task_id": task_id, "state": state})
-            word = "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
-            _tell_verb(shell, told[-1], word, is_one=len(task_ids) == 1)
-    if shell.is_json and len(task_ids) > 1:
-        emit_json(told)
-    return codes
+    async def steer(desk: Desk, task_id: str) -> str:
+        return (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
 
+    def talk(state: str) -> str:
+        return "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
 
-def _tell_verb(shell: Shell, body: dict[str, Any], talk: str, *, is_one: bool = True) -> None:
-    if shell.is_json:
-        if is_one:
-            emit_json(body)
-        return
-    click.echo("\t".join(str(body[name]) for name in ("task_id", "state")))
-    shell.talk(talk)
+    return await in_turn(shell, task_ids, steer, name="task_id", talk=talk)

@@ -13,6 +13,8 @@ from holdfast.cli.shell import FAILED, OK, TIMEOUT, Shell, the_shell
 from holdfast.cli.show import emit_json
 from holdfast.cli.tree import Command
 from holdfast.cli.words import harmless, hue, state_text
+from holdfast.core.progress_words import progress_text
+from holdfast.core.states import TERMINAL
 from holdfast.errors import WaitTimeout
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ async def _tell_changes(shell: Shell, desk: Desk, task_id: str) -> None:
         explanation = await _why(desk, task_id)
         attempt = explanation.headline if explanation.code in ("backoff", "queue_paused", "no_worker") else ""
         now = (explanation.code, attempt)
-        if now != told and explanation.state not in ("completed", "failed", "canceled"):
+        if now != told and explanation.state not in TERMINAL:
             head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None)
             shell.talk(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {head}  {harmless(explanation.headline)}")
         told = now
@@ -140,7 +142,7 @@ async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -
                 _print_notes(shell, page.notes)
             if not page.is_all:
                 continue
-            if page.state in ("completed", "failed", "canceled") or not follow:
+            if page.state in TERMINAL or not follow:
                 break
             await asyncio.sleep(LOOK_SECONDS)
     if shell.is_json:
@@ -151,12 +153,10 @@ async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -
 
 def _print_notes(shell: Shell, notes: list[Note]) -> None:
     for note in notes:
-        detail = dict(note.detail)
-        if note.kind == "progress":
-            text = f"{detail.pop('done', 0):g}/{detail.pop('total', 1):g} {detail.pop('message', '')}".rstrip()
-        else:
-            text = str(detail.pop("message", ""))
-        rest = " ".join(f"{name}={value}" for name, value in detail.items())
+        is_progress = note.kind == "progress"
+        text = progress_text(note.detail) if is_progress else str(note.detail.get("message", ""))
+        told = ("done", "total", "message") if is_progress else ("message",)
+        rest = " ".join(f"{name}={value}" for name, value in note.detail.items() if name not in told)
         stamp = f"{note.at.astimezone(UTC):%H:%M:%S.%f}" if shell.utc else f"{note.at.astimezone():%H:%M:%S.%f}"
         line = f"{stamp[:-3]}  #{note.attempt}  {text}{f'  {rest}' if rest else ''}"
         click.echo(harmless(line) if shell.is_table else harmless(line).replace("  ", "\t", 2))

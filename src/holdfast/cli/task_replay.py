@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,19 +46,20 @@ def replay(
 
     The original is not touched: nothing is claimed, nothing is written, and effects are not sent: they answer what is
     on record. An action that is a request or a command of its own (runtime http or shell) runs only with --send.
-    `breakpoint()` in the code works; there is no time limit. Exit code 0 if the replay completed, 1 if it failed.
+    `breakpoint()` in the code works; there is no time limit. Where stdout is no terminal, what the code prints goes to
+    stderr. Exit code 0 if the replay completed, 1 if it failed.
     """
-    from holdfast.load import load_app
-
     shell = the_shell()
     answers = dict(_answer(text) for text in effects)
     if not app_ref and not packs:
         raise click.UsageError("Name the code: --app module:app, or --pack FOLDER.")
-    app = load_app(app_ref, packs)
+    app = shell.load_app(app_ref, packs)
     prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends)
     if not shell.is_json:
         shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
-    done = prepared.run_here(debug=debug)
+    # A debugger talks to whoever sits at stdout.
+    with nullcontext() if debug else shell.aside():
+        done = prepared.run_here(debug=debug)
     if shell.is_json:
         emit_json(done)
     else:
@@ -72,7 +74,7 @@ def _prepare(
 ) -> Replay:
     from holdfast.client.client import Client
     from holdfast.client.replay import Replay
-    from holdfast.desk.tasks import ReadSnapshot, captured_of, snapshot_task
+    from holdfast.desk.snapshots import ReadSnapshot, captured_of, snapshot_task
 
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
     settings = shell.settings()

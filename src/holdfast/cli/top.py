@@ -19,8 +19,8 @@ from holdfast.cli.words import compact
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
-    from holdfast.dispatcher.look import WorkerView
     from holdfast.dispatcher.queues import QueueView
+    from holdfast.dispatcher.show_workers import WorkerView
 
 WORKERS_SHOWN_MAX = 15
 
@@ -61,8 +61,9 @@ async def _look_once(shell: Shell) -> Look:
 
 
 async def _look(desk: Desk) -> Look:
-    from holdfast.desk.care import Nothing, take_pulse
+    from holdfast.desk.care import take_pulse
     from holdfast.desk.queues import ListQueues, list_queues
+    from holdfast.desk.shapes import Nothing
     from holdfast.desk.workers import ListWorkers, list_workers
 
     pulse = await desk.ask(take_pulse, Nothing())

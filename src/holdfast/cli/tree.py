@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.shell import JSON, PLAIN, TABLE, Shell
+from holdfast.cli.shell import INTERRUPTED, JSON, PLAIN, TABLE, Shell
 from holdfast.errors import HoldfastError, Unavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,6 +21,11 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         taken = {name for param in self.params for name in param.opts}
         self.params = [*self.params, *(param for param in common_options() if not taken & set(param.opts))]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        shell = ctx.find_root().ensure_object(Shell)
+        shell.options = frozenset(name for param in self.params for name in param.opts)
+        return super().invoke(ctx)
 
 
 class Group(click.Group):
@@ -72,6 +77,9 @@ class Root(click.Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             ctx.exit(ctx.obj.tell_error(error))
+        except (KeyboardInterrupt, click.Abort):
+            ctx.obj.talk("Interrupted.")
+            ctx.exit(INTERRUPTED)
         except Exception as error:
             if not type(error).__module__.startswith("asyncpg"):
                 raise

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 def verify() -> None:
     """Check the invariants on the live database; exit 1 if one does not hold."""
-    from holdfast.desk.care import Nothing, verify_invariants
+    from holdfast.desk.care import verify_invariants
+    from holdfast.desk.shapes import Nothing
 
     shell = the_shell()
     with shell.busy("Checking the invariants"):

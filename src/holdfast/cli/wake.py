@@ -23,7 +23,8 @@ def wake() -> None:
 @wake.command()
 def show() -> None:
     """Show whether hints are written, how many are outstanding, and how the carrier is."""
-    from holdfast.desk.care import Nothing, show_wake
+    from holdfast.desk.care import show_wake
+    from holdfast.desk.shapes import Nothing
 
     shell = the_shell()
     _emit(shell, shell.ask(show_wake, Nothing()))
@@ -40,7 +41,7 @@ def show() -> None:
 def on(hints_max: int | None, reason: str) -> None:
     """Write a hint with every change that makes a task claimable.
 
-    Needs the owner of the schema, once, and a server or workers with loops whose HOLDFAST_WAKE is sqs or redis: they
+    Needs the owner of the schema, once, and a server or workers with loops whose HOLDFAST_WAKE names the carrier: they
     send the hints. Takes a lock on the hot table for a moment.
     """
     from holdfast.desk.care import WriteHints, write_hints

@@ -6,85 +6,26 @@ import re
 from datetime import UTC, datetime
 
 from holdfast.core.duration import human
+from holdfast.core.look import look_of
 
-ICONS = {
-    "scheduled": "◷",
-    "queued": "≡",
-    "blocked": "⏸",
-    "running": "▶",
-    "retrying": "↻",
-    "completed": "✓",
-    "failed": "✕",
-    "canceled": "⊘",
-    "skipped": "↷",
-    "upstream_failed": "✕",
-    "timed_out": "✕",
-    "lost": "⚡",
-    "released": "↷",
-    "active": "▶",
-    "draining": "◔",
-    "gone": "⊘",
-    "paused": "⏸",
-    "revived": "↻",
-    "open": "✕",
-    "retry_requested": "◷",
-    "resolved": "✓",
-    "ignored": "⊘",
-    "awaiting_approval": "◷",
-    "awaiting_version": "◷",
-    "canary": "▶",
-    "ramp": "▶",
-    "stopped": "✕",
-    "aborted": "⊘",
-    "fired": "▶",
-    "waiting": "◷",
-    "missed": "✕",
-    "pending": "▶",
-    "unknown": "?",
-    "done": "✓",
-    "refused": "✕",
-    "allowed": "✓",
-    "denied": "✕",
-}
-
-HUES = {
-    "running": "blue",
-    "active": "blue",
-    "retrying": "yellow",
-    "revived": "yellow",
-    "lost": "yellow",
-    "draining": "yellow",
-    "paused": "yellow",
-    "missed": "yellow",
-    "completed": "cyan",
-    "resolved": "cyan",
-    "retry_requested": "yellow",
-    "open": "red",
-    "canary": "blue",
-    "ramp": "blue",
-    "stopped": "red",
-    "failed": "red",
-    "timed_out": "red",
-    "upstream_failed": "red",
-    "pending": "blue",
-    "unknown": "yellow",
-    "done": "cyan",
-    "allowed": "cyan",
-    "refused": "red",
-    "denied": "red",
-}
+TERMINAL_HUES = {"neutral": "", "running": "blue", "attention": "yellow", "succeeded": "cyan", "failed": "red"}
+"""The hues of `holdfast.core.look` in the colours that every terminal has."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def state_text(state: str, attempt: str = "") -> str:
     """`↻ retrying 2/4`."""
-    return f"{ICONS.get(state, '·')} {state}{f' {attempt}' if attempt else ''}"
+    return f"{icon(state)} {state}{f' {attempt}' if attempt else ''}"
+
+
+def icon(state: str) -> str:
+    return look_of(state).icon
 
 
 def hue(state: str) -> str:
     """The colour of a state; neutral ones have none."""
-    return HUES.get(state, "")
+    return TERMINAL_HUES[look_of(state).hue]
 
 
 def harmless(text: object) -> str:

@@ -13,7 +13,7 @@ from holdfast.cli.words import age, hue, moment, state_text
 from holdfast.core.duration import human
 
 if TYPE_CHECKING:
-    from holdfast.dispatcher.look import HeldTask, WorkerView
+    from holdfast.dispatcher.show_workers import HeldTask, WorkerView
 
 
 @click.group(cls=Group)

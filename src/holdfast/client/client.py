@@ -341,7 +341,10 @@ class Client:
 
     async def why(self, task_id: str) -> Explanation:
         """Explain why a task is where it is and what would move it."""
-        return await why(self.engine.database, self.engine.catalog, self.engine.tenant_id, task_number(task_id))
+        engine, number = self.engine, task_number(task_id)
+        return await why(
+            engine.database, engine.catalog, engine.tenant_id, number, silent_seconds=engine.silent_seconds
+        )
 
     async def replay(
         self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False

@@ -9,9 +9,10 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from holdfast.action import Action, Isolation, Signature
+from holdfast.action import Action, Isolation
+from holdfast.action_signature import Signature
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.look import list_actions
+from holdfast.dispatcher.show_workers import list_actions
 from holdfast.errors import Invalid, NotFound
 
 

@@ -15,12 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from holdfast import wire
 from holdfast.action import Action
 from holdfast.client.replay_record import Record, Unwritten
-from holdfast.core.failure import Failure, failure_of
+from holdfast.core.failure import Failure, failure_of, input_failure
 from holdfast.core.limits import task_number
 from holdfast.core.replay import Comparison, Recorded, compare
 from holdfast.dispatcher.engine import Engine
@@ -30,7 +28,6 @@ from holdfast.worker.context import Context
 from holdfast.worker.governed import Governed
 from holdfast.worker.writing import Datasets
 
-INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 
 
@@ -115,10 +112,9 @@ class Replay:
         signature = self._action.signature
         try:
             arguments = signature.decode(self._captured.input)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = f"Invalid parameters for {self._action.name}: {error}"
-            raise _Refused(Failure(code=INPUT_CODE, message=message)) from error
-        positional = (self._context,) if signature.wants_context else ()
+        except Exception as error:
+            raise _Refused(input_failure(self._action.name, error)) from error
+        positional = signature.placed(self._context, arguments) if signature.wants_context else ()
         return self._action.function(*positional, **arguments)
 
     def _completed(self, value: Any) -> Replayed:

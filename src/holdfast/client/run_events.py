@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.core.limits import no_run
 from holdfast.dispatcher.observe import START, NodeEvent, run_events_after
-from holdfast.dispatcher.show_runs import no_run
 from holdfast.store.database import AWAY
 from holdfast.store.statements import sql
 

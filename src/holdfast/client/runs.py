@@ -13,6 +13,7 @@ from holdfast.client.run_events import RunEvent, run_events
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.explain import Explanation
+from holdfast.core.limits import no_run
 from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.approvals import answer_approval
@@ -20,7 +21,7 @@ from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START
-from holdfast.dispatcher.show_runs import RunView, no_run, show_run
+from holdfast.dispatcher.show_runs import RunView, show_run
 from holdfast.dispatcher.start import RunOptions, start
 from holdfast.errors import NotFound, TaskFailed
 from holdfast.flow.flow import BoundFlow
@@ -111,9 +112,10 @@ class Run:
     async def why(self, node: str | None = None) -> Explanation:
         """Explain why the run, or one node of it, is where it is and what would move it."""
         engine = self._client.engine
+        which, silent = (engine.database, engine.catalog, engine.tenant_id, self._number), engine.silent_seconds
         if node is None:
-            return await why_run(engine.database, engine.catalog, engine.tenant_id, self._number)
-        return await why_node(engine.database, engine.catalog, engine.tenant_id, self._number, node)
+            return await why_run(*which, silent_seconds=silent)
+        return await why_node(*which, node, silent_seconds=silent)
 
     async def clone(self, **changed: Any) -> Run:
         """Start a copy: the same flow as this run knows it, its input with what is `changed`, linked to this run."""

@@ -97,7 +97,7 @@ def next_step(counts: CampaignCounts) -> Step:
             return Step(state=CampaignState.COMPLETED, note="every letter was re-driven")
         return Step(state=state, note=f"waits for the last {counts.outstanding}")
     if counts.is_paused:
-        return Step(state=state, note="waits for its queue, which is paused")
+        return Step(state=state, note="waits for its queue or runs, which are paused")
     if state is CampaignState.CANARY:
         return _canary(counts)
     return _ramp(counts)

@@ -82,8 +82,8 @@ def trips(breaker: Breaker, window: Window) -> bool:
 
 
 def trial_room(breaker: Breaker, *, passed: int, running: int) -> int:
-    """How many more trials a half-open breaker may start."""
-    return max(0, breaker.trials - passed - running)
+    """How many more trials a half-open breaker may start; one at least is out, or nothing would ever close it."""
+    return max(0, max(1, breaker.trials - passed) - running)
 
 
 def after_trials(breaker: Breaker, *, passed: int, failed: int) -> CircuitState:

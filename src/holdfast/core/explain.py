@@ -190,7 +190,7 @@ def _running(facts: TaskFacts) -> Explanation:
     ran = human(seconds_between(facts.at, facts.started_at))
     lease = seconds_between(facts.lease_expires_at, facts.at)
     said = f", {one_line(facts.progress)}" if facts.progress else ""
-    moves = (f"holdfast task cancel {facts.task_id}",)
+    moves: tuple[str, ...] = (f"holdfast task cancel {facts.task_id}",)
     if lease < -OVERDUE_SECONDS:
         return _unattended(facts, f"Its lease on {worker} expired {human(-lease)} ago", "running", _beats(facts))
     if lease <= 0:
@@ -203,6 +203,14 @@ def _running(facts: TaskFacts) -> Explanation:
         force = f"in {human(left)} it is stopped by force" if left > 0 else "it is being stopped by force"
         headline = f"Asked to stop{by_whom(facts)}: attempt {facts.attempt} on {worker} has not ended yet; {force}."
         moves = (f"holdfast task watch {facts.task_id}",)
+    elif (unheard := _unheard_seconds(facts)) > 2 * lease:
+        # A lease outlives three heartbeats: with two thirds of it gone unheard, two are missing.
+        code = "heartbeat_late"
+        headline = (
+            f"Attempt {facts.attempt} on {worker} was last heard {human(unheard)} ago; "
+            f"unless it is heard within {human(lease)}, it counts as lost."
+        )
+        moves = ("holdfast worker list", *moves)
     elif facts.worker is not None and facts.worker.state == "draining":
         code = "worker_draining"
         headline = (
@@ -212,6 +220,13 @@ def _running(facts: TaskFacts) -> Explanation:
         code = "leased_healthy"
         headline = f"Running for {ran}{said}: attempt {facts.attempt} on {worker}."
     return Explanation(code=code, headline=headline, state="running", evidence=_beats(facts), moves=moves)
+
+
+def _unheard_seconds(facts: TaskFacts) -> float:
+    """For how long the worker has not been heard; to claim is to be heard too."""
+    assert facts.started_at is not None
+    heard = facts.started_at if facts.worker is None else max(facts.worker.beat_at, facts.started_at)
+    return 0.0 if facts.worker is None else seconds_between(facts.at, heard)
 
 
 def _beats(facts: TaskFacts) -> tuple[str, ...]:

@@ -16,10 +16,12 @@ from typing import Any
 
 from holdfast.core.retry_after import asked_delay, http_date
 from holdfast.core.signals import Fatal, Retry
+from holdfast.errors import Invalid
 
 EXCEPTION_CODE = "DAG_TASK_EXECUTION_EXCEPTION"
 TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
 FAILED_CODE = "DAG_TASK_EXECUTION_FAILED"
+INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
 
 CODE_BYTES_MAX = 128
 TYPE_BYTES_MAX = 512
@@ -105,6 +107,16 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
         bases=tuple(full_name(base) for base in type(error).__mro__[1:-1]),
         frames=tuple(f"{frame.filename}:{frame.name}" for frame in trace.stack[-FRAMES_MAX:]),
     )
+
+
+def input_failure(action: str, error: BaseException) -> Failure:
+    """Why an action cannot begin: its input is wrong, or a type it asks for raised over it. That cannot mend itself."""
+    if isinstance(error, Invalid):
+        why, traceback = f"{error.detail} {error.advice}".strip(), ""
+    else:
+        found = failure_of(error)
+        why, traceback = f"{found.type}: {found.message}", found.traceback
+    return Failure(code=INPUT_CODE, message=f"Invalid parameters for {action}: {why}", traceback=traceback)
 
 
 def _wish_of(error: BaseException, now: datetime | None) -> tuple[Said | None, timedelta | None]:

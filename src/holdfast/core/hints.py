@@ -1,14 +1,15 @@
 """What a hint says, and what a worker makes of it: look, leave it to others, or drop it.
 
-A hint is untrusted: anybody who reaches the carrier can write one, and it may be lost, late, doubled or broken. Only
-`task_id` and `attempt` are read. The database is asked about both, so the worst that a forged hint costs is one look.
+A hint is untrusted: anybody who reaches the carrier can write one, and it may be lost, late, doubled or broken. Of its
+body only `task_id` and `attempt` are read. The database is asked about both, so the worst that a forged hint costs is
+one look.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -24,13 +25,15 @@ class Hint:
     attempt: int = 1
     action: str = ""
     queue: str = ""
+    sends: int | None = field(default=None, compare=False)
+    """Which of its sendings it is, as the outbox counts them; it travels beside the body."""
 
     def body(self) -> str:
         """The message as it travels: ids are text, as on every public surface."""
         return json.dumps({"task_id": str(self.task_id), "attempt": self.attempt})
 
 
-def read_hint(body: str | bytes) -> Hint | None:
+def read_hint(body: str | bytes, sends: int | None = None) -> Hint | None:
     """Read a message; None if it names no task. An `attempt` that is not a whole number above 0 counts as 1."""
     if len(body) > BODY_BYTES_MAX:
         return None
@@ -39,7 +42,7 @@ def read_hint(body: str | bytes) -> Hint | None:
     except (ValueError, RecursionError):
         return None
     task_id = _task_id(said.get("task_id")) if isinstance(said, dict) else None
-    return None if task_id is None else Hint(task_id=task_id, attempt=_attempt(said.get("attempt")))
+    return None if task_id is None else Hint(task_id=task_id, attempt=_attempt(said.get("attempt")), sends=sends)
 
 
 def _task_id(given: Any) -> int | None:
@@ -71,9 +74,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinted:
-    """Where a task stands that a hint names. `state` None: it is over, or there is none."""
+    """Where a task stands that a hint names. `state` None: it is over, or there is none. `sends`: of its hint."""
 
     state: str | None
+    tenant_id: int | None = None
+    sends: int | None = None
     attempt: int = 0
     worker_id: int | None = None
     has_valid_lease: bool = False
@@ -89,6 +94,7 @@ class Reader:
     """Who reads hints, and what it serves. `queues` None means every queue."""
 
     worker_id: int
+    tenant_id: int
     actions: Collection[str]
     queues: Collection[str] | None
 
@@ -111,6 +117,14 @@ def judge(hint: Hint, task: Hinted, reader: Reader) -> Judged:
         if task.worker_id == reader.worker_id and task.has_valid_lease:
             return Judged(verdict=Verdict.DROP, reason="duplicate")
         return Judged(verdict=Verdict.LEAVE, reason="held_by_another")
-    if task.action not in reader.actions or (reader.queues is not None and task.queue not in reader.queues):
-        return Judged(verdict=Verdict.LEAVE, reason="not_served_here")
-    return Judged(verdict=Verdict.LOOK, reason="waiting")
+    if _is_served(task, reader):
+        return Judged(verdict=Verdict.LOOK, reason="waiting")
+    if hint.sends is not None and task.sends is not None and hint.sends < task.sends:
+        # It was sent again since. What nobody serves for long would otherwise lie there in ever more copies.
+        return Judged(verdict=Verdict.DROP, reason="superseded")
+    return Judged(verdict=Verdict.LEAVE, reason="not_served_here")
+
+
+def _is_served(task: Hinted, reader: Reader) -> bool:
+    is_of_queue = reader.queues is None or task.queue in reader.queues
+    return task.tenant_id == reader.tenant_id and task.action in reader.actions and is_of_queue

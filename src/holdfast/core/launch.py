@@ -14,7 +14,7 @@ LAUNCHES_MAX = 5
 RELAUNCH_SECONDS_FIRST = 1.0
 RELAUNCH_SECONDS_MAX = 60.0
 TOKEN_SECONDS = 2 * 60 * 60.0
-"""How long a one-shot token is good for."""
+"""How long a one-shot token is good for, at least: as long as its worker may take to attach."""
 ERROR_CHARACTERS_MAX = 500
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")

@@ -124,7 +124,7 @@ def required_reason(reason: str) -> str:
         raise Invalid(
             "A reason is needed: whoever finds this later wants to know why.",
             code="reason_required",
-            advice="Say it with --reason TEXT.",
+            advice="Say it in `reason`.",
         )
     return valid_reason(reason)
 
@@ -159,6 +159,13 @@ def run_number(run_id: object) -> int:
             advice="Run ids look like 1042; `holdfast run list --flow NAME` shows those of a flow.",
         )
     return int(text)
+
+
+def no_run(run_id: object) -> NotFound:
+    """There is no such run, or it is somebody else's."""
+    return NotFound(
+        f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND", advice="See `holdfast run list`."
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a task's state looks in a drawing: an icon and a word always, a hue where there is colour.
+"""How a state looks, wherever it is shown: an icon and a word always, a hue where there is colour.
 
 Six hues, told apart also by people who see few colours; each keeps its contrast on light and on dark ground.
 """
@@ -22,7 +22,7 @@ class Look:
 
 LOOKS: Mapping[str, Look] = MappingProxyType(
     {
-        "scheduled": Look("◷", "scheduled", "neutral"),
+        "delayed": Look("◷", "delayed", "neutral"),
         "queued": Look("≡", "queued", "neutral"),
         "blocked": Look("⏸", "blocked", "neutral", is_dashed=True),
         "running": Look("▶", "running", "running"),
@@ -32,8 +32,40 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
         "upstream_failed": Look("✕", "upstream failed", "failed", is_dashed=True),
         "skipped": Look("↷", "skipped", "neutral", is_dashed=True),
         "canceled": Look("⊘", "canceled", "neutral"),
+        # Attempts.
+        "timed_out": Look("✕", "timed out", "failed"),
+        "lost": Look("⚡", "lost", "attention"),
+        "released": Look("↷", "released", "neutral"),
+        "revived": Look("↻", "revived", "attention"),
+        # Workers, queues and runs.
+        "active": Look("▶", "active", "running"),
+        "draining": Look("◔", "draining", "attention"),
+        "gone": Look("⊘", "gone", "neutral"),
+        "paused": Look("⏸", "paused", "attention"),
+        # Dead letters and campaigns.
+        "open": Look("✕", "open", "failed"),
+        "retry_requested": Look("◷", "retry requested", "attention"),
+        "resolved": Look("✓", "resolved", "succeeded"),
+        "ignored": Look("⊘", "ignored", "neutral"),
+        "awaiting_approval": Look("◷", "awaiting approval", "neutral"),
+        "awaiting_version": Look("◷", "awaiting version", "neutral"),
+        "canary": Look("▶", "canary", "running"),
+        "ramp": Look("▶", "ramp", "running"),
+        "stopped": Look("✕", "stopped", "failed"),
+        "aborted": Look("⊘", "aborted", "neutral"),
+        # Slots of schedules, deliveries and effects.
+        "fired": Look("▶", "fired", "neutral"),
+        "waiting": Look("◷", "waiting", "neutral"),
+        "missed": Look("✕", "missed", "attention"),
+        "pending": Look("▶", "pending", "running"),
+        "unknown": Look("?", "unknown", "attention"),
+        "done": Look("✓", "done", "succeeded"),
+        "refused": Look("✕", "refused", "failed"),
+        "allowed": Look("✓", "allowed", "succeeded"),
+        "denied": Look("✕", "denied", "failed"),
     }
 )
+"""How everything that has a state looks, on a terminal and in a drawing."""
 
 HUES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -44,7 +76,7 @@ HUES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "failed": ("#a11212", "#ee5f5c"),
     }
 )
-"""Each hue on light ground and on dark."""
+"""Each hue on light ground and on dark; a terminal has its own (`holdfast.cli.words`)."""
 
 
 def look_of(state: str) -> Look:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias, assert_never
 
 from holdfast.core.dataset import Commit
-from holdfast.core.failure import Failure
+from holdfast.core.failure import Failure, failure_of
+from holdfast.core.signals import Killed
 from holdfast.core.states import AttemptState
 
 
@@ -54,6 +56,12 @@ class Released:
 
 
 Outcome: TypeAlias = Completed | Failed | TimedOut | Lost | Canceled | Released
+
+
+def outcome_of(error: BaseException, *, now: datetime) -> Failed | Lost:
+    """How an attempt ended whose code raised."""
+    failure = failure_of(error, now=now)
+    return Lost(failure) if isinstance(error, Killed) else Failed(failure)
 
 
 def attempt_state(outcome: Outcome) -> AttemptState:

@@ -8,12 +8,21 @@ _ATTEMPT = "attempt:"
 
 
 def execution_path(
-    *, task_id: str, attempt: int, flow: str | None = None, run_id: str | None = None, node: str | None = None
+    *,
+    task_id: str,
+    attempt: int,
+    flow: str | None = None,
+    run_id: str | None = None,
+    node: str | None = None,
+    item: int | None = None,
 ) -> list[str]:
-    """Build the path of one attempt. A task outside a flow has only its task and attempt segments."""
-    places = (("flow", flow), ("run", run_id), ("node", node), ("task", task_id))
+    """Build the path of one attempt. A task outside a flow has only its task and attempt segments.
+
+    One that had no attempt yet (`attempt` 0) has none of it.
+    """
+    places = (("flow", flow), ("run", run_id), ("node", node), ("item", item), ("task", task_id))
     segments = [f"{kind}:{name}" for kind, name in places if name is not None]
-    return [*segments, f"{_ATTEMPT}{attempt}"]
+    return [*segments, f"{_ATTEMPT}{attempt}"] if attempt else segments
 
 
 def replace_attempt_segment(path: Sequence[str], next_attempt: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an action raises to say how its failure is to be treated: `Retry` and `Fatal`.
+"""What is raised to say how a failure is to be treated: `Retry` and `Fatal` by actions, `Killed` by our runtimes.
 
 They carry a wish, not a decision: a `Retry` still spends the task's retry budget.
 """
@@ -48,3 +48,9 @@ class Fatal(Exception):
 
     def __str__(self) -> str:
         return self.message or "The action declared its failure final."
+
+
+class Killed(Exception):
+    """Say that what an attempt ran was killed from outside: nobody knows how far it came, so the attempt is lost."""
+
+    code = "lost"

@@ -16,6 +16,7 @@ from holdfast.desk import (
     queues,
     runs,
     schedules,
+    snapshots,
     tasks,
     waits,
     webhooks,
@@ -25,6 +26,7 @@ from holdfast.desk.operation import Operation
 
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *tasks.OPERATIONS,
+    *snapshots.OPERATIONS,
     *bulk.OPERATIONS,
     *runs.OPERATIONS,
     *waits.OPERATIONS,

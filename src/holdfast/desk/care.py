@@ -10,6 +10,7 @@ from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import PAGE, Limit
+from holdfast.desk.shapes import Nothing
 from holdfast.dispatcher import audit, hints, verify
 from holdfast.dispatcher.audit import AuditRow, AuditVerified
 from holdfast.dispatcher.checkup import Finding, check_up
@@ -41,10 +42,6 @@ class VerifyAudit(Request, frozen=True, kw_only=True):
     """Anchors noted earlier; may be repeated."""
 
     anchor: list[str] = msgspec.field(default_factory=list)
-
-
-class Nothing(Request, frozen=True, kw_only=True):
-    """Nothing to say."""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +82,8 @@ async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
 @operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",), is_whole=True)
 async def examine(clerk: Clerk, asked: Nothing) -> Findings:
     """Checks the database and the flow of work, with a fix for each finding."""
-    return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC)))
+    silent = clerk.engine.silent_seconds
+    return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC), silent_seconds=silent))
 
 
 @operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",), is_whole=True)

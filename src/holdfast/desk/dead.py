@@ -274,7 +274,7 @@ async def _dismiss(
     clerk: Clerk, asked: IgnoreTask | IgnoreGroup, *, task_id: int | None = None, fingerprint: str | None = None
 ) -> Dismissed:
     if asked.abandon and asked.resolved:
-        raise Invalid("--abandon and --resolved exclude each other.", code="invalid_option")
+        raise Invalid("`abandon` and `resolved` exclude each other.", code="invalid_option")
     if asked.resolved:
         done = await recover.resolve(
             clerk.engine,

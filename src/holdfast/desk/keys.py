@@ -39,7 +39,11 @@ def with_key(operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id:
                 raise Invalid("The request has two keys.", code="invalid_key", advice="Give one of them.")
             return msgspec.structs.replace(asked, key=key), None
         case How.STORED:
-            digest = hashlib.sha256(operation.name.encode() + b"\0" + _canonical.encode(asked)).digest()
+            try:
+                encoded = _canonical.encode(asked)
+            except RecursionError:
+                raise Invalid("The request is nested too deep.", code="payload_too_deep") from None
+            digest = hashlib.sha256(operation.name.encode() + b"\0" + encoded).digest()
             return asked, Once(tenant_id=tenant_id, key=key, digest=digest)
         case None:
             raise Invalid(

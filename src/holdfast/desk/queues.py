@@ -64,7 +64,7 @@ async def list_queues(clerk: Clerk, asked: ListQueues) -> QueuePage:
     return QueuePage(queues=page, next=following)
 
 
-@operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR)
+@operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR, commands=("queue pause", "queue drain"))
 async def pause_queue(clerk: Clerk, asked: Steer) -> Paused:
     """Stops a queue from handing out work; what runs goes on."""
     is_changed = await queues.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
@@ -136,7 +136,7 @@ def _nothing_named() -> Invalid:
     return Invalid(
         "No limit was named.",
         code="invalid_limit",
-        advice="Give --running, --per-second, --retries or --retry-share.",
+        advice="Give `running`, `per_second`, `retries` or `retry_share`.",
     )
 
 

@@ -33,7 +33,7 @@ def _count_and_window(text: str, window: float) -> tuple[int, float]:
     count, slash, per = text.partition("/")
     if not (count.strip().isascii() and count.strip().isdigit() and len(count) <= 9):
         raise Invalid(
-            f"--retries must be a number, a number per time, or none, not {text!r}.",
+            f"`retries` must be a number, a number per time, or none, not {text!r}.",
             code="invalid_limit",
             advice="Write for example 100/1m.",
         )

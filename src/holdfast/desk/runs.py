@@ -16,15 +16,18 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.desk.submit import SUBMIT_BYTES_MAX
-from holdfast.desk.tasks import WAITING, bounded_wait
+from holdfast.desk.tasks import WAIT_SECONDS_MAX, WAITING, bounded_wait
 from holdfast.desk.why import Why, why_of
+from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher import show_runs
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START, run_events_after
+from holdfast.dispatcher.redrive import Redriven
 from holdfast.dispatcher.show_runs import RunLine, RunView, read_run
 from holdfast.dispatcher.standing import NEW, run_state
 from holdfast.dispatcher.start import RunOptions
-from holdfast.errors import Invalid, WaitTimeout
+from holdfast.errors import Conflict, Invalid, WaitTimeout
 
 LOOK_SECONDS = 0.1
 
@@ -148,7 +151,8 @@ class AwaitRun(Request, frozen=True, kw_only=True):
 
 
 class ReadRunEvents(Request, frozen=True, kw_only=True):
-    """Events after a cursor: the `next` and `ended_by` of the page before. Without any, waits up to `wait_seconds`."""
+    """Events after a cursor: the `next` and `ended_by` of the page before. Without any, waits up to `wait_seconds`;
+    also a page without events may bring a `next` further on."""
 
     run_id: str
     after: str = START
@@ -262,18 +266,44 @@ async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
     )
 
 
-@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202)
+@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)
 async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
     """Runs again what failed, with everything downstream of it."""
-    run = clerk.client.run(asked.run_id)
-    plan = await run.plan_retry(only=asked.node)
-    reset = await run.retry(asked.reason, only=asked.node, actor=clerk.actor)
-    return RunRetried(
-        run_id=asked.run_id,
-        reset=reset,
-        unknown_effects=plan.unknown_effects,
-        undone_effects=plan.undone_effects,
+    plan = await _planned(clerk, asked)
+
+    def answer(done: Redriven) -> RunRetried:
+        return RunRetried(
+            run_id=asked.run_id,
+            reset=done.reset,
+            unknown_effects=plan.unknown_effects,
+            undone_effects=plan.undone_effects,
+        )
+
+    done = await verbs.retry_run(
+        clerk.database,
+        clerk.engine.catalog,
+        clerk.tenant_id,
+        limits.run_number(asked.run_id),
+        actor=clerk.actor,
+        reason=asked.reason,
+        only=asked.node,
+        once=clerk.once,
+        answer=answer,
     )
+    await follow_up(clerk.engine, done.news)
+    return answer(done)
+
+
+async def _planned(clerk: Clerk, asked: RetryRun) -> verbs.PlannedRetry:
+    """What would run again. A retry that was asked for before is not refused for having been done."""
+    if clerk.once is not None:
+        await clerk.once.look(clerk.database)
+    try:
+        return await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
+    except Conflict:
+        if clerk.once is not None:
+            await clerk.once.look(clerk.database)
+        raise
 
 
 @operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
@@ -313,7 +343,13 @@ async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
     return RunState(run_id=asked.run_id, state=(await run.show()).state)
 
 
-@operation("run.ending", "GET /api/v1/runs/{run_id}/ending", Access.VIEWER, commands=("run start",))
+@operation(
+    "run.ending",
+    "GET /api/v1/runs/{run_id}/ending",
+    Access.VIEWER,
+    commands=("run start",),
+    in_vain=lambda asked: RunState(run_id=asked.run_id, state=WAITING),
+)
 async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
     """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
     try:
@@ -323,16 +359,25 @@ async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
     return RunState(run_id=asked.run_id, state=state)
 
 
-@operation("run.events", "GET /api/v1/runs/{run_id}/events", Access.VIEWER, commands=("run watch",))
+@operation(
+    "run.events",
+    "GET /api/v1/runs/{run_id}/events",
+    Access.VIEWER,
+    commands=("run watch",),
+    in_vain=lambda asked: RunEvents(events=[], next=asked.after, ended_by=asked.ended_by, is_end=False),
+)
 async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
     """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
     number = limits.run_number(asked.run_id)
-    until = time.monotonic() + min(max(0.0, asked.wait_seconds), bounded_wait(asked.wait_seconds))
+    began_at = time.monotonic()
+    until = began_at + min(max(0.0, asked.wait_seconds), WAIT_SECONDS_MAX)
     after, ended_by = asked.after, _xid(asked.ended_by)
     while True:
         page = await run_events_after(clerk.database, clerk.tenant_id, number, after, ended_by=ended_by)
         after, ended_by = page.cursor, page.tail
-        if page.events or page.is_end or (page.is_all and time.monotonic() >= until):
+        # A long history without a word of this run is read on as long as anybody may wait, and no longer.
+        enough_at = until if page.is_all else began_at + WAIT_SECONDS_MAX
+        if page.events or page.is_end or time.monotonic() >= enough_at:
             break
         if page.is_all:
             await asyncio.sleep(LOOK_SECONDS)

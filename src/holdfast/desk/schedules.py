@@ -95,11 +95,11 @@ async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
 def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
     if (asked.action is None) == (asked.flow is None):
         raise Invalid(
-            "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give --action or --flow."
+            "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give `action` or `flow`."
         )
     if asked.flow is not None and asked.queue is not None:
         raise Invalid(
-            "The nodes of a flow have their own queues.", code="invalid_schedule", advice="Leave out --queue."
+            "The nodes of a flow have their own queues.", code="invalid_schedule", advice="Leave out `queue`."
         )
     draft = ScheduleDraft(
         name=asked.name,

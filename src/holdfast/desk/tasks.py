@@ -7,21 +7,21 @@ import msgspec
 from holdfast import wire
 from holdfast.core import limits
 from holdfast.core.access import Access
-from holdfast.core.replay import Receipt, Recorded
 from holdfast.desk.clerk import Clerk
-from holdfast.desk.operation import Request, operation
+from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.desk.submit import copy_task, submit_task
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import list_tasks as listing
-from holdfast.dispatcher import look, replay
+from holdfast.dispatcher import look
 from holdfast.dispatcher.explain_runs import why
+from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.letters import Requeued
 from holdfast.dispatcher.list_tasks import Place, TaskRow
 from holdfast.dispatcher.look import Note, TaskView
 from holdfast.dispatcher.pages import valid_limit
-from holdfast.dispatcher.replay import Captured
+from holdfast.dispatcher.retry import retry
 from holdfast.errors import Invalid, WaitTimeout
-from holdfast.store.catalog import Lane
 
 WAITING = "waiting"
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.1, 20.0
@@ -112,50 +112,6 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
     is_all: bool
 
 
-class ReadSnapshot(Request, frozen=True, kw_only=True):
-    task_id: str
-    attempt: int | None = None
-
-
-class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended when it ran."""
-
-    attempt: int
-    state: str
-    code: str
-    type: str
-    message: str
-    traceback: str
-    output: msgspec.Raw
-
-
-class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What an effect was answered with: a receipt, or a refusal. `digest` stands for its arguments."""
-
-    effect: str
-    user_key: str | None
-    ordinal: int
-    digest: str
-    state: str
-    receipt: msgspec.Raw
-    code: str
-    message: str
-
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task was given, to run it elsewhere, and the attempt to compare that with."""
-
-    task_id: str
-    run_id: str | None
-    action: str
-    queue: str
-    tenant: str
-    tags: list[str]
-    input: msgspec.Raw
-    recorded: RecordedEnd | None
-    receipts: list[RecordedReceipt] = []
-
-
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
 async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
     """Lists tasks, newest first, in pages."""
@@ -182,16 +138,29 @@ async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
 @operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
 async def why_task(clerk: Clerk, asked: OfTask) -> Why:
     """Explains why a task is where it is."""
-    number = limits.task_number(asked.task_id)
-    found = await why(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
-    return why_of(found, task_id=asked.task_id)
+    return why_of(await clerk.client.why(asked.task_id), task_id=asked.task_id)
 
 
-@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202)
+@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)
 async def retry_task(clerk: Clerk, asked: SteerTask) -> Retried:
     """Runs a failed task again: a waiting retry now, one with budget left as a new generation."""
-    attempt = await clerk.client.retry(asked.task_id, reason=asked.reason, actor=clerk.actor)
-    return Retried(task_id=str(limits.task_number(asked.task_id)), attempt=attempt, status="queued")
+
+    def answer(done: Requeued) -> Retried:
+        return Retried(task_id=str(done.task_id), attempt=done.attempt, status="queued")
+
+    engine, number = clerk.engine, limits.task_number(asked.task_id)
+    done = await retry(
+        engine.database,
+        engine.catalog,
+        clerk.tenant_id,
+        number,
+        actor=clerk.actor,
+        reason=asked.reason,
+        once=clerk.once,
+        answer=answer,
+    )
+    await follow_up(engine, done.news)
+    return answer(done)
 
 
 @operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
@@ -201,7 +170,13 @@ async def cancel_task(clerk: Clerk, asked: SteerTask) -> TaskState:
     return TaskState(task_id=str(limits.task_number(asked.task_id)), state=state)
 
 
-@operation("task.ending", "GET /api/v1/tasks/{task_id}/ending", Access.VIEWER, commands=("task wait", "task watch"))
+@operation(
+    "task.ending",
+    "GET /api/v1/tasks/{task_id}/ending",
+    Access.VIEWER,
+    commands=("task wait", "task watch"),
+    in_vain=lambda asked: TaskEnding(task_id=asked.task_id, state=WAITING),
+)
 async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
     """Waits a while for the end of a task, and says how it ended."""
     try:
@@ -228,81 +203,9 @@ async def read_logs(clerk: Clerk, asked: ReadLogs) -> Logs:
     return Logs(state=state, notes=notes, next=place, is_all=len(notes) < asked.limit)
 
 
-@operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
-async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
-    """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
-    number = limits.task_number(asked.task_id)
-    found = await replay.capture(clerk.database, clerk.engine.catalog, clerk.tenant_id, number, attempt=asked.attempt)
-    recorded = None
-    if (end := found.recorded) is not None:
-        recorded = RecordedEnd(
-            attempt=end.attempt,
-            state=end.state,
-            code=end.code,
-            type=end.type,
-            message=end.message,
-            traceback=end.traceback,
-            output=wire.NULL if end.output is None else msgspec.Raw(end.output),
-        )
-    return Snapshot(
-        task_id=str(found.task_id),
-        run_id=None if found.run_id is None else str(found.run_id),
-        action=found.lane.action,
-        queue=found.lane.queue,
-        tenant=found.lane.tenant,
-        tags=list(found.tags),
-        input=msgspec.Raw(found.input),
-        recorded=recorded,
-        receipts=[_receipt(one) for one in found.receipts],
-    )
-
-
-def _receipt(known: Receipt) -> RecordedReceipt:
-    return RecordedReceipt(
-        effect=known.effect,
-        user_key=known.user_key,
-        ordinal=known.ordinal,
-        digest=known.digest.hex(),
-        state=known.state,
-        receipt=wire.NULL if known.receipt is None else msgspec.Raw(known.receipt),
-        code=known.code,
-        message=known.message,
-    )
-
-
-def captured_of(snapshot: Snapshot) -> Captured:
-    """A snapshot as a replay takes it."""
-    end = snapshot.recorded
-    recorded = None
-    if end is not None:
-        known = {name: getattr(end, name) for name in end.__struct_fields__ if name != "output"}
-        recorded = Recorded(**known, output=bytes(end.output) if end.state == "completed" else None)
-    return Captured(
-        task_id=int(snapshot.task_id),
-        run_id=None if snapshot.run_id is None else int(snapshot.run_id),
-        lane=Lane(0, snapshot.action, snapshot.queue, snapshot.tenant),
-        input=bytes(snapshot.input),
-        tags=tuple(snapshot.tags),
-        recorded=recorded,
-        receipts=tuple(
-            Receipt(
-                effect=one.effect,
-                user_key=one.user_key,
-                ordinal=one.ordinal,
-                digest=bytes.fromhex(one.digest),
-                state=one.state,
-                receipt=bytes(one.receipt) if one.state == "done" else None,
-                code=one.code,
-                message=one.message,
-            )
-            for one in snapshot.receipts
-        ),
-    )
-
-
 def bounded_wait(seconds: float) -> float:
     """How long one request may wait: long enough to look, and not so long that connections are held for ever."""
-    return min(max(seconds, WAIT_SECONDS_MIN), WAIT_SECONDS_MAX)
+    return min(max(WAIT_SECONDS_MIN, seconds), WAIT_SECONDS_MAX)
 
 
 def _place(text: str) -> tuple[int, int]:
@@ -322,5 +225,4 @@ OPERATIONS = (
     cancel_task,
     await_task,
     read_logs,
-    snapshot_task,
 )

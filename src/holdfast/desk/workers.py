@@ -14,12 +14,12 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import Limit, next_of, page_of
 from holdfast.desk.shapes import ListNames, Named
-from holdfast.dispatcher import launching, look
+from holdfast.dispatcher import launching, show_workers
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.launching import LaunchView
-from holdfast.dispatcher.look import ActionView, WorkerView
 from holdfast.dispatcher.pages import valid_limit
+from holdfast.dispatcher.show_workers import ActionView, WorkerView
 from holdfast.errors import Invalid, NotFound
 
 WORKERS_PAGE = 100
@@ -64,7 +64,7 @@ class SteerBreaker(Request, frozen=True, kw_only=True):
 async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
     """Lists workers, present ones first."""
     before = None if asked.before is None else _place(asked.before)
-    rows = await look.list_workers(
+    rows = await show_workers.list_workers(
         clerk.database, limit=valid_limit(asked.limit), tenant_id=clerk.tenant_id, before=before
     )
     following = next_of(rows, asked.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
@@ -85,7 +85,7 @@ def _is_number(text: str) -> bool:
 @operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
 async def show_worker(clerk: Clerk, asked: OfWorker) -> WorkerView:
     """Shows one worker and what it holds."""
-    return await look.show_worker(clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id)
+    return await show_workers.show_worker(clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id)
 
 
 @operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
@@ -109,7 +109,7 @@ def _number(worker_id: str) -> int:
 @operation("action.list", "GET /api/v1/actions", Access.VIEWER)
 async def list_actions(clerk: Clerk, asked: ListNames) -> ActionPage:
     """Lists the actions that workers declared."""
-    rows = await look.list_actions(clerk.database, clerk.tenant_id)
+    rows = await show_workers.list_actions(clerk.database, clerk.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
     return ActionPage(actions=page, next=following)
 
@@ -117,9 +117,9 @@ async def list_actions(clerk: Clerk, asked: ListNames) -> ActionPage:
 @operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
 async def show_action(clerk: Clerk, asked: Named) -> ActionView:
     """Shows one action and its whole retry policy."""
-    if found := await look.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
+    if found := await show_workers.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
         return found[0]
-    names = [row.name for row in await look.list_actions(clerk.database, clerk.tenant_id)]
+    names = [row.name for row in await show_workers.list_actions(clerk.database, clerk.tenant_id)]
     near = get_close_matches(asked.name, names, n=1)
     raise NotFound(
         f"No worker declared the action {asked.name!r}.",

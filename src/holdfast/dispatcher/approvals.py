@@ -13,13 +13,14 @@ import msgspec
 
 from holdfast import wire
 from holdfast.core import limits
+from holdfast.core.limits import no_run
 from holdfast.core.nodes import Node
 from holdfast.core.progress import NodeRow
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.release import advance
-from holdfast.dispatcher.show_runs import no_node, no_run
+from holdfast.dispatcher.show_runs import no_node
 from holdfast.dispatcher.signals import take
 from holdfast.dispatcher.special import APPROVAL_PREFIX
 from holdfast.errors import Conflict, Invalid

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.launch import TOKEN_SECONDS, token_hash
 from holdfast.dispatcher.breakers import trial_rooms
-from holdfast.dispatcher.claim import WorkerIdentity, take_room
+from holdfast.dispatcher.claim import WorkerIdentity, has_room, held_task, spend_room, tally_starts
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Session
@@ -57,27 +57,38 @@ async def reserve(
                 session, task_id, launch_seconds=launch_seconds, attempt=attempt, launcher=launcher, holder=holder
             )
     found = await session.fetchrow(_WHY_NOT, task_id, 0, [], None)
-    if found is None or found["state"] != "q" or not await take_room(session, found):
+    if found is None or found["state"] != "q" or not await has_room(session, found):
         return None
     granted = 0
     if found["is_on_trial"]:
         rooms = await trial_rooms(session, [found["breaker_id"]])
         granted = found["breaker_id"] if rooms[found["breaker_id"]] else 0
     token = secrets.token_urlsafe(32)
-    of_launch = (attempt, launcher, token_hash(token), TOKEN_SECONDS, holder, LAUNCHING_SECONDS)
+    # A worker that may take longer to attach must find its token still good.
+    token_seconds = max(TOKEN_SECONDS, launch_seconds)
+    of_launch = (attempt, launcher, token_hash(token), token_seconds, holder, LAUNCHING_SECONDS)
     row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
-    return None if row is None else Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
+    if row is None:
+        return None
+    if found["is_shared"] and row["is_first"]:
+        await tally_starts(session, [row["lane_id"]])
+    await spend_room(session, found)
+    return Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
     """Turn a reservation into a lease; `LeaseLost` if its token was used or never good, or its time is over.
 
+    A worker that has the lease of this attempt is given it again: it asks because the answer got lost.
     `is_early` in its fields says that the launch was taken back and is due again: the worker may wait for that.
     """
     hashed = token_hash(token)
     row = await session.fetchrow(_ATTACH, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
     if row is not None:
         return Claimed(*row)
+    held = await held_task(session, identity, task_id)
+    if held is not None and held.attempt == attempt:
+        return held
     found = await session.fetchrow(_READ_ATTACH, task_id, attempt, hashed)
     is_early = (
         found is not None

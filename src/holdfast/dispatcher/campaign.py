@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.campaign import PRIORITY, CampaignCounts, CampaignState, Step, how_many_fit, is_newer, next_step
 from holdfast.core.dead import DISPATCHER_ACTOR
+from holdfast.core.workers import SILENT_SECONDS_MIN
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import (
     By,
@@ -25,6 +26,7 @@ from holdfast.dispatcher.letters import (
     waiting,
 )
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.one_by_one import Pages, all_in_turn
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -44,8 +46,6 @@ _LANE_VERSIONS = sql("lane_versions")
 CAMPAIGNS_BATCH = 50
 RELEASE_BATCH = 500
 """How many letters one pass releases of one campaign."""
-PRESENT_SECONDS = 30.0
-"""A worker unheard for longer does not open a gate."""
 
 
 class Moved(msgspec.Struct):
@@ -56,21 +56,38 @@ class Moved(msgspec.Struct):
     news: News = NO_NEWS
 
 
-async def campaigns_once(database: Database, catalog: Catalog, *, limit: int = RELEASE_BATCH) -> Moved:
-    """Move every campaign one step."""
-    moved = Moved()
-    for row in await database.fetch(_MOVING_CAMPAIGNS, CAMPAIGNS_BATCH):
+async def campaigns_once(
+    database: Database,
+    catalog: Catalog,
+    *,
+    limit: int = RELEASE_BATCH,
+    silent_seconds: float = SILENT_SECONDS_MIN,
+) -> Moved:
+    """Move every campaign one step. A worker that was silent for longer opens no gate."""
+    everything = Moved()
+
+    async def move(row: Any) -> None:
+        moved = Moved()
         async with database.transaction() as session:
             campaign = await session.fetchrow(_LOCK_CAMPAIGN, row["campaign_id"])
             if campaign is not None:
-                await _move(session, catalog, campaign, limit, moved)
-    return moved
+                await _move(session, catalog, campaign, limit, moved, silent_seconds)
+        everything.released += moved.released
+        everything.under_way += moved.under_way
+        everything.news = everything.news.and_(moved.news)
+
+    of = Pages(_MOVING_CAMPAIGNS, number="campaign_id", limit=CAMPAIGNS_BATCH)
+    await all_in_turn(database, of, move, what="campaigns")
+    return everything
 
 
-async def _move(session: Session, catalog: Catalog, campaign: Any, limit: int, moved: Moved) -> None:
+async def _move(
+    session: Session, catalog: Catalog, campaign: Any, limit: int, moved: Moved, silent_seconds: float
+) -> None:
     collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
     state = CampaignState(campaign["state"])
-    step = next_step(await _counts(session, campaign, collected))
+    is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
+    step = next_step(await _counts(session, campaign, collected, is_gate_open=is_gate_open))
     out = 0
     if step.release:
         is_alone = collected["outstanding"] == 0
@@ -103,7 +120,7 @@ async def _store(session: Session, campaign: Any, step: Step) -> None:
     await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, DISPATCHER_ACTOR)
 
 
-async def _counts(session: Session, campaign: Any, collected: Any) -> CampaignCounts:
+async def _counts(session: Session, campaign: Any, collected: Any, *, is_gate_open: bool) -> CampaignCounts:
     which = (campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"])
     left = await session.fetchrow(_LEFT, *which, campaign["at_once"])
     if left["paused"] == left["left"] == campaign["at_once"]:
@@ -119,15 +136,15 @@ async def _counts(session: Session, campaign: Any, collected: Any) -> CampaignCo
         succeeded=collected["leg_succeeded"],
         returned=collected["leg_returned"],
         failed=collected["leg_failed"],
-        is_gate_open=await _is_gate_open(session, campaign),
+        is_gate_open=is_gate_open,
         is_paused=left["left"] > 0 and left["paused"] == left["left"],
     )
 
 
-async def _is_gate_open(session: Session, campaign: Any) -> bool:
+async def _is_gate_open(session: Session, campaign: Any, silent_seconds: float) -> bool:
     if campaign["newer_than"] is None or campaign["state"] != CampaignState.AWAITING_VERSION:
         return True
-    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], PRESENT_SECONDS)
+    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds)
     return any(is_newer(row["version"], campaign["newer_than"]) for row in rows)
 
 
@@ -151,10 +168,11 @@ async def _release(
     ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
     units = _units(await session.fetch(_TAKE, *which, sorted(ids)), held)
     going = units[: how_many_fit((unit.size for unit in units), room, is_alone=is_alone)]
-    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY)
+    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False)
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
     out = await _release_tasks(session, campaign, plain, by, moved)
-    for unit in going:
+    # The oldest letters choose which runs go; these are locked in the one order all the same.
+    for unit in sorted(going, key=lambda unit: unit.run_id or 0):
         if unit.run_id is not None:
             out += await _release_run(session, catalog, campaign, unit, held, by, moved)
     tried = {letter.dead_letter_id: letter.task_id for unit in going for letter in unit.letters}

@@ -7,7 +7,6 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.campaign import is_newer, newest
-from holdfast.dispatcher.campaign import PRESENT_SECONDS
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.redrive import plan_redrive
 from holdfast.errors import Conflict, NotFound
@@ -76,7 +75,7 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
     rows = await engine.database.fetch(_PLAN, tenant_id, fingerprint)
     if not rows:
         raise no_open_group(fingerprint)
-    versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
+    versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
     found = await group_effects(engine, tenant_id, fingerprint)
     failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
     return CampaignPlan(

@@ -10,7 +10,6 @@ import msgspec
 from holdfast.core.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, newest
 from holdfast.core.limits import required_reason, valid_reason
 from holdfast.dispatcher.audit import Change, audit
-from holdfast.dispatcher.campaign import PRESENT_SECONDS
 from holdfast.dispatcher.campaign_plan import no_open_group
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.once import Once
@@ -89,7 +88,7 @@ async def start_campaign(
         raise Invalid(f"A name has at most {NAME_CHARACTERS_MAX} characters.", code="invalid_name")
     than = None
     if needs_newer_version:
-        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, PRESENT_SECONDS)
+        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
         than = newest(versions["failed_on"])
     asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
     async with engine.database.transaction() as session:

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.core.duration import human
+from holdfast.core.workers import SILENT_SECONDS_MIN
 from holdfast.dispatcher.hints import WakeView, read_wake
 from holdfast.settings import POSTGRES
 from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
@@ -62,10 +63,12 @@ def finding(name: str, is_well: bool, detail: str, fix: str, *, otherwise: Level
     )
 
 
-async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES) -> list[Finding]:
+async def check_up(
+    database: Database, *, now: datetime, carrier: str = POSTGRES, silent_seconds: float = SILENT_SECONDS_MIN
+) -> list[Finding]:
     """Look at the server, the schema, the rights and the flow of work. `now` is this machine's clock.
 
-    `carrier` is what this process was told to use for wake-ups.
+    `carrier` is what this process was told to use for wake-ups; who was silent for longer is no worker to count on.
     """
     found = [*_server(await database.fetchrow(_SERVER), now=now), await _notifications(database)]
     try:
@@ -75,7 +78,7 @@ async def check_up(database: Database, *, now: datetime, carrier: str = POSTGRES
             found += _rights(await database.fetchrow(_RIGHTS))
             if version >= WALLS_SINCE:
                 found += _walls(await database.fetchrow(_WALLS))
-            found += _work(await database.fetchrow(_WORK))
+            found += _work(await database.fetchrow(_WORK, silent_seconds))
         if version >= len(known()):
             found.append(_wake(await read_wake(database), carrier))
     except asyncpg.InsufficientPrivilegeError as error:
@@ -220,7 +223,7 @@ def _wake(view: WakeView, carrier: str) -> Finding:
         f"hints wait unsent for {human(view.late_seconds)}"
         if view.late_seconds > WAKE_SECONDS_MAX
         else f"over {view.carrier or carrier}, {view.outstanding} hints outstanding",
-        "Start a relay (holdfast server, HOLDFAST_WAKE set to sqs or redis), or stop writing hints: holdfast wake off",
+        "Start a relay (holdfast server, HOLDFAST_WAKE naming the carrier), or stop writing hints: holdfast wake off",
     )
 
 

@@ -115,13 +115,14 @@ async def _mend(
     session: Session, catalog: Catalog, parent: Any, node_no: int, child_id: int, answer: Any, held: Sequence[Any]
 ) -> News:
     """A run completed after all, by a re-drive of its own: the node that failed with it is over well, and what is
-    downstream of it runs again. Under the locks of the parent's letters and of the parent."""
+    downstream of it runs again, after the pause if there is one. Under the locks of the parent's letters and of the
+    parent."""
     parent_id, tenant_id = parent["run_id"], parent["tenant_id"]
     if answer["state"] != "c" or await session.fetchrow(_FAILED_FOR_CHILD, parent_id, node_no, child_id) is None:
         return NO_NEWS
     await catalog.flows.learn([parent["snapshot_id"]], session)
     name = catalog.flows.snapshot(parent["snapshot_id"]).plan.names[node_no]
-    by = By(MENDER, f"run {child_id} completed")
+    by = By(MENDER, f"run {child_id} completed", lifts_pause=False)
     try:
         _, done = await dispatch_run(session, catalog, tenant_id, parent_id, [], held, by, only=name)
     except Conflict:

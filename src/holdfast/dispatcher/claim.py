@@ -31,6 +31,7 @@ _LOCK_TENANTS = sql("lock_tenants")
 _TENANT_ROOMS = sql("tenant_rooms")
 _TALLY_STARTS = sql("tally_starts")
 _FIND_WINNER = sql("find_winner")
+_UNCLAIMED_NODE = sql("unclaimed_node")
 
 HEADS_SECONDS_MAX = 0.2
 HELD_MAX = 100_000
@@ -125,13 +126,9 @@ class Claimer:
 
     async def count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
         """Count first attempts where a quota allows a share of them. A crash before it costs that share a little."""
-        if not self._shared:
-            return
-        firsts = Counter(
-            one.lane_id for one in claimed if one.lane_id in self._shared and one.retries + one.losses == 0
-        )
-        if firsts:
-            await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
+        if self._shared:
+            firsts = (one.lane_id for one in claimed if one.lane_id in self._shared and is_first(one))
+            await tally_starts(session, firsts)
 
     async def _look(self, session: Session, now: float) -> None:
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
@@ -208,6 +205,17 @@ class Claimer:
         return claimed
 
 
+def is_first(claimed: Claimed) -> bool:
+    """Whether it is no retry. An attempt that was handed back does not count as one."""
+    return claimed.retries + claimed.losses == 0
+
+
+async def tally_starts(session: Session, lane_ids: Iterable[int]) -> None:
+    """Count first attempts, each by its lane, for the quotas that allow a share of them."""
+    if firsts := Counter(lane_ids):
+        await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
+
+
 async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
     """What limited tenants may start now, counted under a lock that ends with the transaction."""
     await session.fetch(_LOCK_TENANTS, tenant_ids)
@@ -231,7 +239,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     served = (identity.actions, identity.queues)
     found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     is_open = found is not None and found["state"] == "q" and found["is_served"]
-    if is_open and not await take_room(session, found):
+    if is_open and not await has_room(session, found):
         raise _refusal(task_id, "at_limit")
     granted = 0
     if is_open and found["is_on_trial"]:
@@ -239,18 +247,25 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
         granted = found["breaker_id"] if trials[found["breaker_id"]] else 0
     row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
-        return Claimed(*row)
+        await spend_room(session, found)
+        claimed = Claimed(*row)
+        if found is not None and found["is_shared"] and is_first(claimed):
+            await tally_starts(session, [claimed.lane_id])
+        return claimed
     blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     if blocked is not None:
         raise _refusal(task_id, _reason(blocked))
+    # A node first: what an earlier generation of it came to is no answer for this one.
+    if (node := await session.fetchrow(_UNCLAIMED_NODE, task_id, identity.worker_id)) is not None:
+        raise _refusal(task_id, _NODE_REASONS.get(node["state"], node["state"]))
     winner = await session.fetchrow(_FIND_WINNER, task_id)
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
     raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
 
 
-async def take_room(session: Session, found: Any) -> bool:
-    """Take one start of a limited tenant and queue, under their locks; whether there was one."""
+async def has_room(session: Session, found: Any) -> bool:
+    """Whether a limited tenant and queue may start one more, under their locks. Who starts it spends it."""
     if found["is_tenant_limited"]:
         rooms = await _tenant_rooms(session, [found["tenant_id"]])
         if rooms["tenant", found["tenant_id"]] == 0:
@@ -258,13 +273,18 @@ async def take_room(session: Session, found: Any) -> bool:
     if not found["is_limited"] or found["is_paused"]:
         return True
     await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
-    if _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) == 0:
-        return False
-    await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
-    return True
+    return _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) > 0
+
+
+async def spend_room(session: Session, found: Any) -> None:
+    """Count the start that `has_room` found room for, now that it was made."""
+    if found["is_limited"]:
+        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
 
 
 _OVER = {"c": "completed", "f": "failed", "x": "canceled"}
+_NODE_REASONS = {"running": "already_running", "queued": "already_running"}
+"""A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
 
 
 def _reason(blocked: Any) -> str:

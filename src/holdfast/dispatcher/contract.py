@@ -113,16 +113,16 @@ class Beaten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker says about a failure."""
+    """What a worker says about a failure; null is as good as nothing."""
 
-    code: str = FAILED_CODE
-    message: str = ""
-    type: str = ""
-    traceback: str = ""
+    code: str | None = FAILED_CODE
+    message: str | None = ""
+    type: str | None = ""
+    traceback: str | None = ""
     said: Literal["retry", "fatal"] | None = None
     retry_after_seconds: float | None = None
-    bases: list[str] = []
-    frames: list[str] = []
+    bases: list[str] | None = []
+    frames: list[str] | None = []
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -139,7 +139,8 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Literal["completed", "succeeded", "failed", "timed_out", "lost", "canceled", "released"]
     outputs: msgspec.Raw = NOTHING
     error: Reported | None = None
-    events: list[Said] = []
+    events: list[Any] | None = []
+    """As `Said`; what is not is kept as a log line."""
     input: msgspec.Raw = NOTHING
     """What a node of a run was given, for its dead letter."""
 
@@ -222,7 +223,7 @@ class Spoken(msgspec.Struct, frozen=True):
     task_id: Id
     attempt: int
     lease_token: UUID
-    events: list[Said]
+    events: list[Any] | None
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -51,3 +51,4 @@ class Crews:
         states = await beat_workers(self._engine.database, worker_ids)
         for crew in self._crews.values():
             crew.guests.hear(worker_ids, states)
+        self.lobby.send_away(one for one in worker_ids if states.get(one) != "active")

@@ -8,6 +8,7 @@ What somebody asks for leaves its row in the audit log; a task that cuts over wi
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -16,10 +17,11 @@ from holdfast.core.dataset import unfinished_words, view_in_use
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.one_by_one import Pages, all_in_turn
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import LOCKED_OUT, STILL_USED, Database, Session
+from holdfast.store.database import IN_THE_WAY, LOCKED_OUT, STILL_USED, Database, Session
 from holdfast.store.statements import sql
 
 _LOCK_DATASET = sql("lock_dataset")
@@ -34,6 +36,7 @@ _PREVIOUS_GENERATION = sql("previous_generation")
 _GENERATIONS_LEAVING = sql("generations_leaving")
 _LOCK_LEAVING = sql("lock_leaving")
 _UNMAKE_GENERATION = sql("unmake_generation")
+_FORGET_STAGES = sql("forget_stages")
 _END_GENERATION = sql("end_generation")
 
 CANCEL_BATCH = 1_000
@@ -149,17 +152,21 @@ async def _record(
 
 async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
     """Cancel the unfinished work of generations that were rolled back, and drop the tables nobody keeps."""
-    everything = NO_NEWS
-    for row in await database.fetch(_GENERATIONS_LEAVING, LEAVING_BATCH):
+    everything = [NO_NEWS]
+
+    async def finish(row: Any) -> None:
         reason = row["reason"] or "its dataset was rolled back"
         who = {"actor": row["actor"], "reason": reason, "grace_seconds": grace_seconds}
         while (
             news := await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], who)
         ) is not None:
-            everything = everything.and_(news)
+            everything.append(news)
         if not row["is_kept"]:
             await _unmake(database, row["generation_id"])
-    return everything
+
+    of = Pages(_GENERATIONS_LEAVING, number="generation_id", limit=LEAVING_BATCH)
+    await all_in_turn(database, of, finish, what="rollbacks")
+    return reduce(News.and_, everything)
 
 
 async def _cancel_builds(
@@ -185,9 +192,10 @@ async def _unmake(database: Database, generation_id: int) -> None:
     try:
         async with database.transaction() as session:
             if await session.fetch(_LOCK_LEAVING, generation_id):
+                await session.fetch(_FORGET_STAGES, generation_id)
                 await session.fetch(_UNMAKE_GENERATION, generation_id)
                 assert await session.fetch(_END_GENERATION, generation_id)
-    except LOCKED_OUT:
+    except IN_THE_WAY:
         return
 
 

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.dead import (
     AUDIT_OUTCOME,
     DISPATCHER_ACTOR,
+    RECOVERABLE,
     RESUME_REASON,
     LetterFacts,
     LetterState,
@@ -35,9 +36,11 @@ _LETTERS_TO_SWEEP = sql("letters_to_sweep")
 _LOCK_LETTERS = sql("lock_letters")
 _LOCK_RUN_LETTERS = sql("lock_run_letters")
 _LOCK_RUN = sql("lock_run")
+_NODES_AT_REST = sql("nodes_at_rest")
 _RESOLVE_SUPERSEDED = sql("resolve_superseded")
 _EXHAUST_LETTERS = sql("exhaust_letters")
 _ROUSE_FORGOTTEN = sql("rouse_forgotten")
+_PARK_LEFT = sql("park_left")
 _CLOSE_REPLACED = sql("close_replaced")
 
 SWEEP_BATCH = 500
@@ -72,16 +75,17 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
 
 
 async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
-    """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, and close those
-    of runs that were replaced.
+    """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, park those
+    whose task or run was canceled, and close those of runs that were replaced.
 
-    The first two happen only while workers older than dead letters still run.
+    The first happens only while workers older than dead letters still run.
     """
     async with database.transaction() as session:
         adopted = await adopt(session, limit=limit)
         roused = await session.fetch(_ROUSE_FORGOTTEN, limit)
+        parked = await session.fetch(_PARK_LEFT, limit, DISPATCHER_ACTOR)
         closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
-    return adopted + len(roused) + len(closed)
+    return adopted + len(roused) + len(parked) + len(closed)
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:
@@ -99,7 +103,13 @@ async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id:
     run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     stand = RunStand.GONE if run is None else _stand(run)
     owner_id = None if run is None else run["tenant_id"]
-    judged = [(row, judge(_facts(row, stand, owner_id), at=row["at"])) for row in rows]
+    # A letter whose node is under way is left, whatever else of the run failed: nothing would be tried for it.
+    resting = await _resting(session, run_id, rows) if stand in RECOVERABLE else frozenset()
+    otherwise = RunStand.ACTIVE if stand in RECOVERABLE else stand
+    judged = []
+    for row in rows:
+        own = stand if row["node_no"] in resting else otherwise
+        judged.append((row, judge(_facts(row, own, owner_id), at=row["at"])))
     await _conclude(session, judged, swept)
     if due := letters_of(row for row, verdict in judged if verdict is Verdict.REDRIVE):
         try:
@@ -107,6 +117,12 @@ async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id:
         except Conflict:
             return
         await _count(session, tenant_id, swept, done)
+
+
+async def _resting(session: Session, run_id: int, rows: Sequence[Any]) -> frozenset[int]:
+    """The nodes of a locked run's letters that a re-drive would reset."""
+    found = await session.fetch(_NODES_AT_REST, run_id, [row["node_no"] for row in rows])
+    return frozenset(row["node_no"] for row in found)
 
 
 async def _conclude(session: Session, judged: Sequence[tuple[Any, Verdict]], swept: Swept) -> None:

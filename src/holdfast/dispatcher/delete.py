@@ -20,7 +20,7 @@ from holdfast.store.statements import sql
 
 _DEAD_TASK = sql("dead_task")
 _DEAD_OF_GROUP = sql("dead_of_group")
-_LOCK_TASK_LETTERS = sql("lock_task_letters")
+_LOCK_FAMILIES = sql("lock_families")
 _DELETE_DEAD = sql("delete_dead")
 _COUNT_COMPLETED = sql("count_completed")
 _SHOW_TASK = sql("show_task")
@@ -86,12 +86,12 @@ async def delete_group(engine: Engine, tenant_id: int, fingerprint: str, *, acto
 async def _delete(
     session: Session, tenant_id: int, which: list[tuple[int, int | None]], actor: str, reason: str
 ) -> Deleted:
-    """Delete tasks and runs in the caller's transaction: letters are locked first, as everywhere."""
+    """Delete tasks and runs in the caller's transaction: letters are locked first, as everywhere, then the runs and
+    those that started them, so that nobody runs one of these again meanwhile."""
     run_ids = sorted({run_id for _, run_id in which if run_id is not None})
     task_ids = sorted(task_id for task_id, run_id in which if run_id is None)
-    await hold_runs(session, tenant_id, run_ids)
-    for task_id in task_ids:
-        await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    await hold_runs(session, tenant_id, run_ids, task_ids)
+    await session.fetch(_LOCK_FAMILIES, run_ids, tenant_id)
     if run_ids:
         # What of them completed is counted before it goes: then all of it can be taken off.
         await session.fetch(_COUNT_COMPLETED, True)

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,11 @@ HOLD_SECONDS_MAX = 20.0
 """A holder lets go after a while, so that every webhook gets its turn with every process."""
 REFUSED_SECONDS = 10.0
 """About so long a webhook that may not be delivered from here is left to others."""
-WEBHOOKS_MAX = 20
+WEBHOOKS_MAX = 40
+TENANT_WEBHOOKS_MAX = 20
+"""Of one tenant at once: receivers that are slow leave room for those of others."""
+TURNS = (1, 2, 4, 8, 16)
+"""How many of a tenant are taken up at a time, turn by turn."""
 PAGE = 100
 ACTOR = "holdfast:deliver"
 
@@ -61,17 +66,24 @@ class Deliveries:
         self.done = Delivered()
         self._engine = engine
         self._guarded = guarded
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], int] = {}
+        """Deliveries under way, and of which tenant."""
 
     async def begin(self) -> None:
-        """Lease what is due, as far as there is room, and begin to deliver it."""
-        if not (room := WEBHOOKS_MAX - len(self._running)):
-            return
-        for row in await self._engine.database.fetch(_LEASE, room, LEASE_SECONDS):
-            self.done.webhooks += 1
-            task = asyncio.create_task(self._deliver(row), name=f"holdfast-webhook-{row['webhook_id']}")
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        """Lease what is due, as far as there is room, and begin to deliver it: of each tenant one, then two …"""
+        for share in TURNS:
+            if not (room := WEBHOOKS_MAX - len(self._running)):
+                return
+            held = Counter(self._running.values())
+            bounds = (share, list(held.keys()), list(held.values()), TENANT_WEBHOOKS_MAX)
+            rows = await self._engine.database.fetch(_LEASE, room, LEASE_SECONDS, *bounds)
+            for row in rows:
+                self.done.webhooks += 1
+                task = asyncio.create_task(self._deliver(row), name=f"holdfast-webhook-{row['webhook_id']}")
+                self._running[task] = row["tenant_id"]
+                task.add_done_callback(self._running.pop)
+            if not rows:
+                return
 
     async def _deliver(self, row: Any) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.dispatcher.audit import Change, audit
-from holdfast.dispatcher.look import WorkerView, show_worker
+from holdfast.dispatcher.show_workers import WorkerView, show_worker
 from holdfast.errors import Conflict
 from holdfast.store.database import Database
 from holdfast.store.statements import sql

@@ -136,11 +136,11 @@ async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) 
 
 
 async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: str) -> Any:
-    """Ask until the answer is whole: a row that appeared while the statement ran is seen by the next."""
+    """Ask until the answer is whole: a row that appeared or changed while the statement ran is seen by the next."""
     asked = (key, wanted.name, wanted.user_key, wanted.ordinal, wanted.digest, wanted.compensation, wanted.arguments)
     while True:
         row = await insistently(database, _OPEN_EFFECT, *_fence(claimed), *asked)
-        if not row["is_allowed"] or row["sends"] is not None or row["state"] is not None:
+        if not row["is_allowed"] or row["sends"] is not None or row["is_current"]:
             return row
 
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from types import TracebackType
 
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.workers import silent_seconds
 from holdfast.dispatcher.tenants import find_tenant
 from holdfast.settings import Settings
 from holdfast.store.catalog import Catalog
@@ -42,6 +43,11 @@ class Engine:
         self.default_policy = _default_policy(settings)
         self._migrates = migrates
         self._tenants: OrderedDict[int, Engine] = OrderedDict()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long a worker may say nothing before nobody counts on it."""
+        return silent_seconds(self.settings.worker.lease_seconds)
 
     def of(self, tenant_id: int) -> Engine:
         """An engine for one tenant on the same connections: nothing it does can see or touch another's rows.

@@ -159,8 +159,16 @@ async def _accept_keyed(
     tags: list[str] | None,
     keys: Sequence[str],
 ) -> tuple[list[int], bool]:
-    fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action, order.original_task_id)
-    rows = await session.fetch(_FIND_KEYS, order.tenant_id, keys, inputs, order.action)
+    is_new, rows = False, []
+    # A key that was found, and whose task is deleted before it is read, is free again: then it is asked for again.
+    for _ in range(_REPEATS_MAX):
+        fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action, order.original_task_id)
+        is_new = is_new or bool(fresh)
+        rows = await session.fetch(_FIND_KEYS, order.tenant_id, keys, inputs, order.action)
+        if len(rows) == len(keys):
+            break
+    else:
+        raise key_is_moving()
     for row in rows:
         if not row["is_same"]:
             raise Conflict(
@@ -169,4 +177,9 @@ async def _accept_keyed(
                 advice="Use a new key for new work.",
                 task_id=str(row["task_id"]),
             )
-    return [row["task_id"] for row in rows], bool(fresh)
+    return [row["task_id"] for row in rows], is_new
+
+
+def key_is_moving() -> Unavailable:
+    """What a key stood for was deleted as often as it was looked for."""
+    return Unavailable("What this key stands for is being deleted.", code="idempotency_key_in_use", advice="Try again.")

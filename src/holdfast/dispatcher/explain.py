@@ -25,6 +25,8 @@ from holdfast.core.facts import (
     TenantFacts,
     WorkerFacts,
 )
+from holdfast.core.progress_words import progress_text
+from holdfast.core.workers import SILENT_SECONDS_MIN
 from holdfast.dispatcher.breakers import BreakerView, find_breaker
 from holdfast.dispatcher.quotas import QuotaView, list_quotas
 from holdfast.errors import NotFound
@@ -38,18 +40,28 @@ _EXPLAIN_LAUNCH = sql("explain_launch")
 _EXPLAIN_LETTERS = sql("explain_letters")
 
 AHEAD_MAX = 1_000
-SILENT_SECONDS = 30.0
-"""A worker unheard for longer is not counted as live, whether or not a loop has marked it lost."""
 
 _FAILURES = {"f": "failed", "t": "timed_out", "l": "lost"}
 
 
-async def why_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> Explanation:
-    """Explain why a task is where it is; `NotFound` if there is none, also for a node that has no task yet."""
-    return explain(await read_facts(database, catalog, tenant_id, task_id))
+async def why_task(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    silent_seconds: float = SILENT_SECONDS_MIN,
+) -> Explanation:
+    """Explain why a task is where it is; `NotFound` if there is none, also for a node that has no task yet.
+
+    A worker that was silent for longer is not counted as live, whether or not a loop has marked it lost.
+    """
+    return explain(await read_facts(database, catalog, tenant_id, task_id, silent_seconds))
 
 
-async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskFacts:
+async def read_facts(
+    database: Database, catalog: Catalog, tenant_id: int, task_id: int, silent_seconds: float
+) -> TaskFacts:
     row = await database.fetchrow(_EXPLAIN_TASK, task_id, tenant_id)
     if row is None:
         raise NotFound(
@@ -60,7 +72,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
     wait = None
     if row["position"] == Position.QUEUED:
         wait = await database.fetchrow(
-            _EXPLAIN_WAIT, row["lane_id"], task_id, row["priority"], AHEAD_MAX, SILENT_SECONDS
+            _EXPLAIN_WAIT, row["lane_id"], task_id, row["priority"], AHEAD_MAX, silent_seconds
         )
     breaker = None if wait is None else await find_breaker(database, tenant_id, row["action"])
     launch = None
@@ -98,7 +110,7 @@ async def read_facts(database: Database, catalog: Catalog, tenant_id: int, task_
         reason=row["reason"] or "",
         worker=_worker(row, "worker"),
         failure=_failure(row),
-        progress=_progress(row["progress"]),
+        progress="" if row["progress"] is None else progress_text(json.loads(row["progress"])),
         ahead=0 if wait is None else wait["ahead"],
         ahead_is_more=wait is not None and wait["ahead"] >= AHEAD_MAX,
         output_bytes=row["output_bytes"],
@@ -251,13 +263,3 @@ def _failure(row: Any) -> FailureFacts | None:
         retry_at=row["failure_retry_at"],
         known_as=row["failure_class"],
     )
-
-
-def _progress(detail: str | None) -> str:
-    """What the action last said of its progress: `3/10 pages read`."""
-    if detail is None:
-        return ""
-    said = json.loads(detail)
-    done, total = said.get("done", 0), said.get("total", 1)
-    share = f"{100 * done / total:.0f} %" if total in (0, 1) and total else f"{done:g}/{total:g}"
-    return f"{share} {said.get('message', '')}".strip()

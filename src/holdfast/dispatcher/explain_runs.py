@@ -14,6 +14,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.explain_node import NAMES_MAX, explain_node
 from holdfast.core.explain_run import explain_run
 from holdfast.core.facts import FailureFacts, RunPlace
+from holdfast.core.limits import no_run
 from holdfast.core.node_facts import (
     CauseFacts,
     ChildFacts,
@@ -29,9 +30,10 @@ from holdfast.core.plan import Plan
 from holdfast.core.states import TaskState
 from holdfast.core.verdict import RunState
 from holdfast.core.wait import WaitFacts
+from holdfast.core.workers import SILENT_SECONDS_MIN
 from holdfast.dispatcher.explain import why_task
 from holdfast.dispatcher.outputs import values_of
-from holdfast.dispatcher.show_runs import no_node, no_run, read_run
+from holdfast.dispatcher.show_runs import no_node, read_run
 from holdfast.dispatcher.waiting import wait_facts
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
@@ -49,20 +51,35 @@ _LETTERS = {"h": NodePosition.HELD, "m": NodePosition.ITEMS, "s": NodePosition.C
 _ORDER = (*TaskState, "retrying")
 
 
-async def why(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> Explanation:
+async def why(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    silent_seconds: float = SILENT_SECONDS_MIN,
+) -> Explanation:
     """Explain why a task, a node or a run is where it is, or raise `NotFound`."""
     try:
-        return await why_task(database, catalog, tenant_id, task_id)
+        return await why_task(database, catalog, tenant_id, task_id, silent_seconds=silent_seconds)
     except NotFound:
         place = await database.fetchrow(_FIND_PLACE, task_id, tenant_id)
         if place is None:
             raise
     if place["node_no"] is None:
-        return await why_run(database, catalog, tenant_id, task_id)
+        return await why_run(database, catalog, tenant_id, task_id, silent_seconds=silent_seconds)
     return await _why_bare(database, catalog, tenant_id, place["run_id"], place["node_no"])
 
 
-async def why_node(database: Database, catalog: Catalog, tenant_id: int, run_id: int, name: str) -> Explanation:
+async def why_node(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    name: str,
+    *,
+    silent_seconds: float = SILENT_SECONDS_MIN,
+) -> Explanation:
     """Explain where one node of a run stands, by its name."""
     row = await database.fetchrow(_SHOW_RUN, run_id, tenant_id)
     if row is None:
@@ -72,10 +89,17 @@ async def why_node(database: Database, catalog: Catalog, tenant_id: int, run_id:
     number = catalog.flows.snapshot(row["snapshot_id"]).plan.number
     if name not in number:
         raise no_node(run_id, name, list(number))
-    return await why(database, catalog, tenant_id, run_id + 1 + number[name])
+    return await why(database, catalog, tenant_id, run_id + 1 + number[name], silent_seconds=silent_seconds)
 
 
-async def why_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> Explanation:
+async def why_run(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    silent_seconds: float = SILENT_SECONDS_MIN,
+) -> Explanation:
     """Explain where a run stands, or raise `NotFound`."""
     row, snapshot, nodes = await read_run(database, catalog, tenant_id, run_id)
     state = RunState(row["state"])
@@ -85,7 +109,9 @@ async def why_run(database: Database, catalog: Catalog, tenant_id: int, run_id: 
     front = ""
     if waiting["first_waiting"] is not None and state in (RunState.QUEUED, RunState.RUNNING):
         name = snapshot.plan.nodes[waiting["first_waiting"] - run_id - 1].name
-        front = f"{name}: {(await why(database, catalog, tenant_id, waiting['first_waiting'])).headline}"
+        first = waiting["first_waiting"]
+        found = await why(database, catalog, tenant_id, first, silent_seconds=silent_seconds)
+        front = f"{name}: {found.headline}"
     return explain_run(
         RunFacts(
             run_id=str(run_id),

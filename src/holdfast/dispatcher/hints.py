@@ -6,6 +6,7 @@ bounded, and any number of relays may run them at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import asyncpg
@@ -21,6 +22,7 @@ _WRITE = sql("write_hints")
 _READ = sql("read_wake")
 _TAKE = sql("take_hints")
 _RETURN = sql("return_hints")
+_REMIND = sql("remind_hints")
 _CLEAR = sql("clear_hints")
 _FILL = sql("fill_hints")
 _AWAY = sql("tell_carrier_away")
@@ -102,12 +104,17 @@ async def write_hints(
 async def take_hints(database: Database, *, resend_seconds: float, limit: int = TAKE_BATCH) -> list[Hint]:
     """Hints to send now. They come again by themselves while their tasks wait."""
     rows = await database.fetch(_TAKE, limit, resend_seconds, max(RESEND_SECONDS_MAX, resend_seconds))
-    return [Hint(task_id=row[0], attempt=row[1], action=row[2], queue=row[3]) for row in rows]
+    return [Hint(task_id=row[0], attempt=row[1], action=row[2], queue=row[3], sends=row[4]) for row in rows]
 
 
-async def return_hints(database: Database, hints: list[Hint]) -> None:
-    """They could not be sent: they are due at once."""
-    await database.fetch(_RETURN, [hint.task_id for hint in hints])
+async def return_hints(database: Database, hints: Sequence[Hint], *, seconds: float = 0.0) -> None:
+    """They could not be sent: they are due again in that many seconds."""
+    await database.fetch(_RETURN, [hint.task_id for hint in hints], seconds)
+
+
+async def remind_hints(database: Database, task_ids: Sequence[int]) -> set[int]:
+    """Have outstanding hints of these tasks sent once more; which of them are outstanding."""
+    return {row[0] for row in await database.fetch(_REMIND, list(task_ids))}
 
 
 async def replenish_once(database: Database) -> int:

@@ -47,6 +47,7 @@ _UNRESERVE = sql("unreserve")
 _ADOPT_LAUNCH = sql("adopt_launch")
 _LOOK_AT_LAUNCHES = sql("look_at_launches")
 _OVER_LAUNCHES = sql("over_launches")
+_PUT_BACK_LAUNCH = sql("put_back_launch")
 _FORGET_LAUNCH = sql("forget_launch")
 _FORGET_TOKENS = sql("forget_tokens")
 _DECLARE_LAUNCHER = sql("declare_launcher")
@@ -203,9 +204,9 @@ async def adopt_launch(database: Database, launchers: Sequence[str]) -> Launch |
     return Launch(of=one, holder=row["holder"], lease_token=row["lease_token"], token=token)
 
 
-async def open_launches(database: Database, launchers: Sequence[str], *, asked_seconds: float) -> list[OpenLaunch]:
+async def open_launches(database: Database, launcher: str, *, asked_seconds: float) -> list[OpenLaunch]:
     """Launches to ask the platform about, because nobody attached and nobody asked for a while."""
-    rows = await database.fetch(_LOOK_AT_LAUNCHES, list(launchers), asked_seconds, OVER_BATCH)
+    rows = await database.fetch(_LOOK_AT_LAUNCHES, launcher, asked_seconds, OVER_BATCH)
     return [OpenLaunch(*row) for row in rows]
 
 
@@ -221,9 +222,14 @@ async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, det
         return await settle(session, catalog, [report])
 
 
-async def over_launches(database: Database, launchers: Sequence[str]) -> list[OverLaunch]:
+async def over_launches(database: Database, launcher: str) -> list[OverLaunch]:
     """Launches whose attempt is over: what was launched is to be stopped, and the launch forgotten."""
-    return [OverLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, list(launchers), OVER_BATCH)]
+    return [OverLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, launcher, OVER_BATCH)]
+
+
+async def put_back_launch(database: Database, one: OverLaunch) -> None:
+    """It could not be ended now: others go first."""
+    await database.fetch(_PUT_BACK_LAUNCH, one.task_id, one.attempt)
 
 
 async def forget_launch(database: Database, one: OverLaunch) -> None:

@@ -32,12 +32,13 @@ _ADOPT_TASKS = sql("adopt_tasks")
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """A locked letter on its way: its task, how often it was dispatched before, and where it stood."""
+    """A locked letter on its way: its task, how often it was dispatched before, where it stood, and its node."""
 
     dead_letter_id: int
     task_id: int
     dispatches: int
     state: str
+    node_no: int | None = None
 
 
 class Dispatched(msgspec.Struct, frozen=True):
@@ -59,12 +60,14 @@ class Requeued(msgspec.Struct, frozen=True):
 
 
 class By(msgspec.Struct, frozen=True):
-    """Who runs dead work again, why, and how it shall go: in a campaign, or with another priority than its own."""
+    """Who runs dead work again, why, and how it shall go: in a campaign, with another priority than its own, or without
+    lifting the pause of a run."""
 
     actor: str
     reason: str
     campaign_id: int | None = None
     priority: int | None = None
+    lifts_pause: bool = True
 
 
 async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Letter], by: By) -> Dispatched:
@@ -76,9 +79,11 @@ async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Let
     return Dispatched(marked, len(revived), News({row["lane_id"] for row in rows}, [], []))
 
 
-async def hold_runs(session: Session, tenant_id: int, run_ids: Iterable[int]) -> list[Any]:
-    """Lock every unresolved letter of some runs, as whoever re-drives them does first."""
-    return list(await session.fetch(_HOLD_RUN_LETTERS, sorted(set(run_ids)), tenant_id))
+async def hold_runs(
+    session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
+) -> list[Any]:
+    """Lock every unresolved letter of some runs, as whoever re-drives them does first, and of some tasks."""
+    return list(await session.fetch(_HOLD_RUN_LETTERS, sorted(set(run_ids)), tenant_id, list(task_ids)))
 
 
 async def dispatch_run(
@@ -94,21 +99,32 @@ async def dispatch_run(
 ) -> tuple[Dispatched, Redriven]:
     """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes.
 
-    A re-drive resets more than one letter stands for: whatever else of the letters `held` is open or asked for, and
-    belongs to what goes again, is marked with them: somebody asked for the run. (An item that others replace is asked
-    for: the sweep resolves it with its node.) The sweep itself holds none: letters that began to retry with every
-    dispatch of another would never come to an end.
+    Letters whose node is under way, and so left alone, are not marked: nothing is tried for them. A re-drive resets
+    more than one letter stands for: whatever else of the letters `held` is open or asked for, and belongs to what goes
+    again, is marked with them: somebody asked for the run. (An item that others replace is asked for: the sweep
+    resolves it with its node.) The sweep itself holds none: letters that began to retry with every dispatch of another
+    would never come to an end.
     """
-    who = {"actor": by.actor, "reason": by.reason}
-    done = await redrive_run(session, catalog, tenant_id, run_id, **who, only=only, priority=by.priority)
+    done = await redrive_run(
+        session,
+        catalog,
+        tenant_id,
+        run_id,
+        actor=by.actor,
+        reason=by.reason,
+        only=only,
+        priority=by.priority,
+        lifts_pause=by.lifts_pause,
+    )
+    going = [letter for letter in letters if letter.node_no in done.numbers]
     given = {letter.dead_letter_id for letter in letters}
     told = [
         row for row in waiting(held, run_id) if row["node_no"] in done.numbers and row["dead_letter_id"] not in given
     ]
     await request(session, [row["dead_letter_id"] for row in told if row["state"] == LetterState.OPEN], by)
     others = letters_of(row for row in told if done.keeps(run_id, row["node_no"], row["task_id"]))
-    marked = await mark(session, [*letters, *others], by)
-    return Dispatched(marked, len(letters) + len(others), done.news), done
+    marked = await mark(session, [*going, *others], by)
+    return Dispatched(marked, len(going) + len(others), done.news), done
 
 
 def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
@@ -156,23 +172,25 @@ async def redrive_task(
         return None
     if not letters and await adopt(session, limit=1, task_id=task_id):
         letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
-    newest = letters[0] if letters else None
+    newest = letters[-1] if letters else None
     if dead["is_canceled"]:
         raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
     if keeps_budget and _is_spent(dead):
         raise _budget_exhausted(task_id, None if newest is None else newest["dead_letter_id"])
     # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
-    chosen = Letter(0, task_id, 0, "") if newest is None else await _requested(session, newest, by)
+    chosen = Letter(0, task_id, 0, "", dead["node_no"]) if newest is None else await _requested(session, newest, by)
     if dead["run_id"] is None:
         done = await dispatch_tasks(session, tenant_id, [chosen], by)
         if not done.tasks:
             return None
     else:
         try:
-            done, _ = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
+            done, redriven = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
         except Conflict as error:
             place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
             raise with_its_run(task_id, place is not None and place["is_canceled"], error.detail) from error
+        if dead["node_no"] not in redriven.numbers:
+            raise with_its_run(task_id, False, f"Other items of its node in run {dead['run_id']} are under way.")
     letter_id = None if newest is None else newest["dead_letter_id"]
     return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
 
@@ -181,7 +199,8 @@ async def _requested(session: Session, row: Any, by: By) -> Letter:
     is_reset = row["state"] == LetterState.IGNORED
     if row["state"] in (LetterState.OPEN, LetterState.IGNORED):
         await request(session, [row["dead_letter_id"]], by)
-    return Letter(row["dead_letter_id"], row["task_id"], 0 if is_reset else row["dispatches"], row["state"])
+    dispatches = 0 if is_reset else row["dispatches"]
+    return Letter(row["dead_letter_id"], row["task_id"], dispatches, row["state"], row["node_no"])
 
 
 async def adopt(session: Session, *, limit: int, task_id: int | None = None) -> int:
@@ -227,4 +246,5 @@ def _budget_exhausted(task_id: int, dead_letter_id: int | None) -> Conflict:
 
 def letters_of(rows: Iterable[Any]) -> list[Letter]:
     """Locked rows as letters."""
-    return [Letter(row["dead_letter_id"], row["task_id"], row["dispatches"], row["state"]) for row in rows]
+    names = ("dead_letter_id", "task_id", "dispatches", "state", "node_no")
+    return [Letter(*(row[name] for name in names)) for row in rows]

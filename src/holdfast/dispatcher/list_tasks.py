@@ -26,14 +26,15 @@ _FIND_TASKS = sql("find_tasks")
 _FIND_NODES = sql("find_nodes")
 _FILL_TASKS = sql("fill_tasks")
 
-STATES = (*(state.value for state in TaskState), RETRYING_LABEL)
-"""What a list of tasks may be filtered by; `failed` means for good."""
+DELAYED = "delayed"
+STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
+"""What a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` not due yet."""
 
 LOOK_ATTEMPTS, LOOK_RUNS = 500, 100
 """How many attempts and runs one page looks at, at least as many as it may show."""
 BLOCKS_MAX = 5
 """How many blocks of ids one page looks into: those of quiet days hold little."""
-_HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w")}
+_HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w"), DELAYED: ("w",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,8 @@ class Lobby:
         self._alive = alive
         # Kept by whoever uses them: a place that no worker knows any more is gone.
         self._places: WeakValueDictionary[_Kind, Place] = WeakValueDictionary()
-        self._here: dict[int, int] = {}
+        self._here: dict[int, set[asyncio.Future[Lanes | None]]] = {}
+        """Who waits, and the turns they wait for."""
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
@@ -99,6 +100,18 @@ class Lobby:
         elif place.rings == rings and self._listener is not None:
             place.is_empty, place.looked_at = True, time.monotonic()
 
+    def pass_on(self, place: Place, lanes: Lanes) -> None:
+        """Somebody was called and cannot take anything: the turn is the next one's."""
+        place.is_empty = False
+        place.call(1, lanes)
+
+    def send_away(self, worker_ids: Iterable[int]) -> None:
+        """Let these wait no longer: there is something to tell them."""
+        for worker_id in worker_ids:
+            for turn in self._here.get(worker_id, ()):
+                if not turn.done():
+                    turn.set_result(None)
+
     def is_known_empty(self, place: Place) -> bool:
         """Whether a look would be in vain, as far as anybody can tell from here."""
         return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
@@ -115,7 +128,7 @@ class Lobby:
             return ()
         turn: asyncio.Future[Lanes | None] = asyncio.get_running_loop().create_future()
         place.waiting.append(turn)
-        self._here[worker_id] = self._here.get(worker_id, 0) + 1
+        self._here.setdefault(worker_id, set()).add(turn)
         try:
             async with asyncio.timeout(seconds):
                 return await turn
@@ -132,10 +145,9 @@ class Lobby:
     def _leave(self, place: Place, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
         if turn in place.waiting:
             place.waiting.remove(turn)
-        left = self._here[worker_id] - 1
-        if left:
-            self._here[worker_id] = left
-        else:
+        turns = self._here[worker_id]
+        turns.discard(turn)
+        if not turns:
             del self._here[worker_id]
 
     async def close(self) -> None:

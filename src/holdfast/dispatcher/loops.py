@@ -130,8 +130,7 @@ class Loops:
     async def republish(self) -> float | None:
         """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
         self._engine.bell.ring(lanes=await unclaimed_lanes(self._engine.database))
-        silent = max(30.0, 3 * self._settings.worker.lease_seconds)
-        await lose_workers_once(self._engine.database, silent_seconds=silent)
+        await lose_workers_once(self._engine.database, silent_seconds=self._engine.silent_seconds)
         return None
 
     async def sweep(self) -> float | None:
@@ -143,7 +142,8 @@ class Loops:
 
     async def campaigns(self) -> float | None:
         """Move every campaign one step; soon again while one is under way."""
-        moved = await campaigns_once(self._engine.database, self._engine.catalog)
+        engine = self._engine
+        moved = await campaigns_once(engine.database, engine.catalog, silent_seconds=engine.silent_seconds)
         await follow_up(self._engine, moved.news)
         return CAMPAIGN_SECONDS if moved.under_way else None
 

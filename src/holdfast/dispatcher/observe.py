@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.core.limits import no_run
+from holdfast.errors import Invalid
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
@@ -127,7 +128,7 @@ async def run_events_after(
     xid, seq, place = cursor_of(cursor)
     rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1)
     if not rows:
-        raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+        raise no_run(run_id)
     first = rows[0]
     is_all = first["looked"] <= limit
     is_over = first["state"] != "o"

@@ -1,13 +1,15 @@
 """One by one: a pass over rows that have nothing to do with each other, each in a transaction of its own.
 
 What the server refuses for one row is logged and left for the next pass; the others have their turn all the same. When
-there is no server the pass ends.
+there is no server the pass ends. `one_by_one` is for rows that a pass does away with, `all_in_turn` for those that stay
+whatever it does.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from holdfast.dispatcher.news import NO_NEWS, News
@@ -16,6 +18,7 @@ from holdfast.store.database import TROUBLE, Database, Session
 
 log = logging.getLogger("holdfast.loops")
 
+Step = Callable[[Any], Awaitable[None]]
 Work = Callable[[Session, Any], Awaitable[News]]
 
 
@@ -44,3 +47,34 @@ async def one_by_one(database: Database, statement: str, *arguments: Any, limit:
         stuck += failed
         if failed < limit:
             return everything
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """A statement that takes how many rows to answer, and behind which `number`."""
+
+    statement: str
+    _: KW_ONLY
+    number: str
+    limit: int
+
+
+async def all_in_turn(database: Database, pages: Pages, step: Step, *, what: str) -> None:
+    """Take a step for every row of all pages.
+
+    Rows that are found again in every pass, because there is nothing to do about them yet, must not hide those behind
+    them.
+    """
+    after = 0
+    while True:
+        rows = await database.fetch(pages.statement, pages.limit, after)
+        for row in rows:
+            try:
+                await step(row)
+            except Unavailable:
+                raise
+            except TROUBLE as error:
+                log.warning("%s: %s failed, will try again: %s", what, dict(row), error)
+        if len(rows) < pages.limit:
+            return
+        after = rows[-1][pages.number]

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.progress import NodeRow
 from holdfast.dispatcher.audit import audit
-from holdfast.dispatcher.items import let_items_go
-from holdfast.dispatcher.locked import LockedRun, lock_runs
+from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
-from holdfast.dispatcher.release import advance
+from holdfast.dispatcher.release import advance, take_up_all
 from holdfast.dispatcher.runs import refused, run_change
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
@@ -23,11 +21,9 @@ from holdfast.store.statements import sql
 _LOCK_RUN = sql("lock_run")
 _PAUSE_RUN = sql("pause_run")
 _RESUME_RUN = sql("resume_run")
-_HELD_NODES = sql("held_nodes")
 _CHILDREN_TO_HOLD = sql("children_to_hold")
 _CHILDREN_TO_FREE = sql("children_to_free")
 
-EVERY = 2**31 - 1
 RUNS_BATCH = 100
 
 
@@ -67,18 +63,11 @@ async def _resume(session: Session, catalog: Catalog, found: Any, *, actor: str,
     if await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is None:
         return None
     [run] = await lock_runs(session, catalog, [run_id])
-    await let_items_go(session, catalog, run)
-    for row in await session.fetch(_HELD_NODES, run_id, EVERY):
-        _take_up(run, NodeRow(*row))
+    await take_up_all(session, catalog, run)
     news = await advance(session, catalog, [run])
     change = run_change("run.resume", run_id, {"paused": True}, {"paused": False})
     await audit(session, found["tenant_id"], [change], actor=actor, reason=reason)
     return news
-
-
-def _take_up(run: LockedRun, row: NodeRow) -> None:
-    run.progress.rows[row.node_no] = row
-    run.progress.ready.append(row.node_no)
 
 
 async def hold_children_once(database: Database) -> None:

@@ -2,8 +2,9 @@
 
 The one reset that retry, retry of one node and dead letters share. Planned by `core.redrive` under the run's lock, on
 states read under it; what is under way is left alone. What goes, goes by the ordinary release. A node that failed with
-the run it started goes on with that run, in which what failed runs again in a transaction of its own (see
-`_KEEP_CHILDREN`).
+the run it started goes on with that run, in which what failed runs again in a transaction of its own.
+Whoever asks for a run that is paused lifts the pause; a re-drive that nobody asked for leaves it, and what it resets
+waits with the rest.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from typing import Any
 import msgspec
 
 from holdfast.core.dead import DISPATCHER_ACTOR
+from holdfast.core.limits import no_run
 from holdfast.core.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, RunRow
 from holdfast.dispatcher.news import News
-from holdfast.dispatcher.release import advance
-from holdfast.errors import Conflict, NotFound
+from holdfast.dispatcher.release import advance, take_up_all
+from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
@@ -30,6 +32,7 @@ from holdfast.store.statements import sql
 _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")
 _LAST_ATTEMPTS = sql("last_attempts")
+_RESUME_RUN = sql("resume_run")
 _REOPEN_RUN = sql("reopen_run")
 _FORGET_ANSWERS = sql("forget_answers")
 _KEEP_ITEMS = sql("keep_items")
@@ -44,14 +47,15 @@ _RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 
 
 class Redriven(msgspec.Struct, frozen=True):
-    """What was reset, by node name and number, which of these run their items again instead of making new ones, and
-    what to announce after the commit."""
+    """What was reset, by node name and number, which of these run their items again instead of making new ones, whether
+    a pause was lifted, and what to announce after the commit."""
 
     generation: int
     roots: list[str]
     reset: list[str]
     numbers: frozenset[int]
     keeping: frozenset[int]
+    is_resumed: bool
     news: News
 
     def keeps(self, run_id: int, node_no: int, task_id: int) -> bool:
@@ -77,13 +81,18 @@ async def redrive_run(
     reason: str,
     only: str | None = None,
     priority: int | None = None,
+    lifts_pause: bool = True,
 ) -> Redriven:
     """Reset what failed (or `only` one node) with its descendants and let it go again, in the caller's transaction.
 
-    What goes at once goes with another `priority` than its own, if one is named. `NotFound` without such a run or node;
-    `Conflict` if the run was canceled or has nothing to run again.
+    What goes at once goes with another `priority` than its own, if one is named; of a paused run nothing does unless
+    this `lifts_pause`, and then what was held back goes too. `NotFound` without such a run or node; `Conflict` if the
+    run was canceled or has nothing to run again.
     """
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
+    is_resumed = False
+    if lifts_pause and found["is_paused"]:
+        is_resumed = await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
     if priority is not None:
         run.row = msgspec.structs.replace(run.row, priority=priority)
@@ -93,11 +102,13 @@ async def redrive_run(
     if replaced:
         gone = [row["run_id"] for row in await session.fetch(_REPLACE_CHILDREN, replaced)]
         await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, DISPATCHER_ACTOR)
+    if is_resumed:
+        await take_up_all(session, catalog, run)
     news = (await advance(session, catalog, [run])).and_(News(set(), [], kept))
     reset = [one.node for one in plan.resets]
     numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
     keeping = frozenset(row["node_no"] for row in _with_items(run.snapshot, plan, rows))
-    return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, news)
+    return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, is_resumed, news)
 
 
 def children_of(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
@@ -144,7 +155,7 @@ async def _plan(
     """Plan a re-drive under the lock of its run: the run, what to reset, and where its nodes stand."""
     found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if found is None:
-        raise NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+        raise no_run(run_id)
     if found["is_canceled"]:
         raise _not_retryable(run_id, "it was canceled")
     if found["is_replaced"]:

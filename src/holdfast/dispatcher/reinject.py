@@ -65,7 +65,7 @@ async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str)
     """Requeue the task; None when it is not failed any more or its run cannot go on."""
     try:
         async with engine.database.transaction() as session:
-            by = By(worker_id, "reinjected")
+            by = By(worker_id, "reinjected", lifts_pause=False)
             done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
             if done is not None:
                 change = requeued("dead.reinject", done, before="failed")

@@ -1,7 +1,7 @@
 """The relay: carries hints from the outbox to the carrier, at the ring of the bell and by polling beneath.
 
-Any number may run; a hint is taken by one of them. No transaction is open while the carrier is asked. A carrier that is
-away costs one attempt every few seconds; the hints stay where they are.
+Any number may run; a hint is taken by one of them. No transaction is open while the carrier is asked. An address that
+does not answer costs one try every few seconds; its hints stay where they are, and others go their way.
 """
 
 from __future__ import annotations
@@ -9,19 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from holdfast.core.hints import Hint, Hinted, read_hint
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.hints import TAKE_BATCH, replenish_once, return_hints, take_hints, tell_away, tell_back
+from holdfast.dispatcher.hints import (
+    TAKE_BATCH,
+    remind_hints,
+    replenish_once,
+    return_hints,
+    take_hints,
+    tell_away,
+    tell_back,
+)
 from holdfast.errors import HoldfastError, NotFound, Unavailable
 from holdfast.store.database import TROUBLE
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.wake.carriers import NO_DEAD_LETTER_QUEUE, address_for, is_external, open_transport
 from holdfast.wake.consumer import find_hinted
 from holdfast.wake.listener import Listener
-from holdfast.wake.transport import BATCH_MAX, Delivery, Transport
+from holdfast.wake.transport import BATCH_MAX, Delivery, Transport, away
 
 log = logging.getLogger("holdfast.relay")
 
@@ -30,7 +40,37 @@ REPLENISH_SECONDS = 1.0
 REVIVE_SECONDS = 30.0
 AWAY_SECONDS_FIRST = 0.2
 AWAY_SECONDS_MAX = 5.0
+FORGET_SECONDS = 30.0
+ADDRESSES_AT_ONCE = 16
+SEND_SECONDS_MAX = 20.0
 _TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *TROUBLE)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    """What became of one pass."""
+
+    taken: int
+    sent: int = 0
+    trouble: Unavailable | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """How long an address that did not take its hints is left alone."""
+
+    pause_seconds: float
+    until: float
+
+    @classmethod
+    def after(cls, last: _Rest | None) -> _Rest:
+        """The first rest, or one after another in vain: twice as long, up to a bound."""
+        pause = AWAY_SECONDS_FIRST if last is None else min(2 * last.pause_seconds, AWAY_SECONDS_MAX)
+        return cls(pause_seconds=pause, until=time.monotonic() + pause * random.uniform(0.5, 1.0))
+
+    @property
+    def seconds_left(self) -> float:
+        return self.until - time.monotonic()
 
 
 class Relay:
@@ -41,6 +81,8 @@ class Relay:
         self._engine = engine
         self._settings = engine.settings.wake
         self._transports: dict[str, Transport] = {}
+        self._rests: dict[str, _Rest] = {}
+        self._sending = asyncio.Semaphore(ADDRESSES_AT_ONCE)
         self._rung = asyncio.Event()
         self._is_away: bool | None = None
 
@@ -67,7 +109,7 @@ class Relay:
 
     async def _relay(self) -> None:
         self._rung.clear()
-        if await self.relay_once() == TAKE_BATCH:
+        if (await self._send_due()).taken == TAKE_BATCH:
             return
         try:
             # Not wait_for: a ring and a cancellation at the same moment would lose the latter.
@@ -77,19 +119,35 @@ class Relay:
             return
 
     async def relay_once(self) -> int:
-        """Send what is due; how many hints. `Unavailable` if the carrier is away, and then nothing is forgotten."""
-        database = self._engine.database
-        hints = await take_hints(database, resend_seconds=self._settings.resend_seconds)
-        for address, batch in self._by_address(hints).items():
+        """Send what is due; how many hints went. `Unavailable` if none could go; nothing is forgotten."""
+        done = await self._send_due()
+        if done.trouble is not None and not done.sent:
+            raise done.trouble
+        return done.sent
+
+    async def _send_due(self) -> _Sent:
+        """Send what is due, to each address apart: one that does not take its hints delays none of the others."""
+        hints = await take_hints(self._engine.database, resend_seconds=self._settings.resend_seconds)
+        done = _Sent(taken=len(hints))
+        await asyncio.gather(*(self._send(address, batch, done) for address, batch in self._by_address(hints).items()))
+        await self._notice(done)
+        return done
+
+    async def _send(self, address: str, batch: list[Hint], done: _Sent) -> None:
+        """Send to one address; what it does not take is due again when it is to be tried again."""
+        rest = self._rests.get(address)
+        if rest is None or rest.seconds_left <= 0:
             try:
-                await self._transport(address).publish(batch)
-            except Unavailable as error:
-                await return_hints(database, hints)
-                await self._notice(error)
-                raise
-        if hints:
-            await self._notice(None)
-        return len(hints)
+                async with self._sending, asyncio.timeout(SEND_SECONDS_MAX):
+                    await self._transport(address).publish(batch)
+            except (Unavailable, TimeoutError) as error:
+                rest = self._rests[address] = _Rest.after(rest)
+                done.trouble = error if isinstance(error, Unavailable) else away("The carrier", error)
+            else:
+                self._rests.pop(address, None)
+                done.sent += len(batch)
+                return
+        await return_hints(self._engine.database, batch, seconds=rest.seconds_left)
 
     async def replenish_once(self) -> None:
         """Make good what was lost, and let in what found no room."""
@@ -97,18 +155,34 @@ class Relay:
             self._rung.set()
 
     async def revive_once(self) -> None:
-        """Take hints out of the dead-letter queue: those whose task still waits go out once more, all are deleted."""
+        """Take hints out of the dead-letter queue: those whose task still waits go out once more, all are deleted.
+
+        What the outbox still has is sent by it, so that no second copy travels.
+        """
         if (address := self._settings.sqs_dead_letter_url) is None:
             return
         dead = self._transport(address)
         while deliveries := await _received(dead, address):
-            hints = [hint for one in deliveries if (hint := read_hint(one.body)) is not None]
+            read = [(one, read_hint(one.body)) for one in deliveries]
+            hints = [hint for _, hint in read if hint is not None]
             tasks = await find_hinted(self._engine.database, [hint.task_id for hint in hints])
             waiting = [again for hint in hints if (again := _again(hint, tasks[hint.task_id])) is not None]
-            for home, batch in self._by_address(waiting).items():
-                await self._transport(home).publish(batch)
-            await dead.done(deliveries)
-            log.info("%s dead hints, %s of them sent again", len(deliveries), len(waiting))
+            outstanding = await remind_hints(self._engine.database, [hint.task_id for hint in waiting])
+            unsent = await self._publish([hint for hint in waiting if hint.task_id not in outstanding])
+            await dead.done([one for one, hint in read if hint is None or hint.task_id not in unsent])
+            log.info("%s dead hints, %s of them sent again", len(deliveries), len(waiting) - len(unsent))
+            self._rung.set()
+
+    async def _publish(self, hints: Sequence[Hint]) -> set[int]:
+        """Send hints that are not in the outbox; those that could not go."""
+        unsent: set[int] = set()
+        for address, batch in self._by_address(hints).items():
+            try:
+                await self._transport(address).publish(batch)
+            except Unavailable as error:
+                log.warning("%s dead hints stay where they are: %s", len(batch), error)
+                unsent |= {hint.task_id for hint in batch}
+        return unsent
 
     def _by_address(self, hints: Sequence[Hint]) -> dict[str, list[Hint]]:
         sorted_out: dict[str, list[Hint]] = defaultdict(list)
@@ -121,15 +195,19 @@ class Relay:
             known = self._transports[address] = open_transport(self._settings, address)
         return known
 
-    async def _notice(self, error: Unavailable | None) -> None:
+    async def _notice(self, done: _Sent) -> None:
         """Tell the database when it changes, so that `why` and `doctor` know."""
-        if error is not None:
+        if done.trouble is not None:
             if not self._is_away:
-                log.warning("hints wait, workers poll: %s", error)
-            await tell_away(self._engine.database, self._settings.over, error.detail)
-        elif self._is_away is not False:
+                log.warning("hints wait, workers poll: %s", done.trouble)
+            await tell_away(self._engine.database, self._settings.over, done.trouble.detail)
+            self._is_away = True
+            return
+        # An address that nobody had a hint for since it was to be tried again stands in nobody's way.
+        self._rests = {address: rest for address, rest in self._rests.items() if rest.seconds_left > -FORGET_SECONDS}
+        if done.sent and not self._rests and self._is_away is not False:
             await tell_back(self._engine.database, self._settings.over)
-        self._is_away = error is not None
+            self._is_away = False
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.progress import BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED, End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.conditions import fails_condition
-from holdfast.dispatcher.items import count_items
+from holdfast.dispatcher.items import EVERY, count_items, let_items_go
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.special import start_special
@@ -75,6 +75,15 @@ async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun])
                 await _start_ready(session, catalog, run)
         moving = [run for run in moving if run.ends or await _take_up_held(session, run)]
     return await _write(session, catalog, runs)
+
+
+async def take_up_all(session: Session, catalog: Catalog, run: LockedRun) -> None:
+    """Let go whatever a pause held back, items and nodes, but what is in hand already; an `advance` follows."""
+    await let_items_go(session, catalog, run)
+    for row in await session.fetch(_HELD_NODES, run.row.run_id, EVERY):
+        if row["node_no"] not in run.progress.rows:
+            run.progress.rows[row["node_no"]] = NodeRow(*row)
+            run.progress.ready.append(row["node_no"])
 
 
 async def _take_up_held(session: Session, run: LockedRun) -> bool:

@@ -200,13 +200,24 @@ class RemoteWorkers:
             await session.fetch(_BEAT_WORKERS, [row["worker_id"]], None)
         return Renewed(lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"])
 
-    async def beat(self, worker_id: int, task_ids: Sequence[int], tokens: Sequence[UUID], *, health: str) -> Beat:
-        """Extend everything that a worker holds, and hear how it feels."""
+    async def beat(
+        self,
+        worker_id: int,
+        task_ids: Sequence[int],
+        tokens: Sequence[UUID],
+        *,
+        health: str,
+        allowed: Collection[str] | None = None,
+    ) -> Beat:
+        """Extend everything that a worker holds, and hear how it feels. `allowed` as at a claim."""
         async with self._busy.session() as session:
+            await self.guests.require(session, worker_id, allowed)
             found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
             worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
         if worker is not None:
             self.guests.told(worker_id, worker["state"])
+            if worker["state"] != "active":
+                self.lobby.send_away([worker_id])
         canceled = frozenset(task_id for task_id, is_canceled in found.items() if is_canceled)
         return Beat(
             renewed=frozenset(found),
@@ -283,8 +294,12 @@ class RemoteWorkers:
             rings = guest.place.rings
             if is_welcome is not None:
                 await self._ask_again(is_welcome, guest, lanes)
-            tasks = await self._look(guest, want, lanes, tells_ends=tells_ends)
-            answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=guest.claimer.may_have_more)
+            found = await self._look(worker_id, guest, want, lanes, tells_ends=tells_ends)
+            if found is None:
+                break
+            answer = msgspec.structs.replace(answer, tasks=found, may_have_more=guest.claimer.may_have_more)
+        if answer.is_draining != guest.is_draining:
+            answer = msgspec.structs.replace(answer, is_draining=guest.is_draining)
         return answer
 
     async def wait(
@@ -305,7 +320,10 @@ class RemoteWorkers:
             if not self.lobby.is_known_empty(guest.place) and await guest.claimer.sees_work(session):
                 return True, False
         self.lobby.looked(guest.place, rings, is_more=False)
-        return await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings) is not None, False
+        lanes = await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings)
+        if lanes is not None and guest.is_draining:
+            self.lobby.pass_on(guest.place, lanes)
+        return lanes is not None and not guest.is_draining, guest.is_draining
 
     async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
         nothing = Exchange(
@@ -359,16 +377,23 @@ class RemoteWorkers:
         try:
             await is_welcome()
         except BaseException:
-            guest.place.call(1, lanes)
+            self.lobby.pass_on(guest.place, lanes)
             raise
 
-    async def _look(self, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool) -> list[Handed]:
-        """Claim again, for one who waited and was called."""
+    async def _look(
+        self, worker_id: int, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool
+    ) -> list[Handed] | None:
+        """Claim again, for one who waited and was called; None for one who may not any more, and leaves the turn."""
         guest.claimer.expect(lanes, now=time.monotonic())
         async with self._busy.session() as session:
             claimed, _ = await self._take(session, guest, (), want)
+            if not claimed and not await self.guests.may_claim(session, worker_id, guest):
+                self.lobby.pass_on(guest.place, lanes)
+                return None
             return await self._handing.hand_out(session, claimed, tells_ends=tells_ends)
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Write down who waits here, and take note of who drains or is gone."""
-        self.guests.hear(worker_ids, await beat_workers(self._engine.database, worker_ids))
+        states = await beat_workers(self._engine.database, worker_ids)
+        self.guests.hear(worker_ids, states)
+        self.lobby.send_away(one for one in worker_ids if states.get(one) != "active")

@@ -67,27 +67,48 @@ class Guests:
         """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
         asked = None if queues is None else tuple(limits.valid_queue(queue) for queue in queues)
         key = (worker_id, asked)
-        guest = self._known.pop(key, None)
+        guest = self._known.get(key)
         now = time.monotonic()
         if guest is None or not is_brief or now - guest.seen_at > SEEN_SECONDS:
             beat = await session.fetchrow(_BEAT_WORKERS, [worker_id], None)
             row = None if beat is None or guest is not None else await session.fetchrow(_READ_WORKER, worker_id)
             if beat is None or (guest is None and row is None):
+                self._known.pop(key, None)
                 raise Conflict(
                     f"Worker {worker_id} is not registered, or has left.",
                     code="worker_not_registered",
                     advice="Register again (POST /internal/workers) and use the id it answers.",
                     reason="unknown_worker",
                 )
-            guest = guest or self._new(worker_id, row, asked)
+            # Another call of the same worker may have made it out meanwhile: what is heard of it, all its calls hear.
+            guest = guest or self._known.get(key) or self._new(worker_id, row, asked)
             guest.is_draining, guest.seen_at = beat["state"] == "draining", now
         self._known[key] = guest
+        self._known.move_to_end(key)
         # A worker of other queues is somebody else's, and what it holds is handed out under its id.
         require_queues(allowed, guest.queues)
         require_queues(allowed, queues or ())
         while len(self._known) > GUESTS_MAX:
             self._known.popitem(last=False)
         return guest
+
+    async def require(self, session: Session, worker_id: int, allowed: Collection[str] | None) -> None:
+        """`Forbidden` for the id of a worker of other queues; one that is not known is nobody's."""
+        if allowed is None:
+            return
+        if (guest := self._known.get((worker_id, None))) is not None:
+            require_queues(allowed, guest.queues)
+        elif (row := await session.fetchrow(_READ_WORKER, worker_id)) is not None:
+            require_queues(allowed, row["queues"])
+
+    async def may_claim(self, session: Session, worker_id: int, guest: Guest) -> bool:
+        """Whether a worker may still take work. One that left is asked for its registration when it calls again."""
+        row = await session.fetchrow(_READ_WORKER, worker_id)
+        state = None if row is None else row["state"]
+        guest.is_draining = state == "draining"
+        if state in (None, "gone"):
+            guest.seen_at = float("-inf")
+        return state == "active"
 
     def _new(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> Guest:
         served = row["queues"] if asked is None else list(asked)

@@ -70,8 +70,8 @@ class RemoteLedger:
             row["retries"],
             row["losses"],
             row["tenant_id"],
-            None,
-            None,
+            row["run_id"],
+            row["node_no"],
             b"",
             None,
         )

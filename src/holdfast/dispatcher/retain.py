@@ -2,7 +2,7 @@
 
 Ids come in blocks; a block is one partition of `body` and one of `attempt`. Each day begins a new block, so history
 goes by dropping partitions. A block with work that is not over stays, and so does one with a failure that nobody dealt
-with: somebody runs it again, leaves it (`dead ignore`) or deletes it (`dead delete`).
+with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or deletes it (`dead delete`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from holdfast.store.statements import sql
 _BLOCK_AGE = sql("block_age")
 _COUNT_COMPLETED = sql("count_completed")
 _BEGIN_BLOCK = sql("begin_block")
+_LOCK_SPANS = sql("lock_spans")
 _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
 _LOCK_OLD_RUNS = sql("lock_old_runs")
+_FORGET_COMPLETED_RUNS = sql("forget_completed_runs")
 _FORGET_ENDED = sql("forget_ended")
 _DROP_BLOCK = sql("drop_block")
 _LOCK_BLOCKS = sql("lock_blocks")
@@ -58,6 +60,7 @@ async def begin_today(database: Database) -> None:
             await session.fetch(_BEGIN_BLOCK)
     async with database.transaction() as session:
         if await session.fetchval(_LOCK_BLOCKS):
+            await session.fetch(_LOCK_SPANS)
             await session.fetch(_ENTER_BLOCK)
 
 
@@ -86,6 +89,7 @@ async def _drop(session: Session, block: int, days: float) -> None:
     """Drop a block whose ends nobody can take away any more; `_InUse` when somebody did before."""
     await session.execute(_WAIT_BRIEFLY)
     await session.fetch(_LOCK_OLD_RUNS, block)
+    await session.fetch(_FORGET_COMPLETED_RUNS, block)
     await session.fetch(_FORGET_ENDED, block, days)
     if block not in {row["block"] for row in await session.fetch(_OLD_BLOCKS, days)}:
         raise _InUse

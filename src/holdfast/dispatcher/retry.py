@@ -6,11 +6,13 @@ letter: the governed click.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.dispatcher.news import News
+from holdfast.dispatcher.once import Once
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -21,14 +23,25 @@ _SHOW_TASK = sql("show_task")
 
 
 async def retry(
-    database: Database, catalog: Catalog, tenant_id: int, task_id: int, *, actor: str, reason: str
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+    answer: Callable[[Requeued], Any] = lambda done: done,
 ) -> Requeued:
     """Run a failed task again, checked in this order.
 
     `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed; `Conflict`
     `retry_budget_exhausted`, naming the dead letter, when its generation has spent its budget.
+    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
     """
     async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
         waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
         if waiting is not None:
             news = News({waiting["lane_id"]}, [], [])
@@ -40,6 +53,8 @@ async def retry(
             raise await not_retryable(session, tenant_id, task_id)
         change = requeued("task.retry", done, before="failed" if waiting is None else "retrying")
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        if once is not None:
+            await once.keep(session, answer(done))
     return done
 
 

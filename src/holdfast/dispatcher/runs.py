@@ -6,10 +6,12 @@ of its own, and a pass finds what a crash left unasked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from holdfast.core.limits import no_run
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
@@ -18,9 +20,10 @@ from holdfast.dispatcher.items import drop_items
 from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -162,24 +165,34 @@ async def retry_run(
     actor: str,
     reason: str,
     only: str | None = None,
+    once: Once | None = None,
+    answer: Callable[[Redriven], Any] = lambda done: done,
 ) -> Redriven:
     """Run again what failed in a run (or `only` one node), with everything downstream of it.
 
-    Letters that stand for what goes again are marked as retrying.
+    Letters that stand for what goes again are marked as retrying. Asked `once`, what `answer` makes of it is kept with
+    it, and answers a repetition.
     """
     async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
         held = await hold_runs(session, tenant_id, [run_id])
         _, done = await dispatch_run(
             session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
         )
         await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
+        if once is not None:
+            await once.keep(session, answer(done))
     return done
 
 
 def retried(run_id: int, done: Redriven) -> Change:
     """The audited change that ran a run again."""
+    before: dict[str, Any] = {"generation": done.generation - 1}
     after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
-    return run_change("run.retry", run_id, {"generation": done.generation - 1}, after)
+    if done.is_resumed:
+        before["paused"], after["paused"] = True, False
+    return run_change("run.retry", run_id, before, after)
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +224,7 @@ async def refused(database: Database, tenant_id: int, run_id: int, word: str) ->
     """Say why a run cannot be paused, resumed or canceled."""
     row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if row is None:
-        return NotFound(f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND")
+        return no_run(run_id)
     state = {"c": "completed", "f": "failed", "x": "canceled"}.get(row["state"], "")
     now = state or ("being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused")
     return Conflict(f"Run {run_id} cannot be {word}: it is {now}.", code="run_not_open", run_id=str(run_id))

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
+from holdfast.core.limits import no_run
 from holdfast.core.verdict import RunState
 from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.list_tasks import error_line
@@ -190,13 +191,6 @@ async def read_run(
         await catalog.flows.learn([row["snapshot_id"]], session)
         nodes = await session.fetch(_NODE_STATES, run_id, tenant_id)
     return row, catalog.flows.snapshot(row["snapshot_id"]), nodes
-
-
-def no_run(run_id: object) -> NotFound:
-    """There is no such run."""
-    return NotFound(
-        f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND", advice="See `holdfast run list`."
-    )
 
 
 def no_node(run_id: object, name: str, known: Sequence[str]) -> NotFound:

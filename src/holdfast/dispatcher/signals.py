@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
+from holdfast.core.limits import no_run
 from holdfast.core.progress import End, NodeRow
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.audit import Change, audit
@@ -21,7 +22,6 @@ from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.once import Once
 from holdfast.dispatcher.one_by_one import one_by_one
 from holdfast.dispatcher.release import advance
-from holdfast.dispatcher.show_runs import no_run
 from holdfast.dispatcher.special import APPROVAL_PREFIX, end_special, fail_special
 from holdfast.dispatcher.waiting import WaitView, waits_of
 from holdfast.errors import Conflict, Invalid

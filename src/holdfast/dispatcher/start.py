@@ -16,6 +16,7 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.plan import Plan
 from holdfast.core.policy import RetryPolicy
+from holdfast.dispatcher.enqueue import key_is_moving
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.release import advance
@@ -127,11 +128,17 @@ async def _start_keyed(
     # asked for under a key is asked for again, whatever became of the flow meanwhile.
     asked = f"flow {snapshot.plan.name}"
     tenant_id, key = snapshot.tenant_id, options.key
-    run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
-    if run_id is not None:
-        [run_id], news = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
-        return run_id, news
-    [row] = await session.fetch(_FIND_KEYS, tenant_id, [key], [encoded], asked)
+    # A key that was found, and whose run is deleted before it is read, is free again: then it is asked for again.
+    for _ in range(_REPEATS_MAX):
+        run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
+        if run_id is not None:
+            [run_id], news = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
+            return run_id, news
+        row = await session.fetchrow(_FIND_KEYS, tenant_id, [key], [encoded], asked)
+        if row is not None:
+            break
+    else:
+        raise key_is_moving()
     if not row["is_same"]:
         raise Conflict(
             f"The key {key!r} already stands for {row['task_id']}: another input, another flow, or a task.",

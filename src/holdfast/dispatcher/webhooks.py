@@ -26,6 +26,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _ADD = sql("add_webhook")
+_COUNT = sql("count_webhooks")
 _LIST = sql("list_webhooks")
 _LOCK = sql("lock_webhook")
 _REMOVE = sql("remove_webhook")
@@ -33,6 +34,8 @@ _ROTATE = sql("rotate_webhook")
 _PAUSE = sql("pause_webhook")
 _RESUME = sql("resume_webhook")
 
+WEBHOOKS_MAX = 100
+"""Of one tenant; two that are added at once may exceed it."""
 GRACE_SECONDS = 24 * 3600.0
 GRACE_SECONDS_MAX = 30 * 24 * 3600.0
 
@@ -104,6 +107,12 @@ async def add_webhook(
     await check_url(url, Rules.of(engine.settings.egress), resolver=resolver)
     secret, cursor = webhooks.new_secret(), await event_tail(engine.database)
     async with engine.database.transaction() as session:
+        if await session.fetchval(_COUNT, tenant_id) >= WEBHOOKS_MAX:
+            raise Conflict(
+                f"There are {WEBHOOKS_MAX} webhooks already, as many as a tenant may have.",
+                code="too_many_webhooks",
+                advice="Remove one, or let one receiver pass events on.",
+            )
         if not await session.fetch(_ADD, tenant_id, name, url, *wanted.values(), secret, cursor, actor):
             raise Conflict(
                 f"There is a webhook {name!r} already.",

@@ -7,10 +7,10 @@ secret. The client token is the launch's name, so a repeat of an answer that got
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.apart import Apart
 from holdfast.errors import Unavailable
 from holdfast.launch.launcher import LaunchError, LaunchOrder, Options, Seen, Sighting
 
@@ -32,6 +32,7 @@ OPTIONS = (
     "tags",
 )
 DESCRIBE_MAX = 100
+THREADS_MAX = 16
 CALL_SECONDS = 10
 ATTEMPTS_MAX = 3
 """Of one call, by the client itself, under the same client token."""
@@ -50,6 +51,7 @@ class EcsLauncher:
         self._size = {name: options.text(name) for name in ("cpu", "memory") if options.text(name)}
         self._tags = options.table("tags")
         self._client = _client(options)
+        self._threads = Apart("ecs", threads_max=THREADS_MAX)
 
     async def launch(self, order: LaunchOrder) -> str:
         environment = {**self._environment, **order.environment}
@@ -70,9 +72,12 @@ class EcsLauncher:
         try:
             answer = await self._call("run_task", **asked)
         except LaunchError as error:
-            # Asked before for the same attempt with another token: what runs under the name is this launch.
-            if error.fields.get("kind") == "ConflictException" and (found := await self._named(order.name)):
-                return found[0]
+            # Asked before for the same attempt with another token: what was started then is this launch, also if it has
+            # stopped since, which a list of what runs does not show.
+            if error.fields.get("kind") != "ConflictException":
+                raise
+            if found := error.fields.get("resource_ids") or await self._named(order.name):
+                return str(found[0])
             raise
         if not answer.get("tasks"):
             failures = "; ".join(f"{one.get('arn', '')} {one.get('reason', '')}" for one in answer.get("failures", ()))
@@ -108,11 +113,12 @@ class EcsLauncher:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return await asyncio.to_thread(getattr(self._client, operation), **asked)
+            return await self._threads.run(getattr(self._client, operation), **asked)
         except ClientError as error:
             said = error.response.get("Error", {})
             text = f"ECS {operation}: {said.get('Code', '')} {said.get('Message', '')}".strip()
-            raise LaunchError(f"{text}.", kind=said.get("Code", "")) from error
+            ids = error.response.get("resourceIds", ())
+            raise LaunchError(f"{text}.", kind=said.get("Code", ""), resource_ids=ids) from error
         except BotoCoreError as error:
             raise LaunchError(f"ECS {operation}: {error}.") from error
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.apart import Apart
 from holdfast.errors import InvalidSettings
 from holdfast.launch.launcher import APP_VARIABLE, LaunchError, LaunchOrder, Options, Seen, Sighting
 
@@ -41,6 +42,7 @@ OPTIONS = (
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 COMMAND = ("holdfast", "attach")
 CALL_SECONDS = 10.0
+THREADS_MAX = 16
 TRIES_MAX = 3
 """Of one call whose answer got lost; the name makes a repeat the same launch."""
 AGAIN_SECONDS = 0.2
@@ -61,6 +63,7 @@ class KubernetesLauncher:
         self._namespace = options.text("namespace") or _namespace()
         self._context = _context(self._url, options.text("ca_file"))
         self._template = _template(options)
+        self._threads = Apart("kubernetes", threads_max=THREADS_MAX)
         self._environment = options.environment()
         if app := options.text("app"):
             self._environment[APP_VARIABLE] = app
@@ -119,7 +122,7 @@ class KubernetesLauncher:
         url = f"{self._url.rstrip('/')}/{group}/namespaces/{self._namespace}/{path}"
         for left in reversed(range(TRIES_MAX)):
             try:
-                status, answer = await asyncio.to_thread(self._ask, method, url, body)
+                status, answer = await self._threads.run(self._ask, method, url, body)
             except (OSError, ValueError) as error:
                 if not left:
                     raise LaunchError(f"Kubernetes does not answer {method} {path}: {error}.") from error

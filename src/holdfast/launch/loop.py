@@ -19,7 +19,7 @@ from holdfast.core.launch import launch_name
 from holdfast.dispatcher import launching
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.launching import Launch, OpenLaunch, OverLaunch
+from holdfast.dispatcher.launching import Launch, OverLaunch
 from holdfast.launch.launcher import LaunchError, LaunchOrder, NotHere, Seen, Sighting
 from holdfast.launch.profiles import Profile, Profiles
 from holdfast.store.database import TROUBLE
@@ -47,7 +47,9 @@ class Launching:
         self._database = engine.database
         self._profiles = profiles
         self._settings = engine.settings.launch
-        self._busy: set[asyncio.Task[None]] = set()
+        self._busy: dict[asyncio.Task[None], str] = {}
+        """Launches under way, and by which launcher."""
+        self._tending: dict[str, asyncio.Task[None]] = {}
         self._rest_until: dict[str, float] = {}
         self._rung = asyncio.Event()
 
@@ -57,13 +59,14 @@ class Launching:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat("launch", self._begin_launches, self._settings.poll_seconds))
-                group.create_task(self._repeat("tend", self.tend_once, self._settings.poll_seconds))
+                group.create_task(self._repeat("tend", self._begin_tending, self._settings.poll_seconds))
         finally:
             # What is being launched is left as it is: whoever runs next takes it over.
             await listener.close()
-            for one in self._busy:
+            beside = [*self._busy, *self._tending.values()]
+            for one in beside:
                 one.cancel()
-            await asyncio.gather(*self._busy, return_exceptions=True)
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def launch_once(self) -> int:
         """One pass, to its end; answers how many launches it tried."""
@@ -84,8 +87,8 @@ class Launching:
             profile = self._profiles.find(one.launcher)
             if profile is None or one.launcher in full or not profile.serves(tenant=one.tenant, action=one.action):
                 continue
-            if len(self._busy) >= LAUNCHES_AT_ONCE:
-                break
+            if not self._has_room(one.launcher):
+                continue
             holder = await launching.take_slot(self._database, one, slots=profile.slots)
             if holder is None:
                 full.add(one.launcher)
@@ -111,8 +114,8 @@ class Launching:
     async def _adopt(self, names: Sequence[str]) -> int:
         """Finish launches that some process began and did not finish."""
         began = 0
-        while len(self._busy) < LAUNCHES_AT_ONCE:
-            launch = await launching.adopt_launch(self._database, names)
+        while free := [name for name in names if self._has_room(name)]:
+            launch = await launching.adopt_launch(self._database, free)
             if launch is None:
                 break
             profile = self._profiles.find(launch.of.launcher)
@@ -123,8 +126,12 @@ class Launching:
 
     def _begin(self, profile: Profile, launch: Launch) -> None:
         began = asyncio.create_task(self._launch(profile, launch), name=f"holdfast-launch-{launch.of.task_id}")
-        self._busy.add(began)
-        began.add_done_callback(self._busy.discard)
+        self._busy[began] = launch.of.launcher
+        began.add_done_callback(self._busy.pop)
+
+    def _has_room(self, launcher: str) -> bool:
+        """So many at once of each: a platform that is slow to answer keeps no other waiting."""
+        return sum(name == launcher for name in self._busy.values()) < LAUNCHES_AT_ONCE
 
     async def _launch(self, profile: Profile, launch: Launch) -> None:
         """Launch, and write down how it went. A database that is away leaves it to whoever looks next."""
@@ -159,12 +166,36 @@ class Launching:
         return launch_name(await self._engine.catalog.installation(), task_id, attempt)
 
     async def tend_once(self) -> int:
-        """One pass over what was launched; answers how many launches it ended."""
-        names = await self._names()
-        ended = await asyncio.gather(*(self._end(one) for one in await launching.over_launches(self._database, names)))
-        asked = self._settings.describe_seconds
-        await self._look(await launching.open_launches(self._database, names, asked_seconds=asked))
+        """One pass over what was launched, to its end; answers how many launches it ended."""
+        ended = await asyncio.gather(*(self._tend(name) for name in await self._names()))
         await launching.tidy_launches(self._database)
+        return sum(ended)
+
+    async def _begin_tending(self) -> int:
+        """Tend each launcher beside the others: a platform that does not answer holds up what is its own."""
+        for name in await self._names():
+            if name not in self._tending:
+                self._tending[name] = asyncio.create_task(self._tend_apart(name), name=f"holdfast-tend-{name}")
+        await launching.tidy_launches(self._database)
+        return len(self._tending)
+
+    async def _tend_apart(self, name: str) -> None:
+        try:
+            await self._tend(name)
+        except TROUBLE as error:
+            log.warning("tending launcher %s failed, will try again: %s", name, error)
+        finally:
+            del self._tending[name]
+
+    async def _tend(self, launcher: str) -> int:
+        """End what is over of one launcher, and look after what nobody attached to."""
+        over = await launching.over_launches(self._database, launcher)
+        ended = await asyncio.gather(*(self._end(one) for one in over))
+        if len(over) >= launching.OVER_BATCH:
+            # There may be more than one pass holds: what cannot be stopped from here makes room for it.
+            for one in (one for one, is_ended in zip(over, ended, strict=True) if not is_ended):
+                await launching.put_back_launch(self._database, one)
+        await self._look(launcher)
         return sum(ended)
 
     async def _end(self, one: OverLaunch) -> int:
@@ -188,25 +219,25 @@ class Launching:
         await launching.forget_launch(self._database, one)
         return 1
 
-    async def _look(self, opened: Sequence[OpenLaunch]) -> None:
-        """Ask each platform about its launches; those it calls stopped are lost, unless they attached meanwhile."""
-        by_launcher: dict[str, list[OpenLaunch]] = {}
+    async def _look(self, launcher: str) -> None:
+        """Ask a platform about its launches; those it calls stopped are lost, unless they attached meanwhile."""
+        profile = self._profiles.find(launcher)
+        assert profile is not None
+        if self._rests(profile):
+            return
+        asked_seconds = self._settings.describe_seconds
+        opened = await launching.open_launches(self._database, launcher, asked_seconds=asked_seconds)
+        if not opened:
+            return
+        describe = partial(profile.launcher.describe, [one.handle for one in opened])
+        seen = await self._asked(profile, "describe", describe)
+        if seen is _NO_ANSWER:
+            return
         for one in opened:
-            by_launcher.setdefault(one.launcher, []).append(one)
-        for name, launches in by_launcher.items():
-            profile = self._profiles.find(name)
-            assert profile is not None
-            if self._rests(profile):
-                continue
-            describe = partial(profile.launcher.describe, [one.handle for one in launches])
-            seen = await self._asked(profile, "describe", describe)
-            if seen is _NO_ANSWER:
-                continue
-            for one in launches:
-                if is_gone(seen.get(one.handle), one.age_seconds):
-                    detail = seen[one.handle].detail
-                    settled = await launching.lose_launch(self._database, self._engine.catalog, one, detail)
-                    await follow_up(self._engine, settled.news)
+            if is_gone(seen.get(one.handle), one.age_seconds):
+                detail = seen[one.handle].detail
+                settled = await launching.lose_launch(self._database, self._engine.catalog, one, detail)
+                await follow_up(self._engine, settled.news)
 
     async def _asked(self, profile: Profile, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """What a platform answers, or that it does not."""

@@ -1,8 +1,8 @@
 """The Ray launcher: one detached actor for one attempt, with the extra `holdfast[ray]`.
 
 The actor runs `holdfast attach` as a child that dies with it, so a killed node, a killed actor and a killed worker are
-the same thing. It has the launch's name, so a repeat finds the one that runs. Ray is imported in threads of this
-process; one process talks to one cluster.
+the same thing. It has the launch's name, so a repeat finds the one that runs. Ray is asked in threads of its
+own; one process talks to one cluster.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.apart import Apart
 from holdfast.errors import Unavailable
 from holdfast.launch.launcher import APP_VARIABLE, LaunchError, LaunchOrder, Options, Seen, Sighting
 
 OPTIONS = ("address", "namespace", "command", "app", "env", "cpus", "gpus", "resources", "runtime_env")
 COMMAND = ("holdfast", "attach")
+THREADS_MAX = 16
 
 
 class RayLauncher:
@@ -36,6 +38,7 @@ class RayLauncher:
             self._placing["runtime_env"] = runtime
         self._ray = _imported()
         self._connecting = asyncio.Lock()
+        self._threads = Apart("ray", threads_max=THREADS_MAX)
 
     async def launch(self, order: LaunchOrder) -> str:
         await self._ask(self._launch, order)
@@ -51,11 +54,11 @@ class RayLauncher:
         """One step in a thread, connected; whatever Ray raises is a `LaunchError`."""
         async with self._connecting:
             try:
-                await asyncio.to_thread(self._connect)
+                await self._threads.run(self._connect)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise LaunchError(f"The Ray cluster {self._address} cannot be reached: {error}.") from error
         try:
-            return await asyncio.to_thread(step, given)
+            return await self._threads.run(step, given)
         except (self._ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
             raise LaunchError(f"Ray: {error}.") from error
 

@@ -18,6 +18,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.apart import Apart
 from holdfast.errors import Invalid, Unavailable
 from holdfast.net.address import PORTS, Address, Rules, Target, refusal, target_of
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import httpcore
 
 RESOLVE_SECONDS_MAX = 5.0
+RESOLVES_MAX = 16
 DRAIN_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 1.0
 CONNECTIONS_MAX = 50
@@ -64,9 +66,12 @@ class NotReached(Exception):
     """No answer came: the text says why, in our words only."""
 
 
+_resolving = Apart("resolve", threads_max=RESOLVES_MAX)
+
+
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """Ask the system's resolver, apart from what the engine itself connects to: others chose these names."""
+    found = await _resolving.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

@@ -29,7 +29,8 @@ PACK_FILE = "pack.yaml"
 FUNCTION_DEFAULT = "run"
 RETRIES_DEFAULT = 0
 _RETRY_POLICY_FIELDS = ("queue_ttl_seconds",)
-_MERGED = ("retry",)
+_ALSO_IN_RETRY = ("max_retries", "max_losses", "timeout_seconds", "rules", "queue_ttl_seconds")
+"""What a policy calls its own, and people write beside the backoff: each counts as if it stood outside."""
 
 
 @dataclass(slots=True)
@@ -132,17 +133,19 @@ class _Builder:
             self.app.action(**self._options(value))(function)
         except HoldfastError as error:
             named = str(error.fields.get("field", "")).partition("[")[0]
-            where = next((name for name in (named, _SOURCES.get(named, ""), "name") if name in value), "name")
+            inside = "retry" if named in value.get("retry", {}) else ""
+            places = (named, inside, _SOURCES.get(named, ""), "name")
+            where = next((name for name in places if name in value), "name")
             document.complain(error.detail, where, advice=error.advice)
 
     def _options(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Weakest to strongest: what YAML actions default to, the pack, the action."""
-        given = {**self.defaults, **value}
-        for name in _MERGED:
-            given[name] = {**self.defaults.get(name, {}), **value.get(name, {})}
+        defaults, value = _flat(self.defaults), _flat(value)
+        given = {**defaults, **value}
+        given["retry"] = {**defaults["retry"], **value["retry"]}
         given["retry"] |= {name: given[name] for name in _RETRY_POLICY_FIELDS if name in given}
         usual = RETRIES_LAUNCHED if given.get("launcher") is not None else RETRIES_DEFAULT
-        retries = _retries(value, _retries(self.defaults, usual))
+        retries = _retries(value, _retries(defaults, usual))
         options = {"max_retries": retries, "name": value["name"], "retry": given["retry"]}
         taken = ("queue", "priority", "max_losses", "breaker", "quota", "isolation", "memory_bytes_max", "launcher")
         options |= {name: given[name] for name in taken if name in given}
@@ -242,6 +245,16 @@ def _rule(given: Any) -> Any:
         raise Invalid(
             "A rule is a map of exception, code, pattern, reason and retry.", code="invalid_policy", field="rules"
         ) from None
+
+
+def _flat(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A layer of options with what has a field of its own taken out of `retry`; said in both, the field counts."""
+    retry = layer.get("retry")
+    inside = retry if isinstance(retry, dict) else {}
+    outside = {name: value for name, value in inside.items() if name in _ALSO_IN_RETRY}
+    if "max_attempts" in layer:
+        outside.pop("max_retries", None)
+    return outside | dict(layer) | {"retry": {name: inside[name] for name in inside.keys() - outside.keys()}}
 
 
 def _retries(given: Mapping[str, Any], usual: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from keyword import iskeyword
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -144,7 +145,7 @@ def _parameters(document: Document, given: Any) -> tuple[Parameter, ...]:
     for name, spec in given.items() if isinstance(given, dict) else ():
         where = ("parameters", name)
         fields = {"type": spec} if isinstance(spec, str) else spec
-        if not name.isidentifier() or name in ("ctx", "connection"):
+        if not name.isidentifier() or iskeyword(name) or name in ("ctx", "connection"):
             document.complain(f"{name!r} cannot be the name of a parameter.", *where)
         elif not isinstance(fields, dict) or not set(fields) <= set(PARAMETER_FIELDS):
             document.complain(f"{name} must be a type or a map of {', '.join(PARAMETER_FIELDS)}.", *where)

@@ -13,24 +13,29 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from holdfast.core.signals import Killed
 from holdfast.packs.parameters import Parameter, filled
 from holdfast.packs.template import as_text, render
 from holdfast.worker.context import Context
-from holdfast.worker.descendants import kill_group
+from holdfast.worker.descendants import kill_group, leads_group
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 STDERR_BYTES_SHOWN = 2_000
 LOOK_SECONDS = 0.1
+GRACE_SECONDS = 2.0
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""How the end of a killed command is told, and how a shell passes on that of one it ran."""
 
 
 class CommandFailed(Exception):
-    """The command ended with another exit code than 0; `code` is `exit_N`, or `lost` when it was killed."""
+    """The command ended with another exit code than 0, or by a signal; `code` is `exit_N` or `signal_SIGNAME`."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -73,6 +78,7 @@ class ShellCommand:
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,
+                process_group=None if leads_group() else 0,
             )
         except (OSError, ValueError) as error:
             raise CommandFailed(f"The command {command[0]!r} cannot be started: {error}", "exit_127") from error
@@ -84,37 +90,42 @@ class ShellCommand:
         return ours | dict(self.environment) | about | {name: text.replace("\0", "") for name, text in inputs.items()}
 
     def _wait(self, ctx: Context, process: subprocess.Popen[bytes], stdin: bytes) -> None:
-        """Wait for the end; a request to stop is passed on at once, as the signal that commands know."""
+        """Wait for the end; a request to stop is passed on at once, as the signal that commands know.
+
+        One that does not listen is killed by the worker, with this process; where there is no such, it is killed here.
+        """
         given: bytes | None = stdin
-        has_asked = False
+        asked_at: float | None = None
         while True:
             try:
                 process.communicate(given, timeout=LOOK_SECONDS)
                 return
             except subprocess.TimeoutExpired:
                 given = None
-            if ctx.is_canceled and not has_asked:
-                has_asked = True
+            if ctx.is_canceled and asked_at is None:
+                asked_at = time.monotonic()
                 process.terminate()
+            elif asked_at is not None and time.monotonic() > asked_at + GRACE_SECONDS and not leads_group():
+                process.kill()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Nothing of the command runs on, not even what it left in the background.
 
-        The group is searched only where this process leads it, as the processes of attempts do: it is theirs alone.
+        In the process of an attempt it belongs to that process's group, which is searched; elsewhere, as in a test, it
+        has a group of its own.
         """
         if process.poll() is None:
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
-        if os.getpgrp() == os.getpid():
-            kill_group(os.getpid(), but=os.getpid())
+        kill_group(os.getpid() if leads_group() else process.pid, but=os.getpid())
 
     def _output(self, code: int, stdout: bytes, stderr: str) -> Any:
+        if code in _KILLED:
+            raise Killed(f"The command was killed by SIGKILL (out of memory?). {stderr}".strip())
         if code < 0:
             name = signal.Signals(-code).name
-            how = "lost" if -code == signal.SIGKILL else f"signal_{name}"
-            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-            raise CommandFailed(f"The command was killed by {name}{hint}. {stderr}".strip(), how)
+            raise CommandFailed(f"The command was killed by {name}. {stderr}".strip(), f"signal_{name}")
         if code:
             raise CommandFailed(f"The command ended with exit code {code}. {stderr}".strip(), f"exit_{code}")
         if len(stdout) > OUTPUT_BYTES_MAX:

@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
-from holdfast.action import Action, Isolation
+from holdfast.action import Action, Isolation, in_process
 from holdfast.core.effects import EffectState
 from holdfast.core.outcome import Completed, Failed, Outcome
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
@@ -60,7 +59,7 @@ class Round:
         self.traces = traces
         self._engine = engine
         self._loops = Loops(engine)
-        self._actions = {name: _in_process(action) for name, action in actions.items()}
+        self._actions = {name: in_process(action) for name, action in actions.items()}
         self._datasets = datasets
         self._crash_at = crash_at
         self._passed = 0
@@ -255,11 +254,3 @@ class _Crashable(Governed):
     async def _if_dead(self) -> None:
         if self._is_dead:
             await self._round.freeze(is_blocking=self._waits)
-
-
-def _in_process(action: Action[..., Any]) -> Action[..., Any]:
-    """The same action beside the test, wherever a worker would run it."""
-    if action.isolation is not Isolation.PROCESS:
-        return action
-    is_async = asyncio.iscoroutinefunction(action.function)
-    return replace(action, isolation=Isolation.COROUTINE if is_async else Isolation.THREAD)

@@ -243,7 +243,8 @@ class Dispatcher:
 
     async def campaigns_once(self) -> int:
         """One step of every campaign; answers how many letters were released."""
-        moved = await campaigns_once(self.engine.database, self.engine.catalog)
+        engine = self.engine
+        moved = await campaigns_once(engine.database, engine.catalog, silent_seconds=engine.silent_seconds)
         await follow_up(self.engine, moved.news)
         return moved.released
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from holdfast.action import in_process
 from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
@@ -56,7 +57,7 @@ async def run_until_idle(
     async with _opened(app, database) as engine:
         worker = Worker(
             engine,
-            app.actions,
+            {name: in_process(action) for name, action in app.actions.items()},
             flows=app.flows,
             queues=queues,
             name="test",

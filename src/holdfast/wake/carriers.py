@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from holdfast.errors import Invalid, InvalidSettings
 from holdfast.settings import POSTGRES, REDIS, SQS, WakeSettings
+from holdfast.wake.supplied import supplied
 from holdfast.wake.transport import Transport
 
 QUEUE = "{queue}"
 NO_DEAD_LETTER_QUEUE = "DAG_VALIDATION_DEAD_LETTER_QUEUE_NOT_CONFIGURED"
 _EXTRAS = {SQS: "aws", REDIS: "redis"}
+_NOT_IN_SQS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def is_external(settings: WakeSettings) -> bool:
@@ -18,35 +21,45 @@ def is_external(settings: WakeSettings) -> bool:
     return settings.over != POSTGRES
 
 
+def has_one_address(settings: WakeSettings) -> bool:
+    """Whether all queues share one."""
+    return QUEUE not in _template(settings)
+
+
 def address_for(settings: WakeSettings, queue: str) -> str:
-    """Where hints for tasks of a queue go: one address for all, or one for each."""
-    return _template(settings).replace(QUEUE, queue)
+    """Where hints for tasks of a queue go: one address for all, or one for each.
+
+    What an SQS name cannot hold becomes a hyphen. Two queues may then share an address, which costs a few looks.
+    """
+    name = _NOT_IN_SQS.sub("-", queue) if settings.over == SQS else queue
+    return _template(settings).replace(QUEUE, name)
 
 
 def addresses_of(settings: WakeSettings, queues: Sequence[str] | None) -> list[str]:
     """Where a worker of these queues listens; None means every queue."""
-    template = _template(settings)
-    if QUEUE not in template:
-        return [template]
+    if has_one_address(settings):
+        return [_template(settings)]
     if queues is None:
         raise InvalidSettings(
             "Each queue has its own address for wake-ups, and this worker serves every queue.",
             code="carrier_needs_queues",
             advice=f"Name its queues (holdfast work --queues A,B), or give all one address, without {QUEUE}.",
         )
-    return [template.replace(QUEUE, queue) for queue in queues]
+    return list(dict.fromkeys(address_for(settings, queue) for queue in queues))
 
 
 def _template(settings: WakeSettings) -> str:
     if settings.over == SQS:
         assert settings.sqs_queue_url is not None
         return settings.sqs_queue_url
-    return f"{settings.redis_key_prefix}:wake"
+    return f"{settings.redis_key_prefix}:wake" if settings.over == REDIS else settings.address or ""
 
 
 def open_transport(settings: WakeSettings, address: str) -> Transport:
     """A transport to one address. Nothing is asked of it yet, so it may be away."""
     seconds = settings.visibility_seconds
+    if settings.over not in _EXTRAS:
+        return supplied(settings.over, address, visibility_seconds=seconds)
     try:
         if settings.over == SQS:
             from holdfast.wake.sqs import SqsQueue

@@ -109,7 +109,7 @@ class Consumer:
 
     async def take(self, deliveries: Sequence[Delivery]) -> list[Judged]:
         """Judge what came, and act on it."""
-        read = [(delivery, read_hint(delivery.body)) for delivery in deliveries]
+        read = [(delivery, read_hint(delivery.body, delivery.sends)) for delivery in deliveries]
         tasks = await self._find([hint.task_id for _, hint in read if hint is not None])
         judged = [_MALFORMED if hint is None else self._judge(delivery, hint, tasks) for delivery, hint in read]
         lanes = {

@@ -15,7 +15,7 @@ import redis.asyncio as redis
 from redis.exceptions import RedisError, ResponseError
 
 from holdfast.core.hints import Hint
-from holdfast.wake.transport import Delivery, away
+from holdfast.wake.transport import Delivery, away, sends_of
 
 GROUP = "holdfast"
 READER = "worker"
@@ -23,6 +23,8 @@ ENTRIES_MAX = 100_000
 CONNECT_SECONDS_MAX = 3.0
 ANSWER_SECONDS_MAX = 5.0
 WAIT_SECONDS_MAX = 60.0
+TRIMMED_MAX = 100
+FROM_THE_FIRST = "0-0"
 
 
 class RedisStream:
@@ -31,6 +33,7 @@ class RedisStream:
     def __init__(self, url: str, key: str, *, visibility_seconds: float) -> None:
         self.key = key
         self._hidden_ms = max(1, int(visibility_seconds * 1000))
+        self._looked: Any = FROM_THE_FIRST
         self._client: Any = redis.from_url(
             url,
             socket_connect_timeout=CONNECT_SECONDS_MAX,
@@ -42,7 +45,7 @@ class RedisStream:
         async with self._trouble():
             line = self._client.pipeline(transaction=False)
             for hint in hints:
-                entry = {"body": hint.body(), "taskType": hint.action}
+                entry = {"body": hint.body(), "taskType": hint.action, "sends": str(hint.sends or "")}
                 line.xadd(self.key, entry, maxlen=ENTRIES_MAX, approximate=True)
             await line.execute()
 
@@ -59,13 +62,32 @@ class RedisStream:
         return []
 
     async def _receive(self, count: int, wait_seconds: float) -> list[Delivery]:
-        left = await self._client.xautoclaim(self.key, GROUP, READER, self._hidden_ms, "0-0", count=count)
-        if found := [_delivery(entry_id, fields) for entry_id, fields in left[1] if fields]:
+        if found := await self._left(count):
             return found
         wait_ms = max(1, int(wait_seconds * 1000))
         read = await self._client.xreadgroup(GROUP, READER, {self.key: ">"}, count=count, block=wait_ms)
         streams = read.values() if isinstance(read, dict) else [entries for _, entries in read or ()]
         return [_delivery(entry_id, fields) for entries in streams for entry_id, fields in _flat(entries)]
+
+    async def _left(self, count: int) -> list[Delivery]:
+        """What others left too long. Each look goes on where the last one ended, so that what waits for its time again
+        hides nothing behind it."""
+        look = await self._client.xautoclaim(self.key, GROUP, READER, self._hidden_ms, self._looked, count=count)
+        self._looked = look[0]
+        if any(entry_id is None for entry_id, _ in look[1]):
+            await self.forget_trimmed()
+        return [_delivery(entry_id, fields) for entry_id, fields in look[1] if fields]
+
+    async def forget_trimmed(self) -> None:
+        """Entries that the stream has let go of stay pending in Redis 6.2, which does not say which they are."""
+        pending = await self._client.xpending_range(self.key, GROUP, min="-", max="+", count=TRIMMED_MAX)
+        ids = [one["message_id"] for one in pending]
+        line = self._client.pipeline(transaction=False)
+        for entry_id in ids:
+            line.xrange(self.key, min=entry_id, max=entry_id)
+        found = await line.execute()
+        if gone := [entry_id for entry_id, entries in zip(ids, found, strict=True) if not entries]:
+            await self._client.xack(self.key, GROUP, *gone)
 
     async def _begin(self) -> None:
         """Make stream and group; a Redis that was emptied needs both again."""
@@ -116,4 +138,5 @@ def _flat(entries: Any) -> Any:
 
 
 def _delivery(entry_id: bytes, fields: dict[bytes, bytes]) -> Delivery:
-    return Delivery(body=fields.get(b"body", b"").decode(errors="replace"), receipt=entry_id.decode())
+    body = fields.get(b"body", b"").decode(errors="replace")
+    return Delivery(body=body, receipt=entry_id.decode(), sends=sends_of(fields.get(b"sends", b"")))

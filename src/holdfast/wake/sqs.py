@@ -1,4 +1,4 @@
-"""Hints over Amazon SQS: one standard queue, boto3 in threads of our own.
+"""Hints over Amazon SQS: one standard queue, boto3 in threads of its own.
 
 Ten messages to a call, in every direction. Visibility only keeps a message from being looked at twice; the lease in the
 database is what keeps work apart. The queue's own address says which endpoint and region to ask.
@@ -6,19 +6,18 @@ database is what keeps work apart. The queue's own address says which endpoint a
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
 
+from holdfast.apart import Apart
 from holdfast.core.hints import Hint
-from holdfast.wake.transport import BATCH_MAX, Delivery, away
+from holdfast.wake.transport import BATCH_MAX, Delivery, away, sends_of
 
 T = TypeVar("T")
 
@@ -26,6 +25,8 @@ WAIT_SECONDS_MAX = 20
 CONNECT_SECONDS_MAX = 3
 ANSWER_SECONDS_MAX = 10
 VISIBILITY_SECONDS_MAX = 43_200
+THREADS_MAX = 8
+SENDS = "sends"
 _HOST = re.compile(r"^sqs[.]([a-z0-9-]+)[.]amazonaws[.]")
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
@@ -36,6 +37,7 @@ class SqsQueue:
     def __init__(self, url: str, *, visibility_seconds: float) -> None:
         self.url = url
         self._visibility = max(1, min(VISIBILITY_SECONDS_MAX, round(visibility_seconds)))
+        self._threads = Apart("sqs", threads_max=THREADS_MAX)
         self._making = threading.Lock()
         self._made: Any = None
 
@@ -45,7 +47,7 @@ class SqsQueue:
                 {
                     "Id": str(number),
                     "MessageBody": hint.body(),
-                    "MessageAttributes": {"taskType": {"DataType": "String", "StringValue": hint.action}},
+                    "MessageAttributes": _attributes(hint),
                 }
                 for number, hint in enumerate(batch)
             ]
@@ -59,8 +61,9 @@ class SqsQueue:
             MaxNumberOfMessages=max(1, min(BATCH_MAX, count)),
             WaitTimeSeconds=min(WAIT_SECONDS_MAX, int(wait_seconds)),
             VisibilityTimeout=self._visibility,
+            MessageAttributeNames=[SENDS],
         )
-        return [Delivery(body=one["Body"], receipt=one["ReceiptHandle"]) for one in answer.get("Messages", ())]
+        return [_delivery(one) for one in answer.get("Messages", ())]
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         """Messages that are gone, or already given to another, are passed over."""
@@ -90,7 +93,7 @@ class SqsQueue:
 
     async def _ask(self, operation: str, **parameters: Any) -> Any:
         try:
-            return await apart(lambda: getattr(self._client(), operation)(QueueUrl=self.url, **parameters))
+            return await self._threads.run(lambda: getattr(self._client(), operation)(QueueUrl=self.url, **parameters))
         except Exception as error:  # whatever a library of others raises: a hint is not worth a worker
             raise away(self._name, error) from error
 
@@ -116,6 +119,18 @@ class SqsQueue:
             return self._made
 
 
+def _attributes(hint: Hint) -> dict[str, Any]:
+    given: dict[str, Any] = {"taskType": {"DataType": "String", "StringValue": hint.action}}
+    if hint.sends is not None:
+        given[SENDS] = {"DataType": "Number", "StringValue": str(hint.sends)}
+    return given
+
+
+def _delivery(message: Any) -> Delivery:
+    sends = message.get("MessageAttributes", {}).get(SENDS, {}).get("StringValue", "")
+    return Delivery(body=message["Body"], receipt=message["ReceiptHandle"], sends=sends_of(sends))
+
+
 def _receipt(number: int, delivery: Delivery) -> dict[str, Any]:
     return {"Id": str(number), "ReceiptHandle": delivery.receipt}
 
@@ -123,24 +138,3 @@ def _receipt(number: int, delivery: Delivery) -> dict[str, Any]:
 def _tens(many: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(many), BATCH_MAX):
         yield many[start : start + BATCH_MAX]
-
-
-async def apart(call: Callable[[], T]) -> T:
-    """Run a blocking call in a thread that nobody waits for at the end: a long poll must not hold up a stop."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def settle(put: Callable[[Any], None], value: Any) -> None:
-        if not answer.done():
-            put(value)
-
-    def run() -> None:
-        try:
-            put, value = answer.set_result, call()
-        except BaseException as error:  # noqa: BLE001 - whoever awaits it gets it
-            put, value = answer.set_exception, error  # type: ignore[assignment]
-        with contextlib.suppress(RuntimeError):  # the loop is closed by now
-            loop.call_soon_threadsafe(settle, put, value)
-
-    threading.Thread(target=run, name="holdfast-sqs", daemon=True).start()
-    return await answer

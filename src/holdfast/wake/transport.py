@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.hints import Hint
 from holdfast.errors import Unavailable
 
 BATCH_MAX = 10
 """How many hints go over the line at once: what SQS takes."""
+SENDS_DIGITS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One message as it came; `receipt` answers for it."""
+    """One message as it came; `receipt` answers for it, `sends` is what the relay put beside the body, if known."""
 
     body: str
     receipt: str
+    sends: int | None = None
 
 
 class Transport(Protocol):
@@ -44,6 +46,12 @@ class Transport(Protocol):
         """Say in a few words how the address is, for `doctor`."""
 
     async def close(self) -> None: ...
+
+
+def sends_of(given: Any) -> int | None:
+    """The number beside a body, if there is one."""
+    text = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < SENDS_DIGITS_MAX else None
 
 
 def away(name: str, error: BaseException) -> Unavailable:

@@ -3,19 +3,23 @@
 A runner takes attempt after attempt from the line. Before each it makes sure that a spare runner stands by, which gets
 its turn only when every other runner is suspended inside user code. So a thousand attempts that never wait cost two
 tasks, and a thousand that do cost a thousand, all of them concurrent. Each attempt has a context of its own: what it
-sets in a context variable is not seen by the next.
+sets in a context variable is not seen by the next. However an attempt ends, its runner goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
 from typing import Any
 
-from holdfast.core.outcome import Outcome
+from holdfast.core.failure import failure_of
+from holdfast.core.outcome import Failed, Outcome
 from holdfast.worker.held import Held
+
+log = logging.getLogger("holdfast.worker")
 
 
 class Attempts:
@@ -48,7 +52,12 @@ class Attempts:
             held = line.popleft()
             held.task = task
             self._stand_by()
-            outcome = await run_one(held)
+            try:
+                outcome = await run_one(held)
+            except Exception as error:
+                # A fault of ours costs this attempt, and not its slot and its lease for as long as the worker lives.
+                log.exception("attempt %d of task %d could not be run", held.claimed.attempt, held.claimed.task_id)
+                outcome = Failed(failure_of(error))
             held.task = None
             ended(held, outcome)
             if task.cancelling():

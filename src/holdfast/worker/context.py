@@ -65,7 +65,7 @@ class Governed(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """Given to an action whose first parameter is a `Context`. Safe to use from the action's own thread.
+    """Given to an action that takes a `Context` or a `ctx`. Safe to use from the action's own thread.
 
     `effect`, `step` and `heartbeat` are awaited in an `async def` action and called plainly in any other.
     """

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _DEAD_STATES = ("Z", "X")
+_led: set[int] = set()
 
 
 def kill_session(session_id: int) -> bool:
@@ -23,6 +24,20 @@ def kill_session(session_id: int) -> bool:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return not left
+
+
+def lead_group() -> None:
+    """Lead a group of our own, so that one signal reaches everything started here."""
+    os.setpgid(0, 0)
+    _led.add(os.getpid())
+
+
+def leads_group() -> bool:
+    """Whether this process leads a group in which there is nothing but what it started itself.
+
+    Its group id does not tell: whatever a shell starts leads a group too, with the rest of its pipeline in it.
+    """
+    return os.getpid() in _led
 
 
 def kill_group(group_id: int, *, but: int) -> None:

@@ -103,7 +103,12 @@ class DirectLine:
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
             return [Listener(database, WAKE_CHANNEL, body.ring)]
-        reader = Reader(worker_id=self._worker_id, actions=frozenset(signing.actions), queues=signing.queues)
+        reader = Reader(
+            worker_id=self._worker_id,
+            tenant_id=self._engine.tenant_id,
+            actions=frozenset(signing.pulled),
+            queues=signing.queues,
+        )
         return [
             Consumer(
                 open_transport(wake, address),

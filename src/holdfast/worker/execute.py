@@ -10,15 +10,14 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast import wire
 from holdfast.action import Action, Isolation
-from holdfast.core.failure import TIMEOUT_CODE, Failure, failure_of
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut
+from holdfast.core.failure import TIMEOUT_CODE, Failure, input_failure
+from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut, outcome_of
 from holdfast.dispatcher.effects import Sender
 from holdfast.dispatcher.leases import Claimed
 from holdfast.dispatcher.stage import AttemptLease
@@ -32,7 +31,6 @@ from holdfast.worker.threads import contained, to_the_end
 from holdfast.worker.writing import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
 
 CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
-INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 
 
@@ -69,10 +67,10 @@ class Runner:
         action = held.plan.action
         try:
             arguments = action.signature.decode(held.claimed.input)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
-        context = self.context(held) if action.signature.wants_context else None
-        positional = () if context is None else (context,)
+        except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
+            return Failed(input_failure(action.name, error))
+        signature = action.signature
+        positional = signature.placed(self.context(held), arguments) if signature.wants_context else ()
         timeout = held.plan.policy.timeout_seconds
         limit: asyncio.Timeout | None = None
         try:
@@ -88,13 +86,13 @@ class Runner:
         except TimeoutError as error:
             # The action may raise the same error for reasons of its own.
             is_ours = limit is not None and limit.expired()
-            return timed_out(timeout) if is_ours else Failed(failure_of(error, now=datetime.now(UTC)))
+            return timed_out(timeout) if is_ours else outcome_of(error, now=datetime.now(UTC))
         except Escaped as escaped:
-            return Failed(failure_of(escaped.error, now=datetime.now(UTC)))
+            return outcome_of(escaped.error, now=datetime.now(UTC))
         except ESCAPES:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
-            return Failed(failure_of(error, now=datetime.now(UTC)))
+            return outcome_of(error, now=datetime.now(UTC))
         return self._completed(held, value)
 
     def _call(
@@ -103,7 +101,8 @@ class Runner:
         if action.isolation is Isolation.COROUTINE:
             return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
-            return to_the_end(self._threads.submit(contained, action.function, positional, arguments), held.stop)
+            call = self._threads.submit(copy_context().run, contained, action.function, positional, arguments)
+            return to_the_end(call, held.stop)
         raise AssertionError("process isolation is run by the isolator")
 
     def _completed(self, held: Held, value: Any) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import time
@@ -24,6 +25,8 @@ from holdfast.worker.held import FOREVER, Held
 from holdfast.worker.isolated_process import IsolatedProcess, Unstartable
 from holdfast.worker.isolated_wire import Ended, Start
 from holdfast.worker.orders import Orders
+
+log = logging.getLogger("holdfast.worker")
 
 LOST_CODE = "DAG_TASK_EXECUTION_LOST"
 LATE_SECONDS = 5.0
@@ -50,10 +53,18 @@ class Isolated:
         except asyncio.CancelledError:
             _heard(held)
             return Canceled() if held.verdict == CANCELED else Released()
-        except Unstartable as error:
-            return Lost(Failure(code=RetryReason.LAUNCH_FAILED, message=str(error)))
+        except (Unstartable, OSError) as error:
+            why = (
+                f"The process of the attempt cannot be started: {error}." if isinstance(error, OSError) else str(error)
+            )
+            return Lost(Failure(code=RetryReason.LAUNCH_FAILED, message=why))
         try:
             return await self._attempt(process, context, held)
+        except Exception as error:
+            # Whatever it is, the code must not run on beside a retry, nor the process be used again.
+            log.exception("the process of an attempt cannot be spoken with")
+            await self._discard(process)
+            return Lost(Failure(code=LOST_CODE, message=f"The process of the attempt was given up: {error!r}."))
         finally:
             self._keep(process)
 

@@ -18,18 +18,18 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, NoReturn
 
-import msgspec
-
 from holdfast import wire
 from holdfast.action import Action
 from holdfast.app import App
 from holdfast.core.dataset import Commit
-from holdfast.core.failure import Failure, failure_of
+from holdfast.core.failure import Failure, failure_of, input_failure
+from holdfast.core.outcome import Lost, outcome_of
 from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.load import load_app
@@ -37,7 +37,8 @@ from holdfast.net.server import is_server
 from holdfast.store.database import Database
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.context import Context, DatasetWriter
-from holdfast.worker.execute import INPUT_CODE, OUTPUT_CODE
+from holdfast.worker.descendants import lead_group
+from holdfast.worker.execute import OUTPUT_CODE
 from holdfast.worker.governed import Governed
 from holdfast.worker.isolated_asking import Questions
 from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
@@ -117,8 +118,8 @@ class _Process:
             return _failed(Failure(code="action_not_found", message=f"action not found: {start.action}"))
         try:
             arguments = action.signature.decode(start.input)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return _failed(Failure(code=INPUT_CODE, message=f"Invalid parameters for {action.name}: {error}"))
+        except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
+            return _failed(input_failure(action.name, error))
         limit = MemoryLimit(start.memory_bytes_max)
         try:
             self._is_running = True
@@ -132,15 +133,17 @@ class _Process:
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             self._is_running = False
             limit.lift()
-            return _failed(failure_of(error, now=datetime.now(UTC)))
+            ended = outcome_of(error, now=datetime.now(UTC))
+            return Ended(None, ended.failure, is_lost=isinstance(ended, Lost))
         self._is_running = False
         limit.lift()
         return _completed(value, start.output_bytes_max, tuple(writing.commits))
 
     def _call(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
-        positional = (context,) if action.signature.wants_context else ()
+        signature = action.signature
+        positional = signature.placed(context, arguments) if signature.wants_context else ()
         if not inspect.iscoroutinefunction(action.function):
-            return action.function(*positional, **arguments)
+            return copy_context().run(action.function, *positional, **arguments)
         with asyncio.Runner() as runner:
             return runner.run(self._cancellable(action.function(*positional, **arguments)))
 
@@ -218,7 +221,7 @@ def _out_of_memory(error: MemoryError, bytes_max: int | None) -> Ended:
 
 def _tie_life_to(worker_pid: int) -> None:
     """Lead a group of our own, so that one signal reaches everything started here, and die with the worker."""
-    os.setpgid(0, 0)
+    lead_group()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker_pid:  # it died before the line above took hold

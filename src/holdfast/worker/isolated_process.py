@@ -48,12 +48,18 @@ class IsolatedProcess:
 
     async def start(self, orders: Orders) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "holdfast.worker.isolated_child", str(theirs.fileno()), str(os.getpid())]
-            self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *("-m", "holdfast.worker.isolated_child", str(theirs.fileno()), str(os.getpid())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        finally:
+            if self._writer is None:
+                ours.close()
         self._writer.write(frame(Hello(wire_orders.encode(orders))))
         try:
             async with asyncio.timeout(START_SECONDS_MAX):

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure
-from holdfast.core.outcome import Completed, Failed
+from holdfast.core.outcome import Completed, Failed, Lost
 from holdfast.worker.ledger import Answer, Request
 
 _LENGTH = struct.Struct("!I")
@@ -86,16 +86,17 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """Process: how the attempt ended. `is_spent`: the process should not run another."""
+    """Process: how the attempt ended. `is_lost`: nobody can say; `is_spent`: the process should not run another."""
 
     output: bytes | None
     failure: Failure | None
     is_spent: bool = False
     commits: tuple[Commit, ...] = ()
+    is_lost: bool = False
 
-    def outcome(self) -> Completed | Failed:
+    def outcome(self) -> Completed | Failed | Lost:
         if self.failure is not None:
-            return Failed(self.failure)
+            return Lost(self.failure) if self.is_lost else Failed(self.failure)
         assert self.output is not None
         return Completed(self.output, self.commits)
 

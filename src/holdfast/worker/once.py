@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.action import Action
+from holdfast.action import Action, in_process
 from holdfast.core import limits
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Settled
@@ -88,7 +88,8 @@ class Processor:
             settings = _with_lease(app.settings, self._lease_seconds)
             engine = await self._stack.enter_async_context(Engine(place.url, settings, migrates=place.is_embedded))
             options = {"queues": self._queues, "name": self._name, "version": app.version}
-            worker = _OneSlot(engine, app.actions, slots=1, datasets=app.datasets, rules=self._rules, **options)
+            actions = {name: in_process(action) for name, action in app.actions.items()}
+            worker = _OneSlot(engine, actions, slots=1, datasets=app.datasets, rules=self._rules, **options)
             await self._stack.enter_async_context(worker.signed_on())
         except BaseException:
             await self._stack.aclose()

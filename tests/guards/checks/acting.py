@@ -10,7 +10,7 @@ import asyncpg
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, forged, handed_over, refuses
 
 from holdfast.core.effects import EffectState
-from holdfast.core.outcome import Completed, Failed
+from holdfast.core.outcome import Completed, Failed, Released
 from holdfast.dispatcher import authority
 from holdfast.dispatcher.compensate import compensate
 from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, list_effects, open_effect
@@ -172,6 +172,42 @@ async def an_effect_under_way_is_not_sent_by_another(stage: Stage) -> None:
     assert await states(stage) == ["unknown"]
     assert (await opened(stage, other)).key == gate.key
     assert await states(stage) == ["pending"]
+
+
+@check
+async def a_sender_that_began_meanwhile_is_not_overtaken(stage: Stage) -> None:
+    """Who waits for the row of an effect knows of no claim since; who sends it now may be one of those."""
+    lease, late, sending = [await a_running_task(stage.dispatcher) for _ in range(3)]
+    await opened(stage, lease)
+    await stage.dispatcher.settle(lease, Completed(b"1"))
+    await stage.dispatcher.settle(sending, Released("not now"))
+    async with stage.engine.database.transaction() as session:
+        await session.fetch("select from holdfast.effect for update")
+        asking = asyncio.ensure_future(opened(stage, late))
+        await stage.waits(asking)
+        sending = await stage.dispatcher.claim_task(sending.task_id)
+        await session.fetch(
+            "update holdfast.effect set task_id = $1, lease_token = $2, attempt = $3",
+            sending.claimed.task_id,
+            sending.token,
+            sending.attempt,
+        )
+    with refuses(Unavailable):
+        await asking
+
+
+@check
+async def what_is_undone_meanwhile_is_not_answered_with_its_receipt(stage: Stage) -> None:
+    lease, late = [await a_running_task(stage.dispatcher) for _ in range(2)]
+    undone_by = {"compensation": ACTION, "arguments": b"[[7],{}]"}
+    gate = await opened(stage, lease, **undone_by)
+    await answered(stage, lease, gate)
+    async with stage.engine.database.transaction() as session:
+        await session.fetch(sql("keep_compensation"), DEFAULT_TENANT_ID, gate.key, 77, "ann", "wrong")
+        asking = asyncio.ensure_future(opened(stage, late, **undone_by))
+        await stage.waits(asking)
+    with refuses(Conflict):
+        await asking
 
 
 @check

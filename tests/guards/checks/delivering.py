@@ -21,6 +21,7 @@ from holdfast.store.statements import sql
 
 TENANT_ID = 1
 URL = "http://93.184.215.14/hook"
+LEASE = (10, 60.0, 10, [], [], 10)
 
 
 async def _hook(stage: Stage, tenant_id: int = TENANT_ID, name: str = "hook") -> str:
@@ -33,7 +34,7 @@ async def _row(stage: Stage, tenant_id: int = TENANT_ID) -> Any:
 
 
 async def _lease(stage: Stage) -> list[Any]:
-    return await stage.engine.database.fetch(sql("lease_webhooks"), 10, 60.0)
+    return await stage.engine.database.fetch(sql("lease_webhooks"), *LEASE)
 
 
 @check
@@ -67,7 +68,7 @@ async def whoever_leases_webhooks_waits_for_nobody(stage: Stage) -> None:
     await _hook(stage)
     async with stage.engine.database.transaction() as held, stage.impatient() as session:
         await held.fetch(sql("lock_webhook"), TENANT_ID, "hook")
-        assert await session.fetch(sql("lease_webhooks"), 10, 60.0) == []
+        assert await session.fetch(sql("lease_webhooks"), *LEASE) == []
 
 
 async def _writes(stage: Stage, webhook_id: int, token: Any) -> list[list[Any]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
+from tests.core.flows import a_flow
 from tests.guards.checks.stage import (
     Stage,
     check,
@@ -10,7 +13,8 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Failed, Lost
-from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.recover import ignore
+from holdfast.dispatcher.retain import begin_today, retain_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_completed_task,
@@ -59,11 +63,30 @@ async def what_ended_lately_is_kept(stage: Stage) -> None:
 
 
 @check
+async def only_runs_that_completed_go_at_once_with_their_block(stage: Stage) -> None:
+    """One that is open or failed stays."""
+    for _ in range(2):
+        await stage.dispatcher.runs.start(a_flow())
+    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    for block in await stage.engine.database.fetch("select block from holdfast.block"):
+        assert not await stage.engine.database.fetch(sql("forget_completed_runs"), block["block"])
+
+
+@check
 async def a_failure_nobody_dealt_with_is_kept(stage: Stage) -> None:
     """Also one that wanted no letter."""
     task_id = await a_failed_task(stage.dispatcher)
     await stage.engine.database.fetch("delete from holdfast.dead_letter")
     await stage.engine.database.fetch("update holdfast.ended set has_letter = false")
+    for _ in range(3):
+        await _day_after(stage)
+    assert await stage.state(task_id) == "failed"
+
+
+@check
+async def a_failure_that_was_left_is_kept(stage: Stage) -> None:
+    task_id = await a_failed_task(stage.dispatcher)
+    await ignore(stage.engine, 1, task_id=int(task_id), actor="ann", reason="known")
     for _ in range(3):
         await _day_after(stage)
     assert await stage.state(task_id) == "failed"
@@ -99,11 +122,32 @@ async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
 async def ids_never_go_back(stage: Stage) -> None:
     await stage.dispatcher.enqueue(a_task())
     await _day_after(stage)
-    tasks = []
+    tasks, runs = [], []
     for _ in range(3):
         tasks.append(int((await stage.dispatcher.enqueue(a_task())).task_id))
+        runs.append(int(await stage.dispatcher.runs.start(a_flow("a>b"))))
         await retain_once(stage.engine.database, days=1)
-    assert tasks == sorted(set(tasks))
+    assert tasks == sorted(set(tasks)) and runs == sorted(set(runs))
+
+
+@check
+async def a_span_does_not_lead_back_to_a_block_before(stage: Stage) -> None:
+    """Taking one is two steps of a sequence: what enters a block between them would be undone by the second."""
+    database = stage.engine.database
+    await stage.clock.advance("1d")
+    async with database.transaction() as session:
+        await session.fetch("select pg_advisory_xact_lock(1752132967, 0)")
+        first = await session.fetchval("select nextval('holdfast.span')")
+        entering = asyncio.ensure_future(begin_today(database))
+        await stage.waits(entering)
+        await session.fetch("select setval('holdfast.span', $1::bigint + 2)", first)
+    await entering
+    newest = await stage.value("select max(first_id) from holdfast.block")
+    assert await stage.value("select last_value from holdfast.span") > newest
+    # One that older workers led back is brought forward again.
+    await database.fetch("select setval('holdfast.span', $1::bigint + 2)", first)
+    await begin_today(database)
+    assert int(await stage.dispatcher.runs.start(a_flow("a>b"))) > newest
 
 
 @check

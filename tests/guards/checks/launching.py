@@ -78,12 +78,8 @@ async def a_reservation_needs_the_slot_it_was_made_with(stage: Stage) -> None:
 
 @check
 async def a_token_past_its_time_cannot_be_used(stage: Stage) -> None:
-    [one] = await launchable(stage)
-    holder = await launching.take_slot(stage.engine.database, one, slots=1)
-    assert holder is not None
-    launch = await launching.reserve_launch(stage.engine.database, one, holder, launch_seconds=80_000)
-    assert launch is not None
-    await stage.clock.advance(seconds=7201)
+    launch = await begun(stage)
+    await stage.engine.database.fetch("update holdfast.launch set token_expires_at = holdfast.instant()")
     with refuses(Conflict):
         await stage.dispatcher.attach(told(launch))
 
@@ -213,7 +209,7 @@ async def at_once(stage: Stage, verb: Coroutine[Any, Any, T]) -> T:
 
 
 async def looked_at(stage: Stage) -> list[int]:
-    found = await launching.open_launches(stage.engine.database, [LAUNCHER], asked_seconds=10)
+    found = await launching.open_launches(stage.engine.database, LAUNCHER, asked_seconds=10)
     return [one.attempt for one in found]
 
 
@@ -268,6 +264,15 @@ async def only_open_reservations_are_asked_about(stage: Stage) -> None:
 @check
 async def forgetting_a_launch_leaves_the_next_alone(stage: Stage) -> None:
     await launched_twice(stage)
-    [over] = await launching.over_launches(stage.engine.database, [LAUNCHER])
+    [over] = await launching.over_launches(stage.engine.database, LAUNCHER)
     await launching.forget_launch(stage.engine.database, over)
     assert await stage.value("select array_agg(attempt) from holdfast.launch") == [2]
+
+
+@check
+async def putting_back_a_launch_leaves_the_next_alone(stage: Stage) -> None:
+    await launched_twice(stage)
+    [over] = await launching.over_launches(stage.engine.database, LAUNCHER)
+    await stage.clock.advance(seconds=11)
+    await launching.put_back_launch(stage.engine.database, over)
+    assert await looked_at(stage) == [2]

@@ -11,6 +11,7 @@ from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, ch
 
 from holdfast.core.dead import DISPATCHES_MAX, TRANSITIONS, LetterState
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.campaigns import start_campaign
 from holdfast.dispatcher.dead import adopt_once, sweep_once
 from holdfast.dispatcher.letters import By, redrive_task
 from holdfast.dispatcher.reinject import reinject_once
@@ -103,7 +104,7 @@ async def what_is_resolved_stays_so(stage: Stage) -> None:
     assert (letter.state, letter.disposition, letter.actor) == ("resolved", "resolved", "ann")
     assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
     await stage.engine.database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
-    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [77], 1)
+    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [77], 1, [])
 
 
 @check
@@ -142,6 +143,24 @@ async def a_letter_under_way_is_not_roused(stage: Stage) -> None:
     task_id, _ = await a_letter(stage)
     await stage.dispatcher.redrive(task_id)
     assert await adopt_once(stage.engine.database) == 0
+
+
+@check
+async def only_a_letter_that_was_asked_for_is_parked(stage: Stage) -> None:
+    """When its task was canceled; one that somebody left, a campaign's and one in other hands stay as they are."""
+    park, database = sql("park_left"), stage.engine.database
+    task_id, letter_id = await a_letter(stage)
+    await stage.dispatcher.redrive(task_id)
+    await stage.dispatcher.cancel(task_id)
+    change = "update holdfast.dead_letter set campaign_id = $1"
+    await database.fetch(change, 7)
+    assert not await database.fetch(park, 10, "x")
+    await database.fetch(change, None)
+    async with database.transaction() as session, stage.impatient() as other:
+        await session.fetch("select from holdfast.dead_letter for update")
+        assert not await other.fetch(park, 10, "x")
+    await database.fetch(sql("ignore_letters"), [letter_id], "ann", "known", "ignored", 1)
+    assert not await database.fetch(park, 10, "x")
 
 
 @check
@@ -211,8 +230,8 @@ async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
     assert not await database.fetch(sql("lock_task_letters"), int(task_id), OTHER_TENANT_ID)
     await asked_for(stage, task_id)
     await database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
-    for name, run in (("hold_run_letters", [77]), ("lock_run_letters", 77)):
-        assert not await database.fetch(sql(name), run, OTHER_TENANT_ID)
+    assert not await database.fetch(sql("hold_run_letters"), [77], OTHER_TENANT_ID, [])
+    assert not await database.fetch(sql("lock_run_letters"), 77, OTHER_TENANT_ID)
     await database.fetch(
         "update holdfast.dead_letter set run_id = null, node_no = null, state = 'open', wants_sweep = false"
     )
@@ -261,6 +280,20 @@ async def reinjecting_does_not_wait_for_another(stage: Stage) -> None:
     async with stage.engine.database.transaction() as session, stage.impatient() as other:
         await session.fetch("select from holdfast.dead_letter where dead_letter_id = $1 for update", letter_id)
         assert not await other.fetch(sql("take_letter"), 1, 30.0)
+
+
+@check
+async def a_paused_run_is_left_by_who_asks_for_none_in_particular(stage: Stage) -> None:
+    """Neither who empties the dead letters nor a campaign runs it again."""
+    run_id = await stage.dispatcher.runs.start(a_flow(alone=("x", "y")))
+    node = await stage.dispatcher.claim_one()
+    await stage.dispatcher.settle(node, Failed(a_failure()))
+    await stage.dispatcher.runs.pause(run_id)
+    assert (await reinject_once(stage.engine, "w", 30)).task_id is None
+    [letter] = await stage.dispatcher.letters(node.task_id)
+    await a_letter(stage)
+    await start_campaign(stage.engine, 1, letter.fingerprint, actor="ann", reason="fixed")
+    assert await stage.dispatcher.campaigns_once() == 1
 
 
 @check
@@ -338,6 +371,24 @@ async def only_a_run_that_is_over_is_deleted(stage: Stage) -> None:
     assert not await database.fetch(sql("delete_dead"), [], 1, [int(run_id)])
     await database.fetch("update holdfast.run set parent_run_id = null, parent_node = null")
     assert len(await database.fetch(sql("delete_dead"), [], 1, [int(run_id)])) == 1
+
+
+@check
+async def a_deletion_holds_a_run_and_the_one_that_started_it(stage: Stage) -> None:
+    """So that whoever runs one of these again comes before it or after it."""
+    await another_tenant(stage)
+    database, families = stage.engine.database, sql("lock_families")
+    parent, child = [int(await stage.dispatcher.runs.start(a_flow())) for _ in range(2)]
+    of_parent = "update holdfast.run set parent_run_id = $2, parent_node = 0 where run_id = $1"
+    await database.fetch(of_parent, child, parent)
+    assert not await database.fetch(families, [child], OTHER_TENANT_ID)
+    async with database.transaction() as session:
+        await session.fetch("select from holdfast.run where run_id = $1 for no key update", parent)
+        late = asyncio.ensure_future(database.fetch(families, [child], 1))
+        await stage.waits(late)
+        assert not late.done()
+    assert [row["run_id"] for row in await late] == [parent, child]
+    await database.fetch("update holdfast.run set parent_run_id = null, parent_node = null")
 
 
 @check

@@ -15,9 +15,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fol
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 
-@pytest.mark.parametrize(
-    "name", ["with a space & more", "päth-ключ", "one,two", 'a"b', "long-" * 40, os.fsdecode(b"\xff")]
-)
+@pytest.mark.parametrize("name", ['with a space & more, päth-ключ, a"b and ' + os.fsdecode(b"\xff"), "long-" * 40])
 def test_a_home_may_have_any_name(folder, stopped_home, copy_home, throw_away, query, wait_until, is_stopped, name):
     home = folder / name
     copy_home(stopped_home, home)

@@ -20,6 +20,7 @@ from holdfast.api.door.developer import developer
 from holdfast.api.door.id_tokens import IdTokens
 from holdfast.api.door.known import Known
 from holdfast.api.door.providers import providers_of
+from holdfast.api.door.proxies import Proxies
 from holdfast.api.door.tries import Tries
 from holdfast.api.identity import NOBODY, Caller
 from holdfast.core import api_token
@@ -49,6 +50,7 @@ class Door:
         self._id_tokens = IdTokens(self._providers, clock=clock)
         self._known = Known(engine.settings.auth.token_cache_seconds)
         self._tries = Tries(clock)
+        self._proxies = Proxies.of(engine.settings.http.trusted_proxies)
         self._looking: dict[bytes, asyncio.Task[Caller]] = {}
         self._denials: OrderedDict[tuple[str, str], float] = OrderedDict()
 
@@ -68,10 +70,14 @@ class Door:
         credential = credential.strip()
         if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
             raise self._unknown("The authorization header is not one bearer token.")
-        address = neighbourhood(request.client.host if request.client is not None else "")
+        address = neighbourhood(self.peer(request))
         if credential.startswith(CAPABILITY_PREFIX):
             return await self._attempt(credential, address)
         return await self._bearer(credential, address)
+
+    def peer(self, request: Request) -> str:
+        """The address that asks, as far as it can be believed."""
+        return self._proxies.peer(request)
 
     async def close(self) -> None:
         await self._id_tokens.close()
@@ -113,7 +119,7 @@ class Door:
         return await asyncio.shield(looking)
 
     async def _make_out(self, digest: bytes, credential: str, address: str) -> Caller:
-        """Look a credential up, which costs its address a try unless it is right, or was a moment ago."""
+        """Look a credential up, which costs its address a try if it is wrong, and was not right a moment ago."""
         at = self._clock()
         if digest in self._known:
             try:
@@ -122,7 +128,7 @@ class Door:
                 self._known.forget(digest)
                 raise
         else:
-            async with self._tries.one(address):
+            async with self._tries.one(address, is_person=_is_id_token(credential)):
                 caller = await self._look_up(credential)
         self._known.keep(digest, caller, at)
         return caller
@@ -140,7 +146,7 @@ class Door:
                 queues=bearer.queues,
                 token_id=token.token_id,
             )
-        if not self._providers or credential.count(".") != 2:
+        if not self._providers or not _is_id_token(credential):
             raise self._unknown("The token is not accepted.")
         person = await self._id_tokens.read(credential)
         if (membership := await find_membership(database, person)) is None:
@@ -173,3 +179,8 @@ class Door:
             after={"needs": access.value, "code": error.code},
         )
         await record(self._engine.database, caller.tenant_id, change, actor=caller.actor)
+
+
+def _is_id_token(credential: str) -> bool:
+    """Whether a text has the shape of an ID token."""
+    return credential.count(".") == 2

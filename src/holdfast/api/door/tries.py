@@ -1,7 +1,8 @@
-"""Tries of addresses at the door: each credential nobody knows yet costs one, and one that was right gives it back.
+"""Tries of addresses at the door: a credential that was wrong costs one, and who has none left is told to wait.
 
-Who comes while others of the same address are looked up, and all tries are out with them, waits for one to come back:
-a hundred workers that start together behind one address are no flood, and a hundred guesses get no further than ten.
+What is right always opens: behind one address, as behind a proxy, are many, and none of them can be shut out by what
+another presents. So a credential is looked up also where no try is left, only few of them at once; who guesses on is
+looked up late, and learns no more than before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from contextlib import asynccontextmanager
 from holdfast.core.patience import Patience
 from holdfast.errors import Unauthorized, Unavailable
 
+LATE_MAX = 2
+"""How many of those without a try left are looked up at once."""
+
 
 class Tries:
     """What is left of them for each address."""
@@ -21,27 +25,29 @@ class Tries:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._patience = Patience()
-        self._out: dict[str, set[asyncio.Future[None]]] = {}
-        """What is being looked up, by who pays for it."""
+        # People apart from programs: what an issuer takes its time over holds up nobody else.
+        self._late = {is_person: asyncio.Semaphore(LATE_MAX) for is_person in (False, True)}
 
     def spend(self, address: str) -> None:
         """Count one try of an address; `Unavailable` if it made too many."""
         wait_seconds = self._patience.spend(address, self._clock())
         if wait_seconds:
-            raise Unavailable(
-                "Too many credentials from this address were not accepted.",
-                code="too_many_attempts",
-                advice="Wait, and use a token that is in use.",
-                retry_after_seconds=math.ceil(wait_seconds),
-            )
+            raise _too_many(wait_seconds)
 
     @asynccontextmanager
-    async def one(self, address: str) -> AsyncIterator[None]:
-        """Look one credential up in the block: only where it raises `Unauthorized`, the try is lost."""
-        await self._take(address)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        out = self._out.setdefault(address, set())
-        out.add(done)
+    async def one(self, address: str, *, is_person: bool = False) -> AsyncIterator[None]:
+        """Look one credential up in the block: where it raises `Unauthorized`, a try is lost, or there was none left.
+
+        Paid before: a thousand at once are not better than one by one.
+        """
+        wait_seconds = self._patience.spend(address, self._clock())
+        if wait_seconds:
+            async with self._late[is_person]:
+                try:
+                    yield
+                except Unauthorized as error:
+                    raise _too_many(wait_seconds) from error
+            return
         try:
             yield
         except Unauthorized:
@@ -52,18 +58,12 @@ class Tries:
             raise
         else:
             self._patience.refund(address, self._clock())
-        finally:
-            done.set_result(None)
-            out.discard(done)
-            if not out:
-                self._out.pop(address, None)
 
-    async def _take(self, address: str) -> None:
-        while True:
-            out = self._out.get(address)
-            try:
-                return self.spend(address)
-            except Unavailable:
-                if not out:
-                    raise
-            await asyncio.wait(out, return_when=asyncio.FIRST_COMPLETED)
+
+def _too_many(wait_seconds: float) -> Unavailable:
+    return Unavailable(
+        "Too many credentials from this address were not accepted.",
+        code="too_many_attempts",
+        advice="Wait, and use a token that is in use.",
+        retry_after_seconds=math.ceil(wait_seconds),
+    )

@@ -31,11 +31,13 @@ select campaign_id
 from fresh;
 
 -- name: moving_campaigns
--- Campaigns that a pass may do something about: those under way, and those whose letters are still out.
+-- Campaigns that a pass may do something about: those under way, and those whose letters are still out. The next page.
 select c.campaign_id
 from holdfast.campaign c
-where c.state in ('awaiting_version', 'canary', 'ramp')
-  or exists (select from holdfast.campaign_letter m where m.campaign_id = c.campaign_id and m.outcome is null)
+where c.campaign_id > $2 and (
+    c.state in ('awaiting_version', 'canary', 'ramp')
+    or exists (select from holdfast.campaign_letter m where m.campaign_id = c.campaign_id and m.outcome is null)
+  )
 order by c.campaign_id
 limit $1;
 
@@ -106,14 +108,15 @@ returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
   (select count(*)::int from ended where outcome is null and leg = $3) as outstanding;
 
 -- name: campaign_left
--- How many letters of a campaign wait to be released (counted to a bound), and how many of them in a paused queue.
-select count(*)::int as "left", count(*) filter (where q.paused_at is not null)::int as paused
+-- How many letters of a campaign wait to be released (counted to a bound), and how many of them in a paused queue or run.
+select count(*)::int as "left",
+  count(*) filter (where q.paused_at is not null or r.paused_at is not null)::int as paused
 from (
-  select d.lane_id
+  select d.lane_id, d.run_id
   from holdfast.dead_letter d
   where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
     and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and d.campaign_id is null and 'retry' = any(d.recovery_options)
+    and 'retry' = any(d.recovery_options)
     and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
     and not exists (
       select from holdfast.campaign_letter m
@@ -123,15 +126,16 @@ from (
   limit $5
 ) o
 join holdfast.lane l on l.lane_id = o.lane_id
-join holdfast.queue q on q.queue_id = l.queue_id;
+join holdfast.queue q on q.queue_id = l.queue_id
+left join holdfast.run r on r.run_id = o.run_id and r.state = 'o';
 
 -- name: next_campaign_letters
--- The next letters of a campaign, oldest first; those of paused queues wait.
+-- The next letters of a campaign, oldest first; those of paused queues and runs wait.
 select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
   and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and d.campaign_id is null and 'retry' = any(d.recovery_options)
+  and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
     select from holdfast.campaign_letter m
@@ -142,17 +146,21 @@ where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
     join holdfast.queue q on q.queue_id = l.queue_id
     where l.lane_id = d.lane_id and q.paused_at is not null
   )
+  and not exists (
+    select from holdfast.run r
+    where r.run_id = d.run_id and r.state = 'o' and r.paused_at is not null
+  )
 order by d.dead_letter_id
 limit $5;
 
 -- name: take_campaign_letters
 -- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take.
-select d.dead_letter_id, d.task_id, d.run_id, d.state,
+select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
   case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
 from holdfast.dead_letter d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3 and d.dead_letter_id = any($5::bigint[])
   and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and d.campaign_id is null and 'retry' = any(d.recovery_options)
+  and 'retry' = any(d.recovery_options)
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
     select from holdfast.campaign_letter m

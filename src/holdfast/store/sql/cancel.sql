@@ -1,12 +1,14 @@
 -- name: cancel
 -- Cancel tasks: unstarted ones end at once, running ones are asked to stop and ended by force after the grace. The state
--- is judged on the locked row alone: what this statement saw before it waited for the lock may be out of date.
+-- is judged on the locked row alone: what this statement saw before it waited for the lock may be out of date. An
+-- attempt that asserts its lease in a transaction of its own is not waited for: it is only asked to stop, and others
+-- locked here would miss their heartbeats meanwhile.
 with held as materialized (
   select t.task_id, t.state, t.is_retrying, t.cancel_at is not null as is_canceling
   from holdfast.live t
   where t.task_id = any($1::bigint[]) and t.tenant_id = $2
   order by t.task_id
-  for update of t
+  for no key update of t
 ),
 asked as (
   update holdfast.live t

@@ -62,7 +62,7 @@ select
   (
     select count(*)::int
     from holdfast.worker
-    where state = 'active' and beat_at < holdfast.instant() - make_interval(secs => 30)
+    where state = 'active' and beat_at < holdfast.instant() - make_interval(secs => $1)
   ) as silent_workers,
   (
     select extract(epoch from holdfast.instant() - min(b.created_at))::double precision

@@ -134,6 +134,7 @@ select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > hol
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
   (select w.state from holdfast.worker w where w.worker_id = $2 and w.tenant_id = t.tenant_id) as worker_state,
   b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial, n.tenant_id, n.max_running is not null as is_tenant_limited,
+  exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared,
   l.action = any($3::text[]) and ($4::text[] is null or q.name = any($4)) as is_served
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
@@ -141,6 +142,15 @@ join holdfast.queue q on q.queue_id = l.queue_id
 join holdfast.tenant n on n.tenant_id = t.tenant_id
 left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
 where t.task_id = $1;
+
+-- name: unclaimed_node
+-- Where a node of a run stands that has no live task: it waits, was passed over, or is over. Told to workers of its own
+-- tenant only.
+select n.state
+from (select w.run_id, w.node_no from holdfast.place($1) w where w.item_no is null limit 1) w
+join holdfast.run r on r.run_id = w.run_id
+join holdfast.worker c on c.worker_id = $2 and c.tenant_id = r.tenant_id
+cross join lateral (select n.state from holdfast.nodes_of(r.run_id) n where n.node_no = w.node_no limit 1) n;
 
 -- name: held_by
 -- What this worker holds according to the database and does not know of: the answer to a claim got lost. The lease

@@ -265,10 +265,19 @@ order by g.cut_over_at desc
 limit 1;
 
 -- name: generations_leaving
--- Generations that were rolled back and whose tables are not gone, or whose work is not.
+-- Generations that were rolled back and whose tables are to go, or whose work was not asked to stop: the next page of them.
 select g.generation_id, g.tenant_id, g.is_kept, g.actor, g.reason
 from holdfast.dataset_generation g
-where g.state = 'r'
+where g.state = 'r' and g.generation_id > $2
+  and (
+    not g.is_kept
+    or exists (
+      select from holdfast.dataset_build b
+      left join holdfast.live t on t.task_id = b.task_id and t.cancel_at is null
+      left join holdfast.run r on r.run_id = b.task_id and r.state = 'o' and r.canceled_at is null
+      where b.generation_id = g.generation_id and (t.task_id is not null or r.run_id is not null)
+    )
+  )
 order by g.generation_id
 limit $1;
 
@@ -283,13 +292,14 @@ for update of g skip locked;
 -- Drop the tables of a generation.
 select holdfast.unmake_generation($1);
 
+-- name: forget_stages
+-- Nothing of a generation is staged any more. Before its tables go: who stages holds a part, then asks for the table.
+delete from holdfast.dataset_stage s
+where s.generation_id = $1;
+
 -- name: end_generation
--- The tables of a generation are gone, and with them what was staged and who built it. Under its lock.
-with staged as (
-  delete from holdfast.dataset_stage s
-  where s.generation_id = $1
-),
-built as (
+-- The tables of a generation are gone, and with them who built it. Under its lock.
+with built as (
   delete from holdfast.dataset_build b
   where b.generation_id = $1
 )

@@ -28,70 +28,6 @@ from done
 group by tenant_id
 returning kind;
 
--- name: rouse_forgotten
--- The same for letters whose task came to rest without telling: an older worker settled it. Bounded.
-with forgotten as materialized (
-  select d.dead_letter_id
-  from holdfast.dead_letter d
-  left join holdfast.ended e on e.task_id = d.task_id
-  left join holdfast.run r on r.run_id = d.run_id
-  where d.state = 'retrying' and not d.wants_sweep
-    and (
-      e.state = 'f'
-      or r.state = 'f'
-      or exists (
-        select from holdfast.attempt a
-        where a.task_id = d.task_id and a.state = 'c' and a.generation > d.generation
-      )
-    )
-  order by d.dead_letter_id
-  limit $1
-  for update of d skip locked
-)
-update holdfast.dead_letter d
-set wants_sweep = true
-where d.dead_letter_id = any(array(select dead_letter_id from forgotten))
-returning d.dead_letter_id;
-
--- name: unlettered
--- Failed tasks without a letter, with the failure that ended them.
-select e.task_id, f.state::text as state, f.code, f.type, f.message, f.traceback, f.reason
-from holdfast.ended e
-left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
-where e.state = 'f' and e.has_letter is null and ($2::bigint is null or e.task_id = $2)
-order by e.task_id
-limit $1;
-
--- name: adopt_tasks
--- Open the letters that failed tasks lack. `has_letter` is the guard: each task is adopted once.
-with held as (
-  update holdfast.ended e
-  set has_letter = true
-  where e.task_id = any($1::bigint[]) and e.state = 'f' and e.has_letter is null
-  returning e.*
-),
-letters as (
-  insert into holdfast.dead_letter (
-    tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, opened_at, source_id, fingerprint, cause, reason,
-    previous_id, recovery_options
-  )
-  select held.tenant_id, held.task_id, held.run_id, held.node_no, held.lane_id, held.attempt, held.generation,
-    held.ended_at, held.task_id::text, g.fingerprint, g.cause, held.reason,
-    (select max(d.dead_letter_id) from holdfast.dead_letter d where d.task_id = held.task_id),
-    holdfast.recovery_options(held.task_id)
-  from held
-  join unnest($1::bigint[], $2::text[], $3::text[]) as g (task_id, fingerprint, cause) on g.task_id = held.task_id
-  returning tenant_id, task_id, attempts
-),
-told as (
-  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
-  select tenant_id, 'dead_letter.opened', array_agg(task_id), array_agg(attempts)
-  from letters
-  group by tenant_id
-)
-select task_id
-from letters;
-
 -- name: letters_to_sweep
 -- The next page of letters that somebody asked to retry, or whose retry came to rest.
 select d.dead_letter_id, d.run_id, d.tenant_id
@@ -111,7 +47,7 @@ with held as materialized (
   order by d.dead_letter_id
   for update of d skip locked
 )
-select held.dead_letter_id, held.task_id, held.run_id, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
+select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
   'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
   coalesce(t.tenant_id, e.tenant_id, a.tenant_id) as owner_id,
   case
@@ -143,7 +79,7 @@ with held as materialized (
   order by d.dead_letter_id
   for update of d
 )
-select held.dead_letter_id, held.task_id, held.run_id, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
+select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
   'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
   exists (
     select from holdfast.attempt a
@@ -155,6 +91,13 @@ select held.dead_letter_id, held.task_id, held.run_id, held.tenant_id, held.stat
   ) as is_superseded
 from held;
 
+-- name: nodes_at_rest
+-- Of some nodes of a run those that a re-drive would reset: they failed, or something before them did. Under its lock.
+select n.node_no
+from holdfast.run r
+cross join lateral holdfast.nodes_of(r.run_id) n
+where r.run_id = $1 and n.node_no = any($2::int[]) and n.state in ('failed', 'upstream_failed');
+
 -- name: resolve_superseded
 -- Letters whose task succeeded without their knowing. Under their locks.
 with done as (
@@ -162,35 +105,6 @@ with done as (
   set state = 'resolved', disposition = 'retry_succeeded', actor = $2, wants_sweep = false,
     disposition_reason = 'dead letter superseded by a success', changed_at = holdfast.instant()
   where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
-),
-told as (
-  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
-  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
-  from done
-  group by tenant_id
-)
-select dead_letter_id
-from done;
-
--- name: close_replaced
--- Letters of runs in whose place others were started ($1, or any): nothing waits for what they stand for. Letters that
--- somebody holds are left for the next pass, so that nobody who holds a run waits here. Bounded.
-with held as materialized (
-  select d.dead_letter_id
-  from holdfast.run r
-  join holdfast.dead_letter d on d.run_id = r.run_id
-    and d.state in ('open', 'retry_requested', 'retrying', 'ignored')
-  where r.is_replaced and ($1::bigint[] is null or r.run_id = any($1::bigint[]))
-  order by d.dead_letter_id
-  limit $2
-  for update of d skip locked
-),
-done as (
-  update holdfast.dead_letter d
-  set state = 'resolved', disposition = 'superseded', actor = $3, wants_sweep = false,
-    disposition_reason = 'its run was replaced by another', changed_at = holdfast.instant()
-  where d.dead_letter_id = any(array(select dead_letter_id from held))
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
 told as (
@@ -257,11 +171,12 @@ select task_id, attempt, lane_id
 from back;
 
 -- name: request_letters
--- Ask for letters to be retried. One that was parked begins to count anew. Under their locks, or alone.
+-- Ask for letters to be retried. One that was parked begins to count anew, and is no campaign's any more. Under their
+-- locks, or alone.
 with asked as (
   update holdfast.dead_letter d
   set state = 'retry_requested', disposition = 'retry_requested', disposition_reason = $3, actor = $2,
-    wants_sweep = true, changed_at = holdfast.instant(),
+    wants_sweep = true, changed_at = holdfast.instant(), campaign_id = null,
     dispatches = case when d.state = 'ignored' then 0 else d.dispatches end,
     dispatched_at = case when d.state = 'ignored' then null else d.dispatched_at end,
     backoff_seconds = case when d.state = 'ignored' then null else d.backoff_seconds end
@@ -307,7 +222,8 @@ select dead_letter_id
 from sent;
 
 -- name: take_letter
--- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it.
+-- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it. Those of paused runs
+-- wait with them.
 update holdfast.dead_letter d
 set hidden_until = holdfast.instant() + make_interval(secs => $2)
 where d.dead_letter_id = (
@@ -315,6 +231,10 @@ where d.dead_letter_id = (
   from holdfast.dead_letter o
   where o.tenant_id = $1 and o.state = 'open' and o.campaign_id is null and 'retry' = any(o.recovery_options)
     and (o.hidden_until is null or o.hidden_until <= holdfast.instant())
+    and not exists (
+      select from holdfast.run r
+      where r.run_id = o.run_id and r.state = 'o' and r.paused_at is not null
+    )
   order by o.dead_letter_id
   limit 1
   for update of o skip locked

@@ -7,8 +7,9 @@ from holdfast.installation;
 -- The gate before an effect: the tenant, the lease and the authority are asserted and the outbox row is committed before
 -- anything is sent. A row without an answer is opened again for the current lease unless its sender still runs; a refusal
 -- is asked again by another task or generation only; a receipt, other arguments or a compensation keep it shut. What was
--- known before comes back beside. A lease is a task and a token: one claim takes many tasks under one token. It does not
--- prove that the effect happens once, only that it goes under one key.
+-- known before comes back beside. A lease is a task and a token: one claim takes many tasks under one token. A row that
+-- changed since this statement began opens nothing, and is not current: who runs, and what was undone, is asked again. It
+-- does not prove that the effect happens once, only that it goes under one key.
 with lease as materialized (
   select t.task_id, t.attempt, t.lease_token, t.tenant_id, t.generation, l.action
   from holdfast.live t
@@ -30,6 +31,17 @@ ruled as materialized (
     ) as is_allowed
   from lease
 ),
+seen as materialized (
+  select e.ctid as version
+  from holdfast.effect e
+  where e.tenant_id = $4 and e.key = $5
+),
+known as materialized (
+  select e.*, e.ctid as version
+  from holdfast.effect e
+  where e.tenant_id = $4 and e.key = $5 and exists (select from ruled where ruled.is_allowed)
+  for no key update of e
+),
 opened as (
   insert into holdfast.effect as e (
     tenant_id, key, name, user_key, ordinal, digest, compensation, arguments, task_id, attempt, generation, lease_token
@@ -43,7 +55,8 @@ opened as (
     sends = e.sends
       + (e.state <> 'p' or (e.task_id, e.lease_token) <> (excluded.task_id, excluded.lease_token))::int,
     state = 'p', sent_at = holdfast.instant(), answered_at = null, code = null, message = null
-  where e.digest = excluded.digest
+  where e.ctid = (select seen.version from seen)
+    and e.digest = excluded.digest
     and e.compensated_by is null
     and (
       e.state in ('p', 'u')
@@ -57,16 +70,14 @@ opened as (
   returning e.sends
 )
 select ruled.is_allowed, lease.action, opened.sends, known.state::text as state, known.digest = $9 as is_same,
-  known.receipt, known.code, known.message, known.compensated_by, known.task_id as known_task_id
+  known.receipt, known.code, known.message, known.compensated_by, known.task_id as known_task_id,
+  coalesce(known.version = seen.version, false) as is_current
 from (select) as always
 left join lease on true
 left join ruled on true
 left join opened on true
-left join (
-  select *
-  from holdfast.effect e
-  where e.tenant_id = $4 and e.key = $5
-) known on true;
+left join seen on true
+left join known on true;
 
 -- name: effect_before
 -- The key under which a task of a run, or the one in whose place it is there, asked for an effect before without a key of

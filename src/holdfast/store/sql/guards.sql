@@ -1,11 +1,12 @@
 -- name: declare_breaker
--- Remember the breaker an action declares. What it counted under another window means nothing any more.
+-- Remember the breaker an action declares. What it counted under another window means nothing any more; of its trials the
+-- last is yet to pass, because it is what closes a half-open one.
 with kept as (
   insert into holdfast.breaker as b (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials)
   values ($1, $2, $3, $4, $5, $6, $7)
   on conflict (tenant_id, action) do update
   set share = excluded.share, attempts_min = excluded.attempts_min, window_seconds = excluded.window_seconds,
-    open_seconds = excluded.open_seconds, trials = excluded.trials, passed = least(b.passed, excluded.trials)
+    open_seconds = excluded.open_seconds, trials = excluded.trials, passed = least(b.passed, excluded.trials - 1)
   where (b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials)
     is distinct from (excluded.share, excluded.attempts_min, excluded.window_seconds, excluded.open_seconds, excluded.trials)
   returning b.breaker_id

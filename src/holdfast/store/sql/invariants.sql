@@ -537,7 +537,7 @@ join holdfast.lane l on l.tenant_id = b.tenant_id and l.action = b.action
 join holdfast.live t on t.lane_id = l.lane_id and t.state in ('r', 'v') and t.started_at >= b.since
 where b.state = 'h'
 group by b.breaker_id, b.action, b.trials, b.passed
-having count(*) + b.passed > b.trials;
+having count(*) + least(b.passed, b.trials - 1) > b.trials;
 
 -- name: quotas_hold
 -- No window holds more retries than its quota allows.
@@ -589,9 +589,10 @@ join counted on counted.run_id = recent.run_id
 where (recent.pending, recent.active, recent.failed) is distinct from (counted.pending, counted.active, counted.failed);
 
 -- name: a_blocked_node_waits_for_somebody
--- In a run that goes on, a node is blocked only while one of its upstreams is not over, or the run holds it back.
+-- In a run that goes on, a node is blocked only while one of its upstreams is not over, or the run holds it back because
+-- it is paused or full.
 with open as materialized (
-  select r.run_id, s.flow_id
+  select r.run_id, s.flow_id, r.paused_at is not null or coalesce(r.active >= r.max_active, false) as holds_back
   from holdfast.run r
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   where r.state = 'o' and r.canceled_at is null
@@ -602,7 +603,7 @@ edge as (
   cross join lateral unnest(f.upstreams, f.downstreams) as e (upstream, downstream)
 ),
 stands as materialized (
-  select n.run_id, open.flow_id, n.node_no, n.state, n.letter
+  select n.run_id, open.flow_id, open.holds_back, n.node_no, n.state, n.letter
   from open
   join holdfast.standing n on n.run_id = open.run_id
 ),
@@ -616,7 +617,7 @@ awaited as (
 select stands.run_id, stands.node_no
 from stands
 left join awaited on awaited.run_id = stands.run_id and awaited.node_no = stands.node_no
-where stands.state = 'blocked' and stands.letter is distinct from 'h' and awaited.run_id is null;
+where stands.state = 'blocked' and case when stands.letter = 'h' then not stands.holds_back else awaited.run_id is null end;
 
 -- name: nodes_count_their_upstreams
 -- The counters of a blocked node are those of its upstreams, by how they ended.
@@ -677,6 +678,15 @@ having n.items_pending <> count(t.task_id) + case
     where not exists (select from holdfast.attempt a where a.task_id = n.items_first + i and a.state = 'c')
   )
 end;
+
+-- name: a_node_that_maps_has_items_under_way
+-- Unless its run is paused or canceled, some item of a node that maps is live: the last one to end lets others go, or ends
+-- the node.
+select n.run_id, n.node_no
+from holdfast.node n
+join holdfast.run r on r.run_id = n.run_id
+where n.state = 'm' and r.paused_at is null and r.canceled_at is null
+  and not exists (select from holdfast.live t where t.task_id between n.items_first and n.items_first + n.items - 1);
 
 -- name: a_node_that_runs_a_flow_has_its_run
 -- A node that waits for a run of another flow will be answered.
@@ -761,11 +771,12 @@ join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 where f.tenant_id <> d.tenant_id;
 
 -- name: asked_letters_are_dispatched
--- Warning: a letter was asked to be retried more than ten minutes ago and its task still rests. Does any server run?
+-- Warning: a letter was asked to be retried more than ten minutes ago and its task still rests, failed or canceled. Does
+-- any server run?
 select d.dead_letter_id
 from holdfast.dead_letter d
-join holdfast.ended e on e.task_id = d.task_id and e.state = 'f'
-where d.wants_sweep and d.changed_at < holdfast.instant() - interval '10 minutes'
+join holdfast.ended e on e.task_id = d.task_id and e.state in ('f', 'x')
+where (d.wants_sweep or (e.state = 'x' and d.state = 'retrying')) and d.changed_at < holdfast.instant() - interval '10 minutes'
   and e.ended_at < holdfast.instant() - interval '10 minutes';
 
 -- name: campaigns_count_their_letters

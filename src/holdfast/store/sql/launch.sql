@@ -1,6 +1,7 @@
 -- name: launchable
--- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none. Of each
--- launcher, tenants take turns, counting the slots they hold: one with much to do leaves the others their share.
+-- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none, nor
+-- has an action whose breaker is open and not due for a trial. Of each launcher, tenants take turns, counting the slots
+-- they hold: one with much to do leaves the others their share.
 with held as (
   select s.launcher, s.tenant_id, count(*) as slots
   from holdfast.launch_slot s
@@ -20,7 +21,8 @@ cross join lateral (
   limit $1
 ) t
 left join held on held.launcher = a.launcher and held.tenant_id = t.tenant_id
-where a.launcher is not null
+left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+where a.launcher is not null and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
 order by
   coalesce(held.slots, 0) + row_number() over (partition by a.launcher, t.tenant_id order by t.priority, t.task_id),
   t.priority, t.task_id;
@@ -130,12 +132,12 @@ returning h.task_id, h.attempt, h.tenant_id, h.launcher, h.holder, t.lease_token
   n.name as tenant;
 
 -- name: look_at_launches
--- Launches that nobody attached to yet and that the platform was not asked about for $2 seconds, at most $3 of them:
--- whoever gets them asks.
+-- Launches of a launcher that nobody attached to yet and that the platform was not asked about for $2 seconds, at most
+-- $3 of them: whoever gets them asks.
 with due as materialized (
   select h.task_id, h.attempt
   from holdfast.launch h
-  where h.state = 'l' and h.launcher = any($1::text[])
+  where h.state = 'l' and h.launcher = $1
     and h.looked_at <= holdfast.instant() - make_interval(secs => $2)
   order by h.looked_at
   limit $3
@@ -155,8 +157,9 @@ join holdfast.live t on t.task_id = seen.task_id and t.attempt = seen.attempt an
 where seen.handle is not null;
 
 -- name: over_launches
--- Launches of attempts that are over, and failed ones whose task waits for no launch any more. An attempt that is over
--- stays over, so any number may end them. `is_reported`: the worker called back itself, so it ends by itself.
+-- Launches of attempts that are over, and failed ones whose task waits for no launch any more: at most $2, those
+-- first that nobody looked at for longest. An attempt that is over stays over, so any number may end them.
+-- `is_reported`: the worker called back itself, so it ends by itself.
 select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   h.state = 'a' and (
     exists (select from holdfast.attempt a where a.task_id = h.task_id and a.attempt = h.attempt and a.state = 'c')
@@ -164,14 +167,21 @@ select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   ) as is_reported,
   extract(epoch from holdfast.instant() - h.created_at)::double precision as age_seconds
 from holdfast.launch h
-where h.launcher = any($1::text[])
+where h.launcher = $1
   and not exists (
     select from holdfast.live t
     where t.task_id = h.task_id
       and case when h.state = 'f' then t.attempt = h.attempt - 1 else t.attempt = h.attempt and t.state in ('v', 'r') end
   )
-order by h.task_id, h.attempt
+order by h.looked_at, h.task_id, h.attempt
 limit $2;
+
+-- name: put_back_launch
+-- A launch that cannot be ended now lets others of its launcher go first. It changes nothing but its turn.
+update holdfast.launch h
+set looked_at = holdfast.instant()
+where h.task_id = $1 and h.attempt = $2
+returning h.task_id;
 
 -- name: forget_launch
 -- A launch is over on both sides: its row and its slot go.

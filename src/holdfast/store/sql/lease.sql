@@ -57,6 +57,7 @@ left join holdfast.worker w on w.worker_id = t.worker_id;
 -- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token of which only the
 -- hash is kept. $3 is the half-open breaker that granted a trial, 0 if none did; $4 the attempt this launch is for, null
 -- for whichever comes next; $8 the holder of a slot, which the reservation makes its own, null where there are no slots.
+-- `is_first`: no retry, and not launched before in vain.
 with taken as (
   update holdfast.live t
   set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
@@ -75,7 +76,7 @@ with taken as (
     and ($8::uuid is null or exists (
       select from holdfast.launch_slot s where s.holder = $8 and s.expires_at > holdfast.instant()
     ))
-  returning t.task_id, t.attempt, t.lease_token, t.tenant_id, t.lease_expires_at
+  returning t.task_id, t.attempt, t.lease_token, t.tenant_id, t.lease_expires_at, t.lane_id, t.retries, t.losses
 ),
 bound as (
   update holdfast.launch_slot s
@@ -94,14 +95,17 @@ noted as (
   set state = 'p', launcher = excluded.launcher, holder = excluded.holder,
     token_hashes = h.token_hashes || excluded.token_hashes, token_expires_at = excluded.token_expires_at,
     launching_until = excluded.launching_until
+  returning h.task_id, h.failures
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.reserved', array[task_id], array[attempt]
   from taken
 )
-select task_id, attempt, lease_token
-from taken;
+select taken.task_id, taken.attempt, taken.lease_token, taken.lane_id,
+  taken.retries + taken.losses + noted.failures = 0 as is_first
+from taken
+join noted on noted.task_id = taken.task_id;
 
 -- name: attach
 -- A launched worker swaps its one-shot token for a lease on the reserved attempt, once and in time. $3 is the token's
@@ -258,8 +262,9 @@ from holdfast.live t
 where t.task_id = any($1::bigint[]) and t.lease_token is not null;
 
 -- name: lease_holder
--- Whose task a lease holds, which its worker may not say by itself: the tenant, the lane, what of the budget is spent.
-select t.tenant_id, t.lane_id, t.policy_id, t.retries, t.losses
+-- Whose task a lease holds, which its worker may not say by itself: the tenant, the lane, what of the budget is spent,
+-- and its place in a run.
+select t.tenant_id, t.lane_id, t.policy_id, t.retries, t.losses, t.run_id, t.node_no
 from holdfast.live t
 where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r';
 

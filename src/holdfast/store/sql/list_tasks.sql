@@ -60,7 +60,8 @@ held as materialized (
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
   where t.tenant_id = $1 and t.task_id < $5 and t.task_id >= $8
     and ($2::text[] is null
-      or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2))
+      or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2)
+      or ('delayed' = any($2) and t.state = 'w' and not t.is_retrying))
     and ($3::int[] is null or t.lane_id = any($3))
     and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
   order by t.task_id desc

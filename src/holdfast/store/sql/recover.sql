@@ -1,23 +1,24 @@
 -- name: hold_run_letters
--- Every unresolved letter of some runs under its lock, in the one order and before any of the runs: a re-drive of a run
--- is told to all that stand for what it resets.
+-- Every unresolved letter of some runs, and of some tasks ($3), under its lock, in the one order and before any of the runs:
+-- a re-drive of a run is told to all that stand for what it resets.
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches, d.fingerprint
 from holdfast.dead_letter d
-where d.run_id = any($1::bigint[]) and d.tenant_id = $2 and d.state <> 'resolved'
+where (d.run_id = any($1::bigint[]) or d.task_id = any($3::bigint[])) and d.tenant_id = $2 and d.state <> 'resolved'
 order by d.dead_letter_id
 for update of d;
 
 -- name: lock_task_letters
--- The unresolved letters of one task under their locks, newest first. Whoever waited sees what the one before did.
-select d.dead_letter_id, d.task_id, d.run_id, d.state, d.dispatches, d.fingerprint, d.campaign_id
+-- The unresolved letters of one task under their locks, in the one order: the newest is the last. Whoever waited sees what
+-- the one before did.
+select d.dead_letter_id, d.task_id, d.node_no, d.state, d.dispatches
 from holdfast.dead_letter d
 where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
-order by d.dead_letter_id desc
+order by d.dead_letter_id
 for update of d;
 
 -- name: dead_task
 -- A failed task as it rests: whether its budget is spent, where it belongs, and whether that can go on.
-select e.task_id, e.run_id, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
+select e.task_id, e.run_id, e.node_no, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
   e.state::text as state, coalesce(f.state = 'l', false) as is_loss, r.canceled_at is not null as is_canceled
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
@@ -109,10 +110,22 @@ where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
 order by d.dead_letter_id
 limit $4;
 
+-- name: lock_families
+-- Runs that are to be deleted and those that started them, under their locks, in the one order: whether somebody waits for
+-- one is read after this.
+select r.run_id
+from holdfast.run r
+where r.tenant_id = $2 and (
+  r.run_id = any($1::bigint[])
+  or r.run_id in (select c.parent_run_id from holdfast.run c where c.run_id = any($1::bigint[]))
+)
+order by r.run_id
+for no key update of r;
+
 -- name: delete_dead
 -- Delete failed tasks ($1) and whole runs that are over ($3), with everything kept of them but events and the audit log.
 -- Their ends are what a re-drive takes away, or the run's own row: of the two, one finds it. A run that another still
--- waits for stays. What completed in them was counted, and is taken off.
+-- waits for stays. What completed in them was counted, and is taken off. Under the locks of their families.
 with tasks as materialized (
   select e.task_id
   from holdfast.ended e

@@ -13,13 +13,21 @@ limit 1;
 -- Make the partitions of the next block of ids.
 select holdfast.begin_block();
 
+-- name: lock_spans
+-- Nobody takes a span until this transaction ends: who is between its two steps would put the sequence back.
+select pg_advisory_xact_lock(1752132967, 0);
+
 -- name: enter_block
 -- Let coming ids fall into the newest block, once its partitions are committed: a sequence does not roll back, and an id
 -- without a partition cannot be stored. Ids handed out before still fall into the previous block, which stays writable.
-select setval('holdfast.task_id', b.first_id), setval('holdfast.span', (b.first_id + b.last_id) / 2 + 1)
+-- Each of the two sequences only ever goes forward. Under `lock_spans`.
+select case when s.last_value < b.first_id then setval('holdfast.task_id', b.first_id) end,
+  case when p.last_value < b.first_span then setval('holdfast.span', b.first_span) end
 from holdfast.task_id s
-cross join (select first_id, last_id from holdfast.block order by block desc limit 1) b
-where s.last_value < b.first_id;
+cross join holdfast.span p
+cross join (
+  select first_id, (first_id + last_id) / 2 + 1 as first_span from holdfast.block order by block desc limit 1
+) b;
 
 -- name: wait_briefly
 -- Dropping a partition waits for its users, and new users wait behind it: rather try again in a minute.
@@ -27,7 +35,8 @@ set local lock_timeout = '1s';
 
 -- name: old_blocks
 -- Blocks that ended longer ago than promised and hold nothing live, no failure that nobody dealt with, no run that needs
--- them. What was canceled, or whose letters were all closed so long ago, goes with its block.
+-- them. What was canceled, or whose letters were all resolved so long ago, goes with its block; a failure that was
+-- ignored is left, not over.
 select b.block
 from holdfast.block b
 cross join lateral (
@@ -49,7 +58,13 @@ where n.began_at < promised.at
         or exists (
           select from holdfast.dead_letter d
           where d.task_id = e.task_id
-            and (d.state in ('open', 'retry_requested', 'retrying') or d.changed_at >= promised.at)
+            and (
+              d.state in ('open', 'retry_requested', 'retrying')
+              or (d.state = 'ignored' and e.state = 'f' and not exists (
+                select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id
+              ))
+              or d.changed_at >= promised.at
+            )
         )
       )
   )
@@ -65,7 +80,16 @@ where n.began_at < promised.at
         or exists (
           select from holdfast.dead_letter d
           where d.run_id = r.run_id and d.state <> 'resolved'
-            and (d.state in ('open', 'retry_requested', 'retrying') or d.changed_at >= promised.at)
+            and (
+              d.state <> 'ignored'
+              or (
+                exists (select from holdfast.ended e where e.task_id = d.task_id and e.state = 'f')
+                and not exists (
+                  select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id
+                )
+              )
+              or d.changed_at >= promised.at
+            )
         )
         -- Somebody may yet run again what it started, and it would be told.
         or exists (
@@ -85,6 +109,14 @@ join holdfast.block b on b.block = $1
 where r.state in ('f', 'x') and r.run_id <= b.last_id and r.ended_at >= b.began_at
 order by r.run_id
 for update of r;
+
+-- name: forget_completed_runs
+-- Take away the runs of a block that completed. Who runs one again, a node at a time, holds its row and has it open when it
+-- lets go: of the two, one finds it. Then it stays, and the block is no longer an old one.
+delete from holdfast.run r
+using holdfast.block b
+where b.block = $1 and r.run_id between b.first_id and b.last_id and r.state = 'c'
+returning r.run_id;
 
 -- name: forget_ended
 -- Take away the ends of a block's tasks and of its runs' items, with their letters. The end of a task is what a re-drive

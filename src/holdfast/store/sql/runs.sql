@@ -315,8 +315,8 @@ group by g.node_no;
 
 -- name: reopen_run
 -- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
--- their place, and events they took are not taken again. Tells which of their tasks ($9) had completed, and no longer count
--- as such. Under its lock.
+-- their place, and events they took are not taken again. One that is over is paused no longer. Tells which of their tasks
+-- ($9) had completed, and no longer count as such. Under its lock.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])
@@ -352,11 +352,12 @@ told as (
 )
 update holdfast.run r
 set generation = r.generation + 1, state = 'o', ended_at = null, pending = r.pending + $3, failed = r.failed - $4,
-  paused_at = null, paused_by = null, paused_reason = null, is_held = false, is_answered = false,
-  is_wanted = false
+  paused_at = case when r.state = 'o' then r.paused_at end, paused_by = case when r.state = 'o' then r.paused_by end,
+  paused_reason = case when r.state = 'o' then r.paused_reason end, is_held = r.state = 'o' and r.is_held,
+  is_answered = false, is_wanted = false
 where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null
 returning r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
-  r.priority, false as is_paused, false as is_canceled;
+  r.priority, r.paused_at is not null as is_paused, false as is_canceled;
 
 -- name: keep_counts
 -- The counters of nodes whose state was written when they began or ended without a task. Under the locks of their runs.

@@ -19,14 +19,13 @@ from fresh;
 
 -- name: change_schedule
 -- Bring a schedule up to what its own keeper says now; a pause stays. The next slot is counted anew only where the
--- timing changed, so that declaring the same again loses nothing.
+-- timing changed, so that declaring the same again loses nothing. The next pass looks: a slot may wait.
 with changed as (
   update holdfast.schedule s
   set kind = $4::text::"char", target = $5, cron = $6, every_seconds = $7, timezone = $8, overlap = $9, missed = $10,
     max_waiting = $11, queue = $12, policy_id = $13, priority = $14, tags = $15, input = $16, wants_time = $17,
     next_at = case when (s.cron, s.every_seconds, s.timezone) is distinct from ($6, $7, $8) then $18 else s.next_at end,
-    look_at = case when (s.cron, s.every_seconds, s.timezone) is distinct from ($6, $7, $8) then $18 else s.look_at end,
-    counted_at = holdfast.instant(), trouble = null, revision = s.revision + 1
+    look_at = holdfast.instant(), counted_at = holdfast.instant(), trouble = null, revision = s.revision + 1
   where s.tenant_id = $1 and s.name = $2 and s.origin = $3
     and (s.kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap, s.missed, s.max_waiting, s.queue,
       s.policy_id, s.priority, s.tags, s.input, s.wants_time)

@@ -100,7 +100,11 @@ with node as materialized (
 ),
 further as materialized (
   select i, node.items_first + i as task_id,
-    coalesce((select max(f.attempt) from holdfast.failure f where f.task_id = node.items_first + i), 0) as attempt
+    greatest(
+      (select max(f.attempt) from holdfast.failure f where f.task_id = node.items_first + i),
+      (select max(a.attempt) from holdfast.attempt a where a.task_id = node.items_first + i),
+      0
+    ) as attempt
   from node
   cross join lateral generate_series(coalesce(node.items_after, node.items_next), node.items - 1) as i
   where not exists (select from holdfast.attempt a where a.task_id = node.items_first + i and a.state = 'c')
@@ -328,79 +332,3 @@ update holdfast.run c
 set is_wanted = false, is_answered = false
 where c.run_id = $1 and c.is_wanted
 returning c.run_id;
-
--- name: send_signal
--- Keep an event from outside.
-insert into holdfast.signal (tenant_id, wait_key, run_id, actor, payload)
-values ($1, $2, $3, $4, $5)
-returning signal_id;
-
--- name: approval_standing
--- How the approval of one node stands, with the newest answer to it; a node that was not let go yet has no row. Under the
--- lock of its run.
-select n.state::text as state, n.generation, n.attempt, coalesce(n.deadline <= holdfast.instant(), false) as is_overdue,
-  s.signal_id is not null as is_answered, s.actor, s.payload
-from (values ($1::bigint, $2::int)) as g (run_id, node_no)
-left join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
-left join lateral (
-  select s.signal_id, s.actor, s.payload
-  from holdfast.signal s
-  where s.tenant_id = $3 and s.wait_key = $4
-  order by s.signal_id desc
-  limit 1
-) s on true;
-
--- name: forget_answers
--- Nodes that begin again ask again: what was answered to their approvals counted for what they were asked then. Under
--- the lock of their run, before its nodes lose their ends.
-delete from holdfast.signal s
-using holdfast.node n
-where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval:%'
-  and s.tenant_id = n.tenant_id and s.wait_key = n.wait_key;
-
--- name: answered_waits
--- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used, now or
--- before its nodes were reset.
-select n.run_id, n.node_no, s.signal_id
-from holdfast.node n
-join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
-cross join lateral (
-  select s.signal_id
-  from holdfast.signal s
-  where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key and (s.run_id is null or s.run_id = n.run_id)
-    and s.at >= r.created_at
-    and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
-    and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
-  order by s.signal_id
-  limit 1
-) s
-where n.state = 'w' and ($1::text is null or n.wait_key = $1)
-limit $2
-offset $3;
-
--- name: overdue_waits
--- Waiting nodes whose time is over.
-select n.run_id, n.node_no
-from holdfast.node n
-where n.state = 'w' and n.deadline <= holdfast.instant()
-order by n.deadline
-limit $1
-offset $2;
-
--- name: read_signal
--- One event from outside.
-select s.signal_id, s.actor, s.payload
-from holdfast.signal s
-where s.signal_id = $1;
-
--- name: waiting_node
--- A node that waits, if it still does. Under the lock of its run.
-select n.generation, n.attempt, n.deadline <= holdfast.instant() as is_overdue
-from holdfast.node n
-where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
-
--- name: forget_signals
--- Events from outside that no open run is old enough to wait for, and older than history.
-delete from holdfast.signal s
-where s.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-  and not exists (select from holdfast.run r where r.state = 'o' and r.created_at <= s.at);

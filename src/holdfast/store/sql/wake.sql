@@ -40,17 +40,26 @@ put_off as (
   set sends = h.sends + 1,
     send_at = holdfast.instant() + make_interval(secs => least($2 * power(2, least(h.sends, 20)), $3))
   where h.task_id = any(array(select task_id from waiting))
+  returning h.task_id, h.sends
 )
-select w.task_id, w.attempt, l.action, q.name as queue
+select w.task_id, w.attempt, l.action, q.name as queue, p.sends
 from waiting w
+join put_off p on p.task_id = w.task_id
 join holdfast.lane l on l.lane_id = w.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id;
 
 -- name: return_hints
--- These hints were not sent after all: they are due at once.
+-- These hints were not sent after all: they are due in $2 seconds.
 update holdfast.hint h
-set send_at = holdfast.instant(), sends = greatest(0, h.sends - 1)
+set send_at = holdfast.instant() + make_interval(secs => $2), sends = greatest(0, h.sends - 1)
 where h.task_id = any($1::bigint[]);
+
+-- name: remind_hints
+-- These hints are due at once, whatever became of their last sending. Those that are not outstanding do not come back.
+update holdfast.hint h
+set send_at = least(h.send_at, holdfast.instant())
+where h.task_id = any($1::bigint[])
+returning h.task_id;
 
 -- name: clear_hints
 -- Forget hints of tasks that wait no longer, so that others get their room.
@@ -93,8 +102,9 @@ on conflict (task_id) do nothing
 returning task_id;
 
 -- name: find_hinted
--- Where the tasks that hints name stand. Ids that nobody knows come back with nothing.
-select g.task_id, t.state::text as state, coalesce(t.attempt, 0) as attempt, t.lane_id, t.worker_id,
+-- Where the tasks that hints name stand, and how often they were announced so far. Ids that nobody knows come back
+-- with nothing.
+select g.task_id, t.tenant_id, t.state::text as state, coalesce(t.attempt, 0) as attempt, t.lane_id, t.worker_id, h.sends,
   coalesce(t.lease_expires_at > holdfast.instant(), false) as has_valid_lease,
   coalesce(1 + t.max_retries + t.max_losses, 0) as attempts_max, l.action, q.name as queue,
   t.task_id is null and coalesce(
@@ -111,7 +121,13 @@ left join lateral (
   limit 1
 ) t on true
 left join holdfast.lane l on l.lane_id = t.lane_id
-left join holdfast.queue q on q.queue_id = l.queue_id;
+left join holdfast.queue q on q.queue_id = l.queue_id
+left join lateral (
+  select h.sends
+  from holdfast.hint h
+  where h.task_id = g.task_id
+  limit 1
+) h on true;
 
 -- name: tell_carrier_away
 -- A relay could not send: since when, and why, for `why` and `doctor`.

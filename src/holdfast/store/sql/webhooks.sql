@@ -5,6 +5,12 @@ values ($1, $2, $3, $4::text[], $5::text[], $6::text[], $7, $8, $9)
 on conflict (tenant_id, name) do nothing
 returning webhook_id;
 
+-- name: count_webhooks
+-- How many webhooks a tenant has.
+select count(*)::int
+from holdfast.webhook w
+where w.tenant_id = $1;
+
 -- name: list_webhooks
 -- Webhooks with how they fare, without their secrets.
 select w.name, w.url, w.kinds, w.queues, w.actions, w.cursor, w.created_at, w.created_by, w.delivered, w.delivered_at,
@@ -56,15 +62,29 @@ where w.tenant_id = $1 and w.name = $2 and w.paused_at is not null
 returning w.webhook_id;
 
 -- name: lease_webhooks
--- Become the one who delivers some webhooks that are due and that nobody holds.
-with free as (
-  select w.webhook_id
-  from holdfast.webhook w
-  where w.paused_at is null and w.due_at <= holdfast.instant()
-    and (w.lease_token is null or w.lease_expires_at <= holdfast.instant())
-  order by w.due_at
+-- Become the one who delivers some webhooks that are due and that nobody holds: at most $3 of a tenant, so that tenants
+-- take turns. $4 and $5 say how many of each tenant are in this process's hands: those with fewer come first, and none
+-- gets more than $6.
+with turn as materialized (
+  select n.tenant_id, least($3::int, $6::int - coalesce(h.held, 0)) as most
+  from (select distinct w.tenant_id from holdfast.webhook w) n
+  left join unnest($4::int[], $5::int[]) as h (tenant_id, held) on h.tenant_id = n.tenant_id
+  where coalesce(h.held, 0) < $6
+  order by coalesce(h.held, 0), random()
+),
+free as materialized (
+  select f.webhook_id
+  from turn
+  cross join lateral (
+    select w.webhook_id
+    from holdfast.webhook w
+    where w.tenant_id = turn.tenant_id and w.paused_at is null and w.due_at <= holdfast.instant()
+      and (w.lease_token is null or w.lease_expires_at <= holdfast.instant())
+    order by w.due_at
+    limit turn.most
+    for no key update skip locked
+  ) f
   limit $1
-  for no key update skip locked
 )
 update holdfast.webhook w
 set lease_token = gen_random_uuid(), lease_expires_at = holdfast.instant() + make_interval(secs => $2)

@@ -1,0 +1,173 @@
+"""How the input of an action is read: JSON becomes arguments of the types that its function asks for.
+
+The types are looked at once, at decoration. What no JSON can become is refused there, not by attempt after attempt.
+Defaults are filled in, so that the function is always called with all its names.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import PurePath
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgspec
+
+Read = Callable[[bytes], dict[str, Any]]
+
+_PLAIN = frozenset(
+    {str, int, float, bool, NoneType, list, dict, bytes, datetime, date, time, timedelta, UUID, Decimal},
+)
+_JSON: tuple[Any, ...] = ("", 0, 0.0, True, None, [], {})
+"""One of each kind of value that JSON gives."""
+_SAFE_DEFAULTS = (NoneType, bool, int, float, str)
+
+
+def hints_of(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """The types of the parameters, those that can be resolved: one that only a type checker knows spoils no other."""
+    names = _scope_of(function)
+    found: dict[str, Any] = {}
+    for one in parameters:
+        if one.annotation is not one.empty:
+            alone = SimpleNamespace(__annotations__={one.name: one.annotation})
+            try:
+                found |= get_type_hints(alone, globalns=names)
+            except Exception:  # noqa: BLE001 - an annotation may be any expression, and says nothing if it fails
+                continue
+    return found
+
+
+def _scope_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Where the names in its annotations are looked up."""
+    inner = inspect.unwrap(function.func if isinstance(function, partial) else function)
+    scope: dict[str, Any] = getattr(inner, "__globals__", None) or getattr(type(inner).__call__, "__globals__", {})
+    return scope
+
+
+def readable(hint: Any) -> Any:
+    """The type as which a value is read: itself, or anything where nobody knows how to make it."""
+    if hint is object:
+        return Any
+    if _is_plain(hint):
+        return hint
+    try:
+        msgspec.json.Decoder(hint)
+    except (TypeError, ValueError):
+        return Any
+    return hint
+
+
+def unmakeable(hint: Any) -> type | None:
+    """A class that a value of this type needs and that no JSON can become; None if there is none."""
+    if _is_plain(hint):
+        return None
+    # Imported where it is needed, which is seldom: every worker waits for what is imported above.
+    from msgspec import inspect as look
+
+    seen: set[int] = set()
+
+    def classes(of: Any) -> Iterator[type]:
+        if id(of) in seen:
+            return
+        seen.add(id(of))
+        if isinstance(of, look.CustomType):
+            yield of.cls
+        for inner in _parts(of):
+            yield from classes(inner)
+
+    return next((kind for kind in classes(look.type_info(hint)) if not _is_makeable(kind)), None)
+
+
+def _parts(of: Any) -> Iterable[Any]:
+    """What a value of a type cannot do without."""
+    if (fields := getattr(of, "fields", None)) is not None:
+        return [field.type for field in fields if field.required]
+    single = [getattr(of, name, None) for name in ("type", "item_type", "key_type", "value_type")]
+    return [one for one in (*single, *getattr(of, "item_types", ()), *getattr(of, "types", ())) if one is not None]
+
+
+def _is_makeable(kind: type) -> bool:
+    if not isinstance(kind, type):
+        return True
+    if issubclass(kind, PurePath) or callable(getattr(kind, "model_validate", None)):
+        return True
+    try:
+        return any(isinstance(value, kind) for value in _JSON)
+    except TypeError:  # a protocol that cannot be asked
+        return False
+
+
+def _made(kind: type, value: Any) -> Any:
+    """Make what msgspec does not know: paths from text, models the way they make themselves."""
+    if isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    if callable(validate := getattr(kind, "model_validate", None)):
+        return validate(value)
+    return value
+
+
+def reader(
+    types: Mapping[str, Any],
+    parameters: Iterable[inspect.Parameter],
+    *,
+    takes_more: bool,
+    reserved: str | None,
+    refusal: Callable[[bytes, str], Exception],
+) -> Read:
+    """How stored input becomes arguments. Names nobody asked for are refused, or with `takes_more` passed on.
+
+    `refusal` makes the error for an input that is to blame. Every attempt passes here: one call, and no loop.
+    """
+    shape = msgspec.defstruct(
+        "Input",
+        [_field(types.get(one.name, Any), one) for one in parameters],
+        kw_only=True,
+        gc=False,
+        forbid_unknown_fields=not takes_more,
+    )
+    read = msgspec.json.Decoder(shape, dec_hook=_made).decode
+    read_all = msgspec.json.Decoder(dict[str, Any]).decode
+    arguments = msgspec.structs.asdict
+
+    def decode(given: bytes) -> dict[str, Any]:
+        try:
+            return arguments(read(given))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise refusal(given, str(error)) from error
+
+    def decode_with_more(given: bytes) -> dict[str, Any]:
+        named = decode(given)
+        everything = read_all(given)
+        if reserved in everything:
+            raise refusal(given, "")
+        return everything | named
+
+    return decode_with_more if takes_more else decode
+
+
+def _field(kind: Any, parameter: inspect.Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
+    default = parameter.default
+    if default is parameter.empty:
+        return parameter.name, kind
+    if type(default) in _SAFE_DEFAULTS:
+        return parameter.name, kind, default
+    # The very object, as Python itself would pass it: msgspec copies some and refuses others.
+    return parameter.name, kind, msgspec.field(default_factory=lambda: default)
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether msgspec surely knows a type; looking closely costs a millisecond, and most are like this."""
+    if hint is Any or (isinstance(hint, type) and hint in _PLAIN):
+        return True
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is list:
+        return all(map(_is_plain, inner))
+    if origin is dict:
+        return inner[0] is str and _is_plain(inner[1])
+    is_union = origin is Union or origin is UnionType
+    return is_union and len(inner) == 2 and NoneType in inner and all(map(_is_plain, inner))
