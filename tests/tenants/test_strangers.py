@@ -25,6 +25,7 @@ from holdfast.dispatcher import (
     runs,
     schedules,
     show_schedules,
+    show_workers,
 )
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.breakers import show_breaker, steer
@@ -121,8 +122,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "tasks of a queue": ("queue", lambda e, i: list_tasks.list_tasks(e.database, e.tenant_id, queue=i)),
     "breaker": ("action", lambda e, i: show_breaker(e.database, e.tenant_id, i)),
     "steer": ("action", lambda e, i: steer(e, e.tenant_id, i, CircuitState.OPEN, **WHO)),
-    "actions": ("action", lambda e, i: look.list_actions(e.database, e.tenant_id, name=i)),
-    "worker": ("worker", lambda e, i: look.show_worker(e.database, i, tenant_id=e.tenant_id)),
+    "actions": ("action", lambda e, i: show_workers.list_actions(e.database, e.tenant_id, name=i)),
+    "worker": ("worker", lambda e, i: show_workers.show_worker(e.database, i, tenant_id=e.tenant_id)),
     "drain": ("worker", lambda e, i: drain_worker(e.database, i, tenant_id=e.tenant_id, **WHO)),
 }
 
@@ -224,7 +225,7 @@ async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     assert await dead_look.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
     assert await show_schedules.list_schedules(e.database, tenant) == []
-    assert await look.list_workers(e.database, tenant_id=tenant) == []
+    assert await show_workers.list_workers(e.database, tenant_id=tenant) == []
     assert (await reinject_once(e, "w1", 30)).task_id is None
 
 
