@@ -35,7 +35,7 @@ def held_back(monkeypatch):
         await released.wait()
         return [], None
 
-    monkeypatch.setattr("holdfast.dispatcher.look.task_page", wait)
+    monkeypatch.setattr("holdfast.dispatcher.list_tasks.task_page", wait)
     return asked, released
 
 

@@ -222,7 +222,7 @@ async def test_what_nobody_foresaw_is_answered_without_details(call, monkeypatch
     async def burst(*_args, **_kwargs):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("holdfast.dispatcher.look.task_page", burst)
+    monkeypatch.setattr("holdfast.dispatcher.list_tasks.task_page", burst)
     answer = await call.get("/api/v1/tasks")
     assert (answer.status, answer.json["code"], b"secret" in answer.body) == (500, "internal_error", False)
     assert "secret" in caplog.text
@@ -232,7 +232,7 @@ async def test_a_database_that_is_away_is_said_so(call, monkeypatch):
     async def refuse(*_args, **_kwargs):
         raise ConnectionRefusedError("no")
 
-    monkeypatch.setattr("holdfast.dispatcher.look.task_page", refuse)
+    monkeypatch.setattr("holdfast.dispatcher.list_tasks.task_page", refuse)
     answer = await call.get("/api/v1/tasks")
     assert (answer.status, answer.json["code"], answer.headers["retry-after"]) == (503, "database_unavailable", "1")
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.core.flows import a_flow
 
-from holdfast.dispatcher import audit, dead_look, effects, look, queues, show_runs
+from holdfast.core.outcome import Failed
+from holdfast.dispatcher import audit, counts, dead_look, effects, list_tasks, queues, show_runs
+from holdfast.dispatcher.retain import begin_today
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import (
     a_canceled_task,
     a_completed_task,
     a_failed_task,
+    a_failure,
     a_retrying_task,
     a_running_task,
     a_task,
@@ -34,7 +39,7 @@ FILTERS: list[dict[str, Any]] = [
 def narrow(monkeypatch):
     """Pages that look at hardly more than they show."""
     for module, names in (
-        (look, ("LOOK_ROWS", "LOOK_ATTEMPTS", "LOOK_RUNS")),
+        (list_tasks, ("LOOK_ROWS", "LOOK_ATTEMPTS", "LOOK_RUNS")),
         (show_runs, ("LOOK_OPEN", "LOOK_ROWS")),
         (audit, ("LOOK_ROWS",)),
         (effects, ("LOOK_ROWS",)),
@@ -65,12 +70,12 @@ async def test_pages_of_tasks_show_each_once_in_order(dispatcher, engine, monkey
     await a_mixed_history(dispatcher)
 
     async def page(**given):
-        return await look.task_page(engine.database, DEFAULT_TENANT_ID, **given)
+        return await list_tasks.task_page(engine.database, DEFAULT_TENANT_ID, **given)
 
     shown, pages = await walk(page, **asked)
     for name in ("LOOK_ROWS", "LOOK_ATTEMPTS", "LOOK_RUNS"):
-        monkeypatch.setattr(look, name, 10_000)
-    whole, rest = await look.task_page(engine.database, DEFAULT_TENANT_ID, **asked, limit=1_000)
+        monkeypatch.setattr(list_tasks, name, 10_000)
+    whole, rest = await list_tasks.task_page(engine.database, DEFAULT_TENANT_ID, **asked, limit=1_000)
 
     assert [row.task_id for row in shown] == [row.task_id for row in whole]
     assert rest is None and pages > len(whole) // 2
@@ -80,8 +85,10 @@ async def test_a_list_goes_on_past_pages_that_are_short(dispatcher, engine, narr
     first = await a_completed_task(dispatcher, queue="rare")
     await a_mixed_history(dispatcher)
 
-    assert [row.task_id for row in await look.list_tasks(engine.database, DEFAULT_TENANT_ID, queue="rare")] == [first]
-    rows, following = await look.task_page(engine.database, DEFAULT_TENANT_ID, queue="rare", limit=2)
+    assert [row.task_id for row in await list_tasks.list_tasks(engine.database, DEFAULT_TENANT_ID, queue="rare")] == [
+        first
+    ]
+    rows, following = await list_tasks.task_page(engine.database, DEFAULT_TENANT_ID, queue="rare", limit=2)
     assert rows == [] and following is not None
 
 
@@ -118,7 +125,7 @@ async def test_groups_of_letters_say_that_older_ones_were_not_counted(dispatcher
         await a_failed_task(dispatcher, queue="mail")
     [group] = await dead_look.dead_groups(engine.database, DEFAULT_TENANT_ID)
     assert (group.count, group.is_partial) == (3, False)
-    monkeypatch.setattr(dead_look, "LETTERS_COUNT_MAX", 2)
+    monkeypatch.setattr(dead_look, "LETTERS_LOOK_MAX", 2)
     [group] = await dead_look.dead_groups(engine.database, DEFAULT_TENANT_ID)
     assert (group.count, group.is_partial) == (2, True)
 
@@ -126,6 +133,46 @@ async def test_groups_of_letters_say_that_older_ones_were_not_counted(dispatcher
 async def test_queued_tasks_are_counted_to_a_bound_and_say_so(dispatcher, engine, monkeypatch):
     await dispatcher.enqueue_many(a_task(queue="mail"), [{}] * 5)
     await dispatcher.enqueue(a_task(queue="shop"))
-    monkeypatch.setattr(queues, "LIVE_COUNT_MAX", 8)
+    monkeypatch.setattr(queues, "LISTED", replace(counts.LISTED, queued=4))
     views = await queues.list_queues(engine.database, DEFAULT_TENANT_ID)
-    assert {view.name: (view.queued, view.partial) for view in views} == {"mail": (4, ("queued",)), "shop": (1, ())}
+    assert {view.name: (view.queued, view.partial) for view in views} == {"mail": (3, ("queued",)), "shop": (1, ())}
+
+
+async def test_a_group_does_not_hide_an_older_one(dispatcher, engine, monkeypatch):
+    lease = await a_running_task(dispatcher, queue="mail", max_retries=0)
+    await dispatcher.settle(lease, Failed(a_failure("no such customer")))
+    for _ in range(3):
+        await a_failed_task(dispatcher, queue="mail")
+    monkeypatch.setattr(dead_look, "LETTERS_LOOK_MAX", 2)
+    large, small = await dead_look.dead_groups(engine.database, DEFAULT_TENANT_ID)
+    assert (large.letters, large.count, large.is_partial) == (3, 1, True)
+    assert (small.letters, small.count, small.is_partial) == (1, 1, False)
+
+
+async def test_nodes_do_not_hide_newer_tasks(dispatcher, engine, clock):
+    ids = []
+    for _ in range(2):
+        ids += [(await dispatcher.enqueue(a_task())).task_id]
+        await clock.advance(seconds=1)
+        run_id = int(await dispatcher.runs.start(a_flow("a>b")))
+        ids += [str(run_id + 1), str(run_id + 2)]
+        await clock.advance(seconds=1)
+
+    async def page(**given):
+        return await list_tasks.task_page(engine.database, DEFAULT_TENANT_ID, **given)
+
+    assert [row.task_id for row in (await walk(page))[0]] == ids[::-1]
+    assert [row.task_id for row in (await page(limit=10))[0]] == ids[::-1]
+
+
+async def test_a_list_goes_on_from_day_to_day(dispatcher, engine, clock):
+    ids = []
+    for _ in range(3):
+        ids += [(await dispatcher.enqueue(a_task())).task_id, str(int(await dispatcher.runs.start(a_flow())) + 1)]
+        for _ in range(2):
+            await clock.advance("1d")
+            await begin_today(engine.database)
+    assert [row.task_id for row in await list_tasks.list_tasks(engine.database, DEFAULT_TENANT_ID)] == ids[::-1]
+    rows, place = await list_tasks.task_page(engine.database, DEFAULT_TENANT_ID, limit=3)
+    rest, _ = await list_tasks.task_page(engine.database, DEFAULT_TENANT_ID, before=list_tasks.Place.of(str(place)))
+    assert [row.task_id for row in [*rows, *rest]] == ids[::-1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from holdfast.dispatcher import queues
+from holdfast.dispatcher import counts, queues
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import (
@@ -38,7 +40,7 @@ async def test_counts_by_state(dispatcher, engine):
 async def test_history_is_counted_to_a_bound_and_says_so(dispatcher, engine, monkeypatch):
     for _ in range(3):
         await a_completed_task(dispatcher, queue="mail")
-    monkeypatch.setattr(queues, "HISTORY_COUNT_MAX", 2)
+    monkeypatch.setattr(queues, "LISTED", replace(counts.LISTED, events=4))
     (view,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID)
     assert (view.completed, view.partial) == (2, ("completed",))
     (view,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID, with_history=False)

@@ -23,6 +23,7 @@ INVARIANTS = [statement.name for statement in statements_in("invariants.sql")]
 
 DAMAGE = {
     "no_task_is_lost": "delete from holdfast.live where task_id = $queued",
+    "completed_tasks_are_counted": "update holdfast.counted set seen = pg_current_snapshot()",
     "every_live_task_has_a_body": "delete from holdfast.body where task_id = $queued",
     "every_ended_task_has_a_body": "delete from holdfast.body where task_id = $failed",
     "every_completed_task_has_a_body": "delete from holdfast.body where task_id = $completed",

@@ -18,7 +18,8 @@ from holdfast.client.results import Results
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import TaskState
 from holdfast.core.verdict import RunState, can_move_run
-from holdfast.dispatcher.look import list_tasks, show_task
+from holdfast.dispatcher.list_tasks import list_tasks
+from holdfast.dispatcher.look import show_task
 from holdfast.dispatcher.queues import list_queues
 from holdfast.dispatcher.show_runs import list_runs, show_run
 from holdfast.errors import Conflict, NotFound

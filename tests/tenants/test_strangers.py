@@ -17,6 +17,7 @@ from holdfast.dispatcher import (
     cutover,
     dead_look,
     effects,
+    list_tasks,
     look,
     pause,
     queues,
@@ -24,6 +25,7 @@ from holdfast.dispatcher import (
     runs,
     schedules,
     show_schedules,
+    show_workers,
 )
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.breakers import show_breaker, steer
@@ -117,11 +119,11 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "queue",
         lambda e, i: queues.limit(e, e.tenant_id, i, max_running=1, starts_per_second=None, **WHO),
     ),
-    "tasks of a queue": ("queue", lambda e, i: look.list_tasks(e.database, e.tenant_id, queue=i)),
+    "tasks of a queue": ("queue", lambda e, i: list_tasks.list_tasks(e.database, e.tenant_id, queue=i)),
     "breaker": ("action", lambda e, i: show_breaker(e.database, e.tenant_id, i)),
     "steer": ("action", lambda e, i: steer(e, e.tenant_id, i, CircuitState.OPEN, **WHO)),
-    "actions": ("action", lambda e, i: look.list_actions(e.database, e.tenant_id, name=i)),
-    "worker": ("worker", lambda e, i: look.show_worker(e.database, i, tenant_id=e.tenant_id)),
+    "actions": ("action", lambda e, i: show_workers.list_actions(e.database, e.tenant_id, name=i)),
+    "worker": ("worker", lambda e, i: show_workers.show_worker(e.database, i, tenant_id=e.tenant_id)),
     "drain": ("worker", lambda e, i: drain_worker(e.database, i, tenant_id=e.tenant_id, **WHO)),
 }
 
@@ -218,12 +220,12 @@ async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
 
 async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     e, tenant = asking, asking.tenant_id
-    assert await look.list_tasks(e.database, tenant) == []
+    assert await list_tasks.list_tasks(e.database, tenant) == []
     assert (await told_after(e.database, tenant, "0:0:0")).events == []
     assert await dead_look.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
     assert await show_schedules.list_schedules(e.database, tenant) == []
-    assert await look.list_workers(e.database, tenant_id=tenant) == []
+    assert await show_workers.list_workers(e.database, tenant_id=tenant) == []
     assert (await reinject_once(e, "w1", 30)).task_id is None
 
 
@@ -240,7 +242,7 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
 async def test_each_tenant_sees_its_own(engine, at_acme, theirs):
     own = Dispatcher(engine.of(1))
     mine = await a.a_completed_task(own)
-    assert [row.task_id for row in await look.list_tasks(engine.of(1).database, 1)] == [mine]
+    assert [row.task_id for row in await list_tasks.list_tasks(engine.of(1).database, 1)] == [mine]
     assert str(theirs["task"]) in {
-        row.task_id for row in await look.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
+        row.task_id for row in await list_tasks.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
     }

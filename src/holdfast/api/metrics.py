@@ -58,7 +58,16 @@ def of_work(measured: Measured) -> Iterator[Metric]:
 
     gauge = "gauge"
     yield Metric(
-        "holdfast_queue_depth", gauge, "Tasks that wait in a queue, those not yet due included.", per_queue("queued")
+        "holdfast_queue_depth",
+        gauge,
+        "Tasks that wait in a queue, those not yet due included, counted to a bound.",
+        per_queue("queued"),
+    )
+    yield Metric(
+        "holdfast_queue_partial",
+        gauge,
+        "1 where more tasks wait in a queue than were counted.",
+        [({"queue": view.name}, "queued" in view.partial) for view in measured.queues],
     )
     yield Metric("holdfast_queue_running", gauge, "Tasks of a queue that run.", per_queue("running"))
     yield Metric("holdfast_queue_retrying", gauge, "Tasks of a queue that wait for a retry.", per_queue("retrying"))

@@ -31,9 +31,9 @@ def queue() -> None:
 def list_() -> None:
     """List queues with their counts.
 
-    queued (with those not yet due), running and retrying are what there is now. blocked looks at the newest open runs;
-    completed, failed and canceled at the newest part of kept history. A plus (in JSON: `partial` names the count) says
-    that there may be more.
+    queued (with those not yet due), running, retrying and blocked are what there is now; completed, failed and canceled
+    are of kept history. completed is exact; the others are counted to bounds far above what most have. A plus (in
+    JSON: `partial` names the count) says that there may be more.
     """
     from holdfast.desk.queues import ListQueues, list_queues
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from holdfast.desk.effects import EffectPage
     from holdfast.desk.submit import CopyTask, SubmitTask, Submitted
     from holdfast.dispatcher.effects import EffectView
-    from holdfast.dispatcher.look import TaskRow, TaskView
+    from holdfast.dispatcher.list_tasks import TaskRow
+    from holdfast.dispatcher.look import TaskView
 
 
 @click.group(cls=Group)
@@ -134,7 +135,7 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 @click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
 @click.option("--tag", metavar="TEXT", help="Only tasks with this tag.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--before", metavar="TASK_ID", help="The page before this task: the last id of the previous page.")
+@click.option("--before", metavar="PLACE", help="Go on where the previous page ended: it says where.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List tasks, newest first.
 

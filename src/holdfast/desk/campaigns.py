@@ -8,10 +8,11 @@ from holdfast.core.access import Access
 from holdfast.core.campaign import AT_ONCE, CANARY
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
+from holdfast.desk.paging import PAGE, Limit, next_of
 from holdfast.dispatcher import campaign_plan, campaigns
 from holdfast.dispatcher.campaign_plan import CampaignPlan
 from holdfast.dispatcher.campaigns import CampaignView
+from holdfast.dispatcher.pages import valid_limit
 from holdfast.errors import NotFound
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from holdfast.dispatcher.look import LIMIT_MAX
+from holdfast.dispatcher.pages import LIMIT_MAX, valid_limit
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
@@ -40,13 +40,6 @@ def page_of(rows: Sequence[T], key: Callable[[T], str], after: str | None, limit
         )
     page = list(rows[begin : begin + limit])
     return page, key(page[-1]) if page and begin + limit < len(rows) else None
-
-
-def valid_limit(limit: int) -> int:
-    """A limit that lists may have."""
-    if not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
-    return limit
 
 
 def words(given: Sequence[str]) -> list[str]:

@@ -7,10 +7,11 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import next_of, valid_limit
+from holdfast.desk.paging import next_of
 from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import members, tokens
 from holdfast.dispatcher.members import Member
+from holdfast.dispatcher.pages import valid_limit
 from holdfast.dispatcher.tokens import CreatedToken, TokenView
 from holdfast.errors import Forbidden, Invalid
 

@@ -15,9 +15,10 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import valid_interval
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
+from holdfast.desk.paging import PAGE, Limit, next_of
 from holdfast.desk.shapes import ListNames, Paused, Steer
 from holdfast.dispatcher import schedules, show_schedules
+from holdfast.dispatcher.pages import valid_limit
 from holdfast.dispatcher.schedules import Fired, ScheduleDraft
 from holdfast.dispatcher.show_schedules import ScheduleView, SlotView
 from holdfast.errors import Invalid

@@ -9,14 +9,17 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, valid_limit, words
+from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.desk.submit import copy_task, submit_task
 from holdfast.desk.why import Why, why_of
+from holdfast.dispatcher import list_tasks as listing
 from holdfast.dispatcher import look
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import Requeued
-from holdfast.dispatcher.look import Note, TaskRow, TaskView
+from holdfast.dispatcher.list_tasks import Place, TaskRow
+from holdfast.dispatcher.look import Note, TaskView
+from holdfast.dispatcher.pages import valid_limit
 from holdfast.dispatcher.retry import retry
 from holdfast.errors import Invalid, WaitTimeout
 
@@ -112,14 +115,14 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
 async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
     """Lists tasks, newest first, in pages."""
-    rows, following = await look.task_page(
+    rows, following = await listing.task_page(
         clerk.database,
         clerk.tenant_id,
         states=words(asked.state),
         queue=asked.queue,
         action=asked.action,
         tag=asked.tag,
-        before=None if asked.before is None else limits.task_number(asked.before),
+        before=None if asked.before is None else Place.of(asked.before),
         limit=asked.limit,
     )
     return TaskPage(tasks=rows, next=None if following is None else str(following))

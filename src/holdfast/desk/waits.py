@@ -11,11 +11,12 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of, valid_limit
+from holdfast.desk.paging import PAGE, Limit, next_of
 from holdfast.desk.submit import SUBMIT_BYTES_MAX
 from holdfast.dispatcher import waiting
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.pages import valid_limit
 from holdfast.dispatcher.show_runs import show_run
 from holdfast.dispatcher.signals import Sent, send_by_hand
 from holdfast.dispatcher.waiting import WaitView

@@ -12,12 +12,13 @@ from holdfast.core.circuit import CircuitState
 from holdfast.core.limits import required_reason
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import Limit, next_of, page_of, valid_limit
+from holdfast.desk.paging import Limit, next_of, page_of
 from holdfast.desk.shapes import ListNames, Named
 from holdfast.dispatcher import launching, show_workers
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.drain import drain_worker
 from holdfast.dispatcher.launching import LaunchView
+from holdfast.dispatcher.pages import valid_limit
 from holdfast.dispatcher.show_workers import ActionView, WorkerView
 from holdfast.errors import Invalid, NotFound
 

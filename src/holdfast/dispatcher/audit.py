@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.audit import GENESIS, Anchor, Break, ChainCheck, Head, Link, Record, digest
+from holdfast.dispatcher.pages import ID_MAX, valid_limit
 from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -26,10 +27,8 @@ _LIST = sql("list_audit")
 _READ_CHAIN = sql("read_audit_chain")
 _READ_HEAD = sql("read_audit_head")
 
-LIMIT_MAX = 10_000
 LOOK_ROWS = 10_000
 PAGE = 2_000
-_SEQ_MAX = 2**63 - 1
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,12 +134,11 @@ async def list_audit(
     since_seconds: float | None = None,
     before: int | None = None,
     limit: int = 50,
-    from_seq: int = -_SEQ_MAX,
+    from_seq: int = -ID_MAX,
 ) -> list[AuditRow]:
     """A page of the log from a row on, newest first; the next page begins `before` the last row of this one."""
-    if not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
-    asked = (_SEQ_MAX if before is None else before, actor, verb, subject_kind, subject_id, since_seconds, limit)
+    valid_limit(limit)
+    asked = (ID_MAX if before is None else before, actor, verb, subject_kind, subject_id, since_seconds, limit)
     return [_row(row) for row in await database.fetch(_LIST, tenant_id, *asked, from_seq)]
 
 
@@ -151,12 +149,12 @@ async def audit_page(
 
     Only so many rows are looked at: a page of a filter that matches little may be short with more behind it.
     """
-    if before is not None and before > _SEQ_MAX:
+    if before is not None and before > ID_MAX:
         raise Invalid(f"No row of the log has so large a number as {before}.", code="invalid_value")
     head = await database.fetchrow(_READ_HEAD, tenant_id)
     if head is None:
         return [], None
-    before = min(_SEQ_MAX if before is None else before, head["seq"] + 1)
+    before = min(ID_MAX if before is None else before, head["seq"] + 1)
     from_seq = before - max(limit, LOOK_ROWS)
     rows = await list_audit(database, tenant_id, before=before, limit=limit, from_seq=from_seq, **filters)
     if len(rows) == limit:
@@ -189,7 +187,7 @@ async def verify_audit(database: Database, tenant_id: int, *, anchors: Sequence[
     broken: Break | None = None
     async with database.transaction() as session:
         await session.execute("set transaction isolation level repeatable read, read only")
-        after = -_SEQ_MAX
+        after = -ID_MAX
         while broken is None and (rows := await session.fetch(_READ_CHAIN, tenant_id, after, PAGE)):
             broken = check.follow(_link(row) for row in rows)
             after = rows[-1]["seq"]

@@ -11,18 +11,20 @@ import msgspec
 from holdfast import wire
 from holdfast.core.dead import LetterState
 from holdfast.dispatcher.effects import EffectView, list_effects
+from holdfast.dispatcher.pages import ID_MAX, bounded, full_page, valid_limit
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
 _DEAD_GROUPS = sql("dead_groups")
 _LIST_LETTERS = sql("list_letters")
+_READ_LANES = sql("read_lanes")
 
-LIMIT_MAX = 10_000
-LETTERS_COUNT_MAX = 5_000
+GROUPS_MAX = 1_000
+LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 100_000, 5_000
+"""How many letters of all groups together are counted, and how many of them are looked at: states, tasks, lanes."""
 LOOK_LETTERS = 5_000
 UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
-_ID_MAX = 2**63 - 1
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str]
     task_id: str
     is_partial: bool = False
-    """Whether older letters were left uncounted: every count is then one of at least."""
+    """Whether older letters of the group were left out: counts are then of at least. `letters` counts further."""
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,21 +87,30 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[EffectView] = []
 
 
-async def dead_groups(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[GroupView]:
-    """The newest unresolved letters by fingerprint, the largest group first."""
-    rows = await database.fetch(_DEAD_GROUPS, tenant_id, limit, LETTERS_COUNT_MAX)
-    return [GroupView(**{**dict(row), "task_id": str(row["task_id"])}) for row in rows]
+async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS_MAX) -> list[GroupView]:
+    """Unresolved letters by fingerprint, the largest group first."""
+    bounds = (LETTERS_COUNT_MAX, GROUPS_MAX, LETTERS_LOOK_MAX)
+    rows = await bounded(database, _DEAD_GROUPS, tenant_id, limit, *bounds)
+    lane_ids = sorted({lane_id for row in rows for lane_id in row["lane_ids"]})
+    lanes = {row["lane_id"]: row for row in await database.fetch(_READ_LANES, lane_ids)}
+    return [_group_view(row, [lanes[lane_id] for lane_id in row["lane_ids"]]) for row in rows]
 
 
-async def list_letters(database: Database, tenant_id: int, **asked: Any) -> list[LetterView]:
-    """A page of letters, newest first, found by looking at page after page until one is full or there are no more."""
-    limit: int = asked.pop("limit", 50)
-    rows, following = await letter_page(database, tenant_id, **asked, limit=limit)
-    while following is not None and len(rows) < limit:
-        asked["before"] = following
-        more, following = await letter_page(database, tenant_id, **asked, limit=limit - len(rows))
-        rows += more
-    return rows
+def _group_view(row: Any, lanes: Sequence[Any]) -> GroupView:
+    found = {name: value for name, value in row.items() if name != "lane_ids"}
+    found |= {"task_id": str(row["task_id"]), "actions": sorted({lane["action"] for lane in lanes})}
+    return GroupView(**found, queues=sorted({lane["queue"] for lane in lanes}))
+
+
+async def list_letters(
+    database: Database, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
+) -> list[LetterView]:
+    """As many letters as asked for, newest first."""
+
+    async def page(begin: int | None, left: int) -> tuple[list[LetterView], int | None]:
+        return await letter_page(database, tenant_id, **asked, before=begin, limit=left)
+
+    return await full_page(page, limit, before)
 
 
 async def letter_page(
@@ -121,9 +132,8 @@ async def letter_page(
         if state not in set(LetterState):
             advice = f"Choose from {', '.join(LetterState)}."
             raise Invalid(f"{state!r} is not a state of letters.", code="invalid_state", advice=advice)
-    if not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
-    asked = (list(states) or None, fingerprint, task_id, _ID_MAX if before is None else before)
+    valid_limit(limit)
+    asked = (list(states) or None, fingerprint, task_id, ID_MAX if before is None else before)
     is_unresolved = bool(states) and set(states) <= set(UNRESOLVED)
     look = None if task_id is not None or (fingerprint is not None and is_unresolved) else max(limit, LOOK_LETTERS)
     found = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input, look, is_unresolved)
@@ -136,7 +146,7 @@ async def letter_page(
 async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
     """One letter in full, or `NotFound`."""
     rows = await database.fetch(
-        _LIST_LETTERS, tenant_id, None, None, None, _ID_MAX, 1, dead_letter_id, True, None, False
+        _LIST_LETTERS, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
     )
     if rows[0]["dead_letter_id"] is None:
         raise NotFound(

@@ -22,6 +22,7 @@ _DEAD_TASK = sql("dead_task")
 _DEAD_OF_GROUP = sql("dead_of_group")
 _LOCK_FAMILIES = sql("lock_families")
 _DELETE_DEAD = sql("delete_dead")
+_COUNT_COMPLETED = sql("count_completed")
 _SHOW_TASK = sql("show_task")
 
 DELETE_BATCH = 100
@@ -91,6 +92,9 @@ async def _delete(
     task_ids = sorted(task_id for task_id, run_id in which if run_id is None)
     await hold_runs(session, tenant_id, run_ids, task_ids)
     await session.fetch(_LOCK_FAMILIES, run_ids, tenant_id)
+    if run_ids:
+        # What of them completed is counted before it goes: then all of it can be taken off.
+        await session.fetch(_COUNT_COMPLETED, True)
     rows = await session.fetch(_DELETE_DEAD, task_ids, tenant_id, run_ids)
     await audit(session, tenant_id, [_change(row) for row in rows], actor=actor, reason=reason)
     gone = {(row["kind"], row["id"]) for row in rows}

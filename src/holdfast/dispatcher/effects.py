@@ -18,6 +18,7 @@ from holdfast import wire
 from holdfast.core.effects import EFFECT_CODES, EffectState, stable_key
 from holdfast.core.failure import MESSAGE_BYTES_MAX, clipped
 from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.pages import LIMIT_MAX, LOOK_ROWS, full_page, valid_limit
 from holdfast.errors import Conflict, EffectDenied, Invalid, LeaseLost, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -30,8 +31,6 @@ _UNDONE_EFFECTS = sql("undone_effects")
 _EFFECT_BEFORE = sql("effect_before")
 
 STATES = tuple(state.value for state in EffectState)
-LIST_MAX = 10_000
-LOOK_ROWS = 2_000
 PAUSES_SECONDS = (0.05, 0.2, 1.0)
 """Between tries when the database is away. Longer than that and the attempt had better fail: leases do not wait."""
 
@@ -204,13 +203,12 @@ async def list_effects(
     after: str | None = None,
     limit: int = 100,
 ) -> list[EffectView]:
-    """Effects of some tasks, in one state, or the newest of all: page after page until there are enough or no more."""
-    asked: dict[str, Any] = {"task_ids": task_ids, "state": state}
-    rows, following = await effect_page(database, tenant_id, **asked, after=after, limit=limit)
-    while following is not None and len(rows) < limit:
-        more, following = await effect_page(database, tenant_id, **asked, after=following, limit=limit - len(rows))
-        rows += more
-    return rows
+    """As many effects as asked for of some tasks, in one state, or the newest of all."""
+
+    async def page(begin: str | None, left: int) -> tuple[list[EffectView], str | None]:
+        return await effect_page(database, tenant_id, task_ids=task_ids, state=state, after=begin, limit=left)
+
+    return await full_page(page, limit, after)
 
 
 async def effect_page(
@@ -230,8 +228,7 @@ async def effect_page(
         raise Invalid(
             f"{state!r} is no state of an effect.", code="invalid_state", advice=f"One of {', '.join(STATES)}."
         )
-    if not 1 <= limit <= LIST_MAX:
-        raise Invalid(f"The limit must be from 1 to {LIST_MAX}, not {limit}.", code="invalid_limit")
+    valid_limit(limit)
     asked = (None if task_ids is None else list(task_ids), state, limit, after, max(limit, LOOK_ROWS))
     found = await database.fetch(_LIST_EFFECTS, tenant_id, *asked)
     rows = [_view(row) for row in found if row["task_id"] is not None]
@@ -242,13 +239,13 @@ async def effect_page(
 
 async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
     """What tasks that are to run again may have done already: it is sent again, under the same keys."""
-    found = await list_effects(database, tenant_id, task_ids=task_ids, state=EffectState.UNKNOWN, limit=LIST_MAX)
+    found = await list_effects(database, tenant_id, task_ids=task_ids, state=EffectState.UNKNOWN, limit=LIMIT_MAX)
     return [one for one in found if one.compensated_by is None]
 
 
 async def undone_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
     """What was undone of tasks that are to run again: whoever asks for it under its key fails there."""
-    return [_view(row) for row in await database.fetch(_UNDONE_EFFECTS, tenant_id, list(task_ids), LIST_MAX)]
+    return [_view(row) for row in await database.fetch(_UNDONE_EFFECTS, tenant_id, list(task_ids), LIMIT_MAX)]
 
 
 def _view(row: Any) -> EffectView:

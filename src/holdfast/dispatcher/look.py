@@ -1,71 +1,31 @@
-"""Look: lists of tasks, and one in full. Lists come in pages, in bounded time."""
+"""Look: one task in full, with what its attempts said."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from holdfast import wire
 from holdfast.core.explain_letter import letter_sentence
 from holdfast.core.nodes import Node
 from holdfast.core.path import execution_path
-from holdfast.core.states import RETRYING_LABEL, TaskState
 from holdfast.dispatcher.effects import EffectView, list_effects
 from holdfast.dispatcher.explain import read_letters
 from holdfast.dispatcher.inputs import node_input
-from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.dispatcher.pages import LIMIT_MAX
+from holdfast.errors import NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
-_LIST_TASKS = sql("list_tasks")
-_FIND_LANES = sql("find_lanes")
 _SHOW_TASK = sql("show_task")
 _SHOW_ATTEMPTS = sql("show_attempts")
 _READ_LANES = sql("read_lanes")
 _READ_NOTES = sql("read_notes")
-
-DELAYED = "delayed"
-STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
-"""What a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` not due yet."""
-
-LIMIT_MAX = 10_000
-LOOK_ROWS, LOOK_ATTEMPTS, LOOK_RUNS = 2_000, 500, 100
-"""How many rows of each kind one page looks at, at least as many as it may show."""
-READ_SECONDS_MAX = 10
-_HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w"), DELAYED: ("w",)}
-ID_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
-    """One line of a list. `error` is the last failure on one line."""
-
-    task_id: str
-    action: str
-    queue: str
-    state: str
-    attempt: int
-    max_attempts: int
-    priority: int
-    tags: list[str]
-    key: str | None
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    due_at: datetime | None
-    next_retry_at: datetime | None
-    worker: str | None
-    error: str | None
-    at: datetime
-    run_id: str | None
-    node: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,54 +98,6 @@ class Note:
     at: datetime
     kind: str
     detail: dict[str, Any]
-
-
-async def list_tasks(database: Database, tenant_id: int, **asked: Any) -> list[TaskRow]:
-    """A page of tasks, newest first, found by looking at page after page until one is full or there are no more."""
-    limit: int = asked.pop("limit", 50)
-    rows, following = await task_page(database, tenant_id, **asked, limit=limit)
-    while following is not None and len(rows) < limit:
-        asked["before"] = following
-        more, following = await task_page(database, tenant_id, **asked, limit=limit - len(rows))
-        rows += more
-    return rows
-
-
-async def task_page(
-    database: Database,
-    tenant_id: int,
-    *,
-    states: Sequence[str] = (),
-    queue: str | None = None,
-    action: str | None = None,
-    tag: str | None = None,
-    before: int | None = None,
-    limit: int = 50,
-) -> tuple[list[TaskRow], int | None]:
-    """A page of tasks, newest first, and `before` which id the next one begins; None where there are no more.
-
-    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
-    """
-    for state in states:
-        if state not in STATES:
-            raise Invalid(
-                f"{state!r} is not a state.", code="invalid_state", advice=f"Choose from {', '.join(STATES)}."
-            )
-    if not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
-    lanes = None
-    if queue is not None or action is not None:
-        lanes = [row["lane_id"] for row in await database.fetch(_FIND_LANES, tenant_id, queue, action)]
-        if not lanes:
-            return [], None
-    held = sorted({letter for state in states or _HELD for letter in _HELD.get(state, ())})
-    looks = (max(limit, LOOK_ROWS), max(limit, LOOK_RUNS), held, max(limit, LOOK_ATTEMPTS))
-    asked = (tenant_id, list(states) or None, lanes, tag, ID_MAX if before is None else before, limit)
-    found = await bounded(database, _LIST_TASKS, *asked, *looks)
-    rows = [_task_row(row) for row in found if row["task_id"] is not None]
-    if len(rows) == limit:
-        return rows, int(rows[-1].task_id)
-    return rows, found[0]["floor"]
 
 
 async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskView:
@@ -269,40 +181,3 @@ async def read_notes(
         Note(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))
         for r in rows
     ]
-
-
-_BY_INDEX = "; ".join(
-    f"set local enable_{way} = off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
-)
-"""A page is read along an index until it is full, whatever statistics say: they may be from another hour."""
-
-
-async def bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
-    """Read a page within a time limit: a filter that matches little may pass over much history."""
-    try:
-        async with database.transaction() as session:
-            await session.execute(f"set local statement_timeout = '{READ_SECONDS_MAX}s'; {_BY_INDEX}")
-            return await session.fetch(statement, *arguments)
-    except asyncpg.QueryCanceledError:
-        raise Unavailable(
-            f"Listing took longer than {READ_SECONDS_MAX} s.",
-            code="read_too_slow",
-            advice="Ask for one state or a smaller limit.",
-        ) from None
-
-
-def _task_row(row: Any) -> TaskRow:
-    found = dict(row)
-    line = error_line(found)
-    for name in ("code", "type", "message", "floor"):
-        del found[name]
-    return TaskRow(**found, error=line)
-
-
-def error_line(row: Any) -> str | None:
-    """A failure on one line: `ValueError: no such order`."""
-    if row["code"] is None:
-        return None
-    name = (row["type"] or "").rpartition(".")[2] or row["code"]
-    line = " ".join((row["message"] or "").split())[:300]
-    return f"{name}: {line}".rstrip(": ")

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once, retry_children_once
+from holdfast.dispatcher.counts import count_once
 from holdfast.dispatcher.cutover import finish_rollbacks_once
 from holdfast.dispatcher.dead import ADOPT_BATCH, adopt_once, sweep_once
 from holdfast.dispatcher.deliver import Deliveries
@@ -38,6 +39,7 @@ log = logging.getLogger("holdfast.loops")
 
 REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
+COUNT_SECONDS = 10.0
 DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
 CAMPAIGN_SECONDS = 0.25
@@ -77,6 +79,7 @@ class Loops:
             group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
+            group.create_task(self._repeat("count", self.count, COUNT_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
             if is_possible():
                 webhooks = self._settings.webhooks
@@ -155,6 +158,11 @@ class Loops:
     async def retain(self) -> float | None:
         await retain_once(self._engine.database, days=self._settings.loops.retention_days)
         await forget_commits_once(self._engine.database, days=self._settings.loops.retention_days)
+        return None
+
+    async def count(self) -> float | None:
+        """Add up what completed, for who asks later."""
+        await count_once(self._engine.database)
         return None
 
     async def sweep_datasets(self) -> float | None:

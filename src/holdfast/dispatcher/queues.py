@@ -1,12 +1,10 @@
 """Queues: pause, resume and limit them, saying who and why; and how full they are.
 
-Counts are bounded. What is live is counted to a limit that lanes share; of history only the newest part is looked at,
-and a count that may be short says so.
+How full is what `counts` finds: to a bound, and a count that may be short says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,6 +13,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.counts import GLANCED, LISTED, Counts, count_queues
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.quotas import list_quotas
 from holdfast.errors import Invalid, NotFound
@@ -25,19 +24,11 @@ _LOCK_QUEUE = sql("lock_queue")
 _PAUSE = sql("pause_queue")
 _RESUME = sql("resume_queue")
 _LIMIT = sql("limit_queue")
+_FIND = sql("find_queue")
 _NAMES = sql("queue_names")
 _FIND_LANES = sql("find_lanes")
 _ROWS = sql("queue_rows")
-_QUEUED = sql("queued_counts")
-_HELD = sql("held_counts")
-_ENDED = sql("ended_counts")
-_COMPLETED = sql("completed_counts")
-_BLOCKED = sql("blocked_counts")
 
-LIVE_COUNT_MAX = 10_000
-"""How many queued tasks are counted, of all lanes together, and how many held ones."""
-HISTORY_COUNT_MAX = 5_000
-BLOCKED_COUNT_MAX = 1_000
 RUNNING_MAX = 1_000_000
 PER_SECOND_MAX = 1_000_000.0
 
@@ -46,9 +37,9 @@ PER_SECOND_MAX = 1_000_000.0
 class QueueView:
     """One queue as people see it.
 
-    `completed`, `failed` and `canceled` count the newest of kept history over all queues, `blocked` the nodes of the
-    newest open runs, and `queued` is counted to a bound; `partial` names the counts that may therefore be short. None
-    where counting history was not asked for. `queued` includes the `delayed`.
+    Counts go to bounds far above what most have; `partial` names those that may be short therefore. `completed`,
+    `failed` and `canceled` are of kept history; they and `blocked` are None where history was not asked for. `queued`
+    includes the `delayed`.
     """
 
     name: str
@@ -76,66 +67,26 @@ class QueueView:
 async def list_queues(
     database: Database, tenant_id: int, *, name: str | None = None, with_history: bool = True
 ) -> list[QueueView]:
-    """Every queue (or one) with its counts."""
-    counts: dict[int, dict[str, int]] = {}
-    partial: set[str] = set()
-    longer: set[int] = set()
-    for row in await database.fetch(_QUEUED, tenant_id, LIVE_COUNT_MAX):
-        counts.setdefault(row["queue_id"], {})["queued"] = row["queued"]
-        longer |= {row["queue_id"]} if row["is_more"] else set()
-    held = await database.fetch(_HELD, tenant_id, LIVE_COUNT_MAX)
-    for row in held:
-        counts.setdefault(row["queue_id"], {}).update(_without_id(row))
-    if sum(row["running"] + row["retrying"] + row["delayed"] for row in held) >= LIVE_COUNT_MAX:
-        partial |= {"queued", "running", "retrying", "delayed"}
-    if with_history:
-        partial |= await _count_history(database, tenant_id, counts)
+    """Every queue (or one) with its counts; without history they are a glance, counted to smaller bounds."""
+    bounds = LISTED if with_history else GLANCED
+    async with database.transaction() as session:
+        counts = await count_queues(session, tenant_id, bounds, with_history=with_history)
+        rows = await session.fetch(_ROWS, tenant_id, name)
     quotas = {view.name: view.text for view in await list_quotas(database, tenant_id) if view.scope == "queue"}
-    history = dict.fromkeys(("completed", "failed", "canceled", "blocked"), 0 if with_history else None)
-    return [
-        _view(
-            row,
-            history | counts.get(row["queue_id"], {}),
-            partial | ({"queued"} if row["queue_id"] in longer else set()),
-            quotas.get(row["name"]),
-        )
-        for row in await database.fetch(_ROWS, tenant_id, name)
-    ]
+    return [_view(row, counts, quotas.get(row["name"]), with_history=with_history) for row in rows]
 
 
-async def _count_history(database: Database, tenant_id: int, counts: dict[int, dict[str, int]]) -> set[str]:
-    """Add what ended and what is blocked, looking at the newest only; answers which counts may be short."""
-    partial: set[str] = set()
-    totals = {"failed": 0, "canceled": 0}
-    for row in await database.fetch(_BLOCKED, tenant_id, BLOCKED_COUNT_MAX):
-        counts.setdefault(row["queue_id"], {})["blocked"] = row["blocked"]
-        partial |= {"blocked"} if row["is_partial"] else set()
-    for row in await database.fetch(_COMPLETED, tenant_id, HISTORY_COUNT_MAX):
-        counts.setdefault(row["queue_id"], {})["completed"] = row["completed"]
-        partial |= {"completed"} if row["is_partial"] else set()
-    for row in await database.fetch(_ENDED, tenant_id, HISTORY_COUNT_MAX):
-        counts.setdefault(row["queue_id"], {}).update(_without_id(row))
-        totals = {name: total + row[name] for name, total in totals.items()}
-    return partial | {name for name, total in totals.items() if total >= HISTORY_COUNT_MAX}
-
-
-def _without_id(row: Any) -> dict[str, int]:
-    return {name: value for name, value in row.items() if name != "queue_id"}
-
-
-def _view(row: Any, counts: Mapping[str, int | None], partial: set[str], retry_quota: str | None) -> QueueView:
-    delayed = counts.get("delayed") or 0
+def _view(row: Any, counts: Counts, retry_quota: str | None, *, with_history: bool) -> QueueView:
+    count = counts.of(row["queue_id"])
+    history = {name: count[name] if with_history else None for name in ("blocked", "completed", "failed", "canceled")}
     return QueueView(
         name=row["name"],
-        queued=(counts.get("queued") or 0) + delayed,
-        running=counts.get("running") or 0,
-        retrying=counts.get("retrying") or 0,
-        blocked=counts["blocked"],
-        delayed=delayed,
-        completed=counts["completed"],
-        failed=counts["failed"],
-        canceled=counts["canceled"],
-        partial=tuple(sorted(partial)),
+        queued=count["queued"] + count["delayed"],
+        running=count["running"],
+        retrying=count["retrying"],
+        delayed=count["delayed"],
+        **history,
+        partial=tuple(sorted(counts.short(row["queue_id"]))),
         paused=row["paused_at"] is not None,
         paused_by=row["paused_by"],
         paused_reason=row["paused_reason"],
@@ -226,9 +177,10 @@ async def queue_names(database: Database, tenant_id: int) -> list[str]:
 
 
 async def require_queue(database: Database, tenant_id: int, name: str) -> None:
-    names = await queue_names(database, tenant_id)
-    if name in names:
+    """`NotFound` with the nearest name if there is no such queue."""
+    if await database.fetchval(_FIND, tenant_id, name):
         return
+    names = await queue_names(database, tenant_id)
     near = get_close_matches(name, names, n=1)
     if near:
         advice = f"Did you mean {near[0]}?"

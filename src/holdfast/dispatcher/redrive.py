@@ -196,6 +196,7 @@ async def _reopen(
         reason,
         found["generation"],
         [attempts[one] for one in numbers],
+        _completed(rows, numbers),
     )
     run = LockedRun(RunRow(*row), snapshot)
     by_number = {one["node_no"]: one for one in rows}
@@ -208,6 +209,13 @@ async def _reopen(
         if by_number[kept]["letter"] is None:
             run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
     return run
+
+
+def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
+    """The tasks among some nodes that stand completed: they count as such until they are reset."""
+    among = set(numbers)
+    done = (row for row in rows if row["node_no"] in among and row["state"] == "completed" and not row["is_bare"])
+    return [str(row["task_id"]) for row in done]
 
 
 def _with_items(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
+_COUNT_COMPLETED = sql("count_completed")
 _BEGIN_BLOCK = sql("begin_block")
 _LOCK_SPANS = sql("lock_spans")
 _ENTER_BLOCK = sql("enter_block")
@@ -41,6 +42,8 @@ SLOTS_MIN = 10
 async def retain_once(database: Database, *, days: float) -> int:
     """Begin today's block, forget what is older than `days`; answers how many blocks were dropped."""
     await begin_today(database)
+    # Events are what completions are counted by.
+    await database.fetch(_COUNT_COMPLETED, True)
     await database.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
     await database.fetch(_FORGET_WORKERS, days)
     await database.fetch(_FORGET_LETTERS, days, LETTERS_BATCH)

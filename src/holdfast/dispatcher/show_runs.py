@@ -13,7 +13,8 @@ from holdfast import wire
 from holdfast.core.limits import no_run
 from holdfast.core.verdict import RunState
 from holdfast.dispatcher.children import run_output
-from holdfast.dispatcher.look import ID_MAX, LIMIT_MAX, LOOK_ROWS, bounded, error_line
+from holdfast.dispatcher.list_tasks import error_line
+from holdfast.dispatcher.pages import ID_MAX, LOOK_ROWS, bounded, full_page, valid_limit
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -114,15 +115,15 @@ class RunView:
     at: datetime
 
 
-async def list_runs(database: Database, catalog: Catalog, tenant_id: int, **asked: Any) -> list[RunLine]:
-    """A page of runs, newest first, found by looking at page after page until one is full or there are no more."""
-    limit: int = asked.pop("limit", 50)
-    rows, following = await run_page(database, catalog, tenant_id, **asked, limit=limit)
-    while following is not None and len(rows) < limit:
-        asked["before"] = following
-        more, following = await run_page(database, catalog, tenant_id, **asked, limit=limit - len(rows))
-        rows += more
-    return rows
+async def list_runs(
+    database: Database, catalog: Catalog, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
+) -> list[RunLine]:
+    """As many runs as asked for, newest first."""
+
+    async def page(begin: int | None, left: int) -> tuple[list[RunLine], int | None]:
+        return await run_page(database, catalog, tenant_id, **asked, before=begin, limit=left)
+
+    return await full_page(page, limit, before)
 
 
 async def run_page(
@@ -145,8 +146,7 @@ async def run_page(
             raise Invalid(
                 f"{state!r} is not a state of a run.", code="invalid_state", advice=f"Choose from {', '.join(STATES)}."
             )
-    if not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
+    valid_limit(limit)
     snapshots = None if flow is None else await catalog.flows.snapshot_ids(tenant_id, flow)
     if snapshots == []:
         return [], None

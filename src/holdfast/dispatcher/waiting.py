@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.nodes import Node
 from holdfast.core.wait import WaitFacts, answers_to
-from holdfast.dispatcher.look import bounded
+from holdfast.dispatcher.pages import bounded
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.flows import Snapshot

@@ -121,7 +121,7 @@ async def a_canceled_run_is_never_opened_again(stage: Stage) -> None:
     run = await stage.dispatcher.runs.start(a_flow("a>b"))
     await stage.dispatcher.runs.cancel(run)
     async with stage.engine.database.transaction() as session:
-        who = ("x", "", 1, [0])
+        who = ("x", "", 1, [0], [])
         assert not await session.fetch(sql("reopen_run"), int(run), [0], 1, 0, *who)
         retry = redrive_run(session, stage.engine.catalog, 1, int(run), actor="x", reason="")
         await refused(retry, Conflict)

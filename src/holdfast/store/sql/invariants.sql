@@ -1045,3 +1045,20 @@ select c.relname::text
 from pg_class c
 where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'v'
   and not ('security_invoker=true' = any(coalesce(c.reloptions, '{}')));
+
+-- name: completed_tasks_are_counted
+-- What was counted of completed tasks, with what events tell since, is what there is, lane by lane.
+select lane_id, sum(counted) as counted, sum(there) as there
+from (
+  select c.lane_id, c.tasks as counted, 0 as there
+  from holdfast.completed c
+  union all
+  select s.lane_id, s.tasks, 0
+  from holdfast.completed_since((select c.seen from holdfast.counted c), null, null) s
+  union all
+  select b.lane_id, 0, b.tasks
+  from holdfast.completed_between(0, 9223372036854775807) b
+  where b.lane_id > 0
+) c
+group by lane_id
+having sum(counted) <> sum(there);

@@ -1,9 +1,9 @@
--- name: list_tasks
--- A page of tasks, newest first, before an id. Each branch looks at so many rows of an index and no further ($7; attempts
--- $10, runs $8), however few it may show of them, and one whose states were not asked for reads nothing. `floor` is the id above which
--- all branches have looked; what is below is left for the next page. Names, times and last failures are fetched for the
--- rows shown; a definition is read once for all rows of its snapshot. Values that join tables come out of subqueries that
--- stay apart (`offset 0`): behind the wall an expression would keep an index from being used.
+-- name: find_tasks
+-- A page of tasks, newest first, from one id ($8) to before another ($5): those that have a row of their own. Each branch
+-- looks at so many rows of an index and no further ($7; attempts $10), however few it may show of them, and one whose states
+-- were not asked for reads nothing. `floor` is the id above which all branches have looked; what is below is left for the
+-- next page. Values that join tables come out of subqueries that stay apart (`offset 0`): behind the wall an expression
+-- would keep an index from being used.
 with lanes as materialized (
   select l.lane_id
   from holdfast.lane l
@@ -11,7 +11,7 @@ with lanes as materialized (
 ),
 newest as materialized (
   select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
-  from (select * from holdfast.live t where t.task_id < $5 order by t.task_id desc limit $7) t
+  from (select * from holdfast.live t where t.task_id < $5 and t.task_id >= $8 order by t.task_id desc limit $7) t
   left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
   where ($2::text[] is null or 'queued' = any($2))
@@ -31,7 +31,7 @@ queued as materialized (
     cross join lateral (
       select t.task_id, t.attempt, t.run_id, t.node_no
       from holdfast.live t
-      where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < $5
+      where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < $5 and t.task_id >= $8
       order by t.task_id desc
       limit $6
     ) t
@@ -53,12 +53,12 @@ held as materialized (
     select * from few where (select count(*) from few) < $7
     union all
     select t.task_id, t.state, t.is_retrying, t.attempt, t.run_id, t.node_no, t.lane_id, t.tenant_id
-    from (select * from holdfast.live t where t.task_id < $5 order by t.task_id desc limit $7) t
+    from (select * from holdfast.live t where t.task_id < $5 and t.task_id >= $8 order by t.task_id desc limit $7) t
     where (select count(*) from few) >= $7 and t.state <> 'q'
   ) t
   left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
-  where t.tenant_id = $1 and t.task_id < $5
+  where t.tenant_id = $1 and t.task_id < $5 and t.task_id >= $8
     and ($2::text[] is null
       or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2)
       or ('delayed' = any($2) and t.state = 'w' and not t.is_retrying))
@@ -69,7 +69,7 @@ held as materialized (
 ),
 over as materialized (
   select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end as state, e.attempt, e.run_id, e.node_no
-  from (select * from holdfast.ended e where e.task_id < $5 order by e.task_id desc limit $7) e
+  from (select * from holdfast.ended e where e.task_id < $5 and e.task_id >= $8 order by e.task_id desc limit $7) e
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = e.run_id limit 1) r on true
   where ($2::text[] is null or $2 && array['failed', 'canceled'])
     and e.tenant_id = $1
@@ -84,7 +84,7 @@ done as materialized (
   from (
     select a.task_id, a.attempt, a.generation, a.state, a.tenant_id
     from holdfast.attempt a
-    where a.task_id < $5
+    where a.task_id < $5 and a.task_id >= $8
     order by a.task_id desc
     limit $10
   ) a
@@ -112,14 +112,68 @@ done as materialized (
   order by a.task_id desc
   limit $6
 ),
-bare as materialized (
+looked as materialized (
+  select greatest(
+    case when ($4::text is not null and (select count(*) from queued) < $6 and ($2::text[] is null or 'queued' = any($2)))
+        or ((select count(*) from few) >= $7 and (select count(*) from held) < $6)
+      then (
+        select t.task_id
+        from holdfast.live t
+        where t.task_id < $5 and t.task_id >= $8
+        order by t.task_id desc
+        offset $7 - 1
+        limit 1
+      ) end,
+    case when ($2::text[] is null or $2 && array['failed', 'canceled']) and (select count(*) from over) < $6
+      then (
+        select e.task_id
+        from holdfast.ended e
+        where e.task_id < $5 and e.task_id >= $8
+        order by e.task_id desc
+        offset $7 - 1
+        limit 1
+      ) end,
+    case when ($2::text[] is null or 'completed' = any($2)) and (select count(*) from done) < $6
+      then (
+        select a.task_id
+        from holdfast.attempt a
+        where a.task_id < $5 and a.task_id >= $8
+        order by a.task_id desc
+        offset $10 - 1
+        limit 1
+      ) end
+  ) as floor
+)
+select found.task_id, found.state, found.attempt, found.run_id, found.node_no, looked.floor
+from looked
+left join lateral (
+  select found.*
+  from (
+    select task_id, state, attempt, run_id, node_no from queued
+    union all
+    select task_id, state, attempt, run_id, node_no from held
+    union all
+    select task_id, state, attempt, run_id, node_no from over
+    union all
+    select task_id, state, attempt, run_id, node_no from done
+  ) found
+  where found.task_id >= coalesce(looked.floor, 0)
+  order by found.task_id desc
+  limit $6
+) found on true
+order by found.task_id desc;
+
+-- name: find_nodes
+-- The same of nodes that have no row of their own among tasks: what is remembered of them, and what is not begun. So many
+-- remembered nodes ($7) and runs ($8) are looked at, from one id ($9) to before another ($5).
+with bare as materialized (
   select n.task_id, n.label as state, n.attempt, n.run_id, n.node_no
   from (
     select n.run_id + 1 + n.node_no as task_id, n.run_id, n.node_no, n.attempt, n.tenant_id,
       case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
         when 'f' then 'failed' when 'x' then 'canceled' else 'running' end as label
     from holdfast.node n
-    where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5
+    where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5 and n.run_id >= $9
     order by n.run_id desc, n.node_no desc
     limit $7
   ) n
@@ -144,7 +198,7 @@ blocked as materialized (
     (
       select *
       from holdfast.run r
-      where ($2::text[] is null or $2 && array['blocked', 'canceled']) and r.state = 'o' and r.run_id < $5
+      where ($2::text[] is null or $2 && array['blocked', 'canceled']) and r.state = 'o' and r.run_id < $5 and r.run_id >= $9
       order by r.run_id desc
       limit $8
     )
@@ -152,7 +206,7 @@ blocked as materialized (
     (
       select *
       from holdfast.run r
-      where ($2::text[] is null or 'canceled' = any($2)) and r.state in ('f', 'x') and r.run_id < $5
+      where ($2::text[] is null or 'canceled' = any($2)) and r.state in ('f', 'x') and r.run_id < $5 and r.run_id >= $9
       order by r.run_id desc
       limit $8
     )
@@ -193,55 +247,56 @@ blocked as materialized (
 ),
 looked as materialized (
   select greatest(
-    case when ($4::text is not null and (select count(*) from queued) < $6 and ($2::text[] is null or 'queued' = any($2)))
-        or ((select count(*) from few) >= $7 and (select count(*) from held) < $6)
-      then (select t.task_id from holdfast.live t where t.task_id < $5 order by t.task_id desc offset $7 - 1 limit 1) end,
-    case when ($2::text[] is null or $2 && array['failed', 'canceled']) and (select count(*) from over) < $6
-      then (select e.task_id from holdfast.ended e where e.task_id < $5 order by e.task_id desc offset $7 - 1 limit 1) end,
-    case when ($2::text[] is null or 'completed' = any($2)) and (select count(*) from done) < $6
-      then (select a.task_id from holdfast.attempt a where a.task_id < $5 order by a.task_id desc offset $10 - 1 limit 1) end,
     case when ($2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
         and (select count(*) from bare) < $6
       then (
         select n.run_id + 1 + n.node_no
         from holdfast.node n
-        where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5
+        where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5 and n.run_id >= $9
         order by n.run_id desc, n.node_no desc
         offset $7 - 1
         limit 1
       ) end,
     case when ($2::text[] is null or $2 && array['blocked', 'canceled']) and (select count(*) from blocked) < $6
-      then (select r.run_id from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc offset $8 - 1 limit 1)
-      end,
+      then (
+        select r.run_id
+        from holdfast.run r
+        where r.state = 'o' and r.run_id < $5 and r.run_id >= $9
+        order by r.run_id desc
+        offset $8 - 1
+        limit 1
+      ) end,
     case when ($2::text[] is null or 'canceled' = any($2)) and (select count(*) from blocked) < $6
       then (
         select r.run_id
         from holdfast.run r
-        where r.state in ('f', 'x') and r.run_id < $5
+        where r.state in ('f', 'x') and r.run_id < $5 and r.run_id >= $9
         order by r.run_id desc
         offset $8 - 1
         limit 1
       ) end
   ) as floor
-),
-page as materialized (
-  select found.task_id, found.state, found.attempt, found.run_id, found.node_no
+)
+select found.task_id, found.state, found.attempt, found.run_id, found.node_no, looked.floor
+from looked
+left join lateral (
+  select found.*
   from (
-    select task_id, state, attempt, run_id, node_no from queued
-    union all
-    select task_id, state, attempt, run_id, node_no from held
-    union all
-    select task_id, state, attempt, run_id, node_no from over
-    union all
-    select task_id, state, attempt, run_id, node_no from done
-    union all
     select task_id, state, attempt, run_id, node_no from bare
     union all
     select task_id, state, attempt, run_id, node_no from blocked
   ) found
-  where found.task_id >= coalesce((select floor from looked), 0)
+  where found.task_id >= coalesce(looked.floor, 0)
   order by found.task_id desc
   limit $6
+) found on true
+order by found.task_id desc;
+
+-- name: fill_tasks
+-- Names, times and last failures of tasks that were found; a definition is read once for all rows of its snapshot.
+with page as materialized (
+  select *
+  from unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[], $5::int[]) as g (task_id, state, attempt, run_id, node_no)
 ),
 placed as materialized (
   select page.*, r.snapshot_id, r.created_at, r.tags, r.priority
@@ -278,9 +333,8 @@ select page.task_id::text as task_id, page.state, coalesce(l.action, page.action
   page.its_priority as priority, page.its_tags as tags, page.key, page.its_created_at as created_at, page.started_at,
   page.ended_at, case when not page.is_retrying then page.due_at end as due_at,
   case when page.is_retrying then page.due_at end as next_retry_at, w.name as worker, f.code, f.type, f.message,
-  holdfast.instant() as at, page.run_id::text as run_id, page.node, looked.floor
-from looked
-left join filled page on true
+  holdfast.instant() as at, page.run_id::text as run_id, page.node
+from filled page
 left join holdfast.lane l on l.lane_id = page.lane_id
 left join holdfast.queue q on q.queue_id = l.queue_id
 left join holdfast.policy p on p.policy_id = page.policy_id
@@ -293,3 +347,8 @@ left join lateral (
   limit 1
 ) f on true
 order by page.task_id desc;
+
+-- name: block_before
+-- The newest block of ids with something before an id, and where in it ids of nodes begin.
+select b.first_id, b.middle_id, b.last_id
+from holdfast.block_before($1) b;

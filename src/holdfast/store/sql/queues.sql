@@ -56,9 +56,15 @@ where q.tenant_id = $1 and q.name = $2
 for no key update of q;
 
 -- name: queue_names
--- Which queues there are.
+-- Which queues there are, the first thousand.
 select name
 from holdfast.queue
 where tenant_id = $1
 order by name
 limit 1000;
+
+-- name: find_queue
+-- Whether there is a queue of that name.
+select true
+from holdfast.queue
+where tenant_id = $1 and name = $2;

@@ -1,52 +1,103 @@
 -- name: dead_groups
--- Unresolved letters by fingerprint, with a sample of the newest. A task is counted once, however often it failed. Counted
--- are the newest letters to a bound ($3), and every row says if there may be more.
-with newest as materialized (
+-- Unresolved letters by fingerprint, the largest group first, each with a sample of its newest letter. Which groups there
+-- are is read from an index, one step for each ($4 at most), with those of the newest letters among them; so no group hides
+-- another. Of each the letters are counted to a bound they share ($3), and of so many ($5), shared so that small groups are
+-- looked at whole, states, tasks and lanes are counted. A task counts once, however often it failed.
+with recursive steps as (
   (
-    select d.dead_letter_id, d.task_id, d.lane_id, d.fingerprint, d.state, d.opened_at
+    select d.fingerprint, 1 as step
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state = 'open'
-    order by d.dead_letter_id desc
-    limit $3
+    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying')
+    order by d.fingerprint
+    limit 1
   )
   union all
-  (
-    select d.dead_letter_id, d.task_id, d.lane_id, d.fingerprint, d.state, d.opened_at
+  select (
+    select d.fingerprint
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.wants_sweep and d.state in ('retry_requested', 'retrying')
-    order by d.dead_letter_id desc
-    limit $3
-  )
-  union all
-  (
-    select d.dead_letter_id, d.task_id, d.lane_id, d.fingerprint, d.state, d.opened_at
+    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint > steps.fingerprint
+    order by d.fingerprint
+    limit 1
+  ), steps.step + 1
+  from steps
+  where steps.fingerprint is not null and steps.step < $4
+),
+groups as materialized (
+  select steps.fingerprint
+  from steps
+  where steps.fingerprint is not null
+  union
+  select d.fingerprint
+  from (
+    select d.fingerprint
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state = 'retrying' and not d.wants_sweep
+    where d.tenant_id = $1 and d.state = 'open' and (select max(step) from steps) >= $4
     order by d.dead_letter_id desc
-    limit $3
-  )
+    limit $4
+  ) d
+),
+sized as materialized (
+  select groups.fingerprint, c.letters, c.letters >= share.most as is_more
+  from (select greatest($3::bigint / greatest(count(*), 1), 1) as most from groups) share
+  cross join groups
+  cross join lateral (
+    select count(*) as letters
+    from (
+      select
+      from holdfast.dead_letter d
+      where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = groups.fingerprint
+      limit share.most
+    ) d
+  ) c
+),
+-- How many letters of a group are looked at: what is left for it, by the time all smaller groups had theirs.
+level as materialized (
+  select coalesce(
+    (array_agg(s.room order by s.place) filter (where s.letters > s.room))[1],
+    max(s.letters)
+  ) as most
+  from (
+    select s.letters, s.place, greatest(($5::bigint - (s.so_far - s.letters)) / (s.groups - s.place + 1), 1) as room
+    from (
+      select sized.letters, row_number() over w as place, sum(sized.letters) over w as so_far, count(*) over () as groups
+      from sized
+      window w as (order by sized.letters, sized.fingerprint)
+    ) s
+  ) s
 ),
 grouped as materialized (
-  select d.fingerprint, count(distinct d.task_id) as count, count(*) as letters,
+  select sized.fingerprint, sized.letters, sized.is_more or sized.letters > count(*) as is_partial,
+    count(distinct d.task_id) as count,
     count(*) filter (where d.state = 'open') as open,
     count(*) filter (where d.state = 'retry_requested') as retry_requested,
     count(*) filter (where d.state = 'retrying') as retrying,
-    min(d.opened_at) as first_seen, max(d.opened_at) as last_seen, max(d.dead_letter_id) as newest,
-    array_agg(distinct l.action order by l.action) as actions, array_agg(distinct q.name order by q.name) as queues
-  from newest d
-  join holdfast.lane l on l.lane_id = d.lane_id
-  join holdfast.queue q on q.queue_id = l.queue_id
-  group by d.fingerprint
-  order by count(distinct d.task_id) desc, max(d.dead_letter_id) desc
+    max(d.opened_at) as last_seen, max(d.dead_letter_id) as newest, array_agg(distinct d.lane_id) as lane_ids
+  from sized
+  cross join lateral (
+    select d.dead_letter_id, d.task_id, d.lane_id, d.state, d.opened_at
+    from holdfast.dead_letter d
+    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = sized.fingerprint
+    order by d.dead_letter_id desc
+    limit (select most from level)
+  ) d
+  group by sized.fingerprint, sized.letters, sized.is_more
+  order by count(distinct d.task_id) desc, sized.letters desc, max(d.dead_letter_id) desc
   limit $2
 )
-select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying, g.first_seen, g.last_seen,
-  coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause, g.actions,
-  g.queues, d.task_id, (select count(*) from newest) >= $3 as is_partial
+select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying, oldest.opened_at as first_seen,
+  g.last_seen, coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause,
+  g.lane_ids, d.task_id, g.is_partial
 from grouped g
 join holdfast.dead_letter d on d.dead_letter_id = g.newest
+cross join lateral (
+  select o.opened_at
+  from holdfast.dead_letter o
+  where o.tenant_id = $1 and o.state in ('open', 'retry_requested', 'retrying') and o.fingerprint = g.fingerprint
+  order by o.dead_letter_id
+  limit 1
+) oldest
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
-order by g.count desc, g.newest desc;
+order by g.count desc, g.letters desc, g.newest desc;
 
 -- name: list_letters
 -- A page of letters, newest first, with the failures they stand for; inputs and tracebacks only where asked for. Those of a

@@ -125,7 +125,7 @@ for no key update of r;
 -- name: delete_dead
 -- Delete failed tasks ($1) and whole runs that are over ($3), with everything kept of them but events and the audit log.
 -- Their ends are what a re-drive takes away, or the run's own row: of the two, one finds it. A run that another still
--- waits for stays. Under the locks of their families.
+-- waits for stays. What completed in them was counted, and is taken off. Under the locks of their families.
 with tasks as materialized (
   select e.task_id
   from holdfast.ended e
@@ -199,6 +199,24 @@ bodies as (
 slots as (
   delete from holdfast.slot s
   where s.task_id = any(array(select task_id from tasks)) or s.run_id = any(array(select run_id from runs))
+),
+uncounted as (
+  update holdfast.completed c
+  set tasks = c.tasks - gone.tasks
+  from (
+    select d.bucket, d.lane_id, sum(d.tasks) as tasks
+    from (
+      select r.run_id + 1 as first_id, r.run_id + r.nodes as last_id
+      from runs r
+      union all
+      select s.items_first, s.items_first + s.items - 1
+      from runs r
+      join holdfast.item_span s on s.run_id = r.run_id
+    ) span
+    cross join lateral holdfast.completed_between(span.first_id, span.last_id) d
+    group by d.bucket, d.lane_id
+  ) gone
+  where c.lane_id = gone.lane_id and c.bucket = gone.bucket
 ),
 nodes as (
   delete from holdfast.node n

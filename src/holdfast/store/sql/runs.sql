@@ -315,7 +315,8 @@ group by g.node_no;
 
 -- name: reopen_run
 -- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
--- their place, and events they took are not taken again. One that is over is paused no longer. Under its lock.
+-- their place, and events they took are not taken again. One that is over is paused no longer. Tells which of their tasks
+-- ($9) had completed, and no longer count as such. Under its lock.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])
@@ -345,7 +346,7 @@ told as (
   where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
   union all
   select r.tenant_id, 'task.revived', array(select $1::bigint + 1 + one from unnest($2::int[]) as one), $8::int[],
-    jsonb_build_object('actor', $5::text, 'reason', $6::text)
+    jsonb_build_object('actor', $5::text, 'reason', $6::text, 'completed', $9::text[])
   from holdfast.run r
   where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
 )

@@ -1,0 +1,73 @@
+"""Pages: what lists that are read from an index have in common: how much at once, how far they look, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from holdfast.errors import Invalid, Unavailable
+from holdfast.store.database import Database, Session
+
+T = TypeVar("T")
+Cursor = TypeVar("Cursor")
+
+LIMIT_MAX = 10_000
+LOOK_ROWS = 2_000
+"""How many rows of one kind a page looks at, at least as many as it may show."""
+ID_MAX = 2**63 - 1
+READ_SECONDS_MAX = 10
+
+BY_INDEX = "; ".join(
+    f"set local enable_{way} = off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
+)
+"""A page is read along an index until it is full, whatever statistics say: they may be from another hour."""
+
+
+def valid_limit(limit: int) -> int:
+    """A limit that lists may have."""
+    if not 1 <= limit <= LIMIT_MAX:
+        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
+    return limit
+
+
+async def full_page(
+    page: Callable[[Cursor | None, int], Awaitable[tuple[list[T], Cursor | None]]],
+    limit: int,
+    begin: Cursor | None = None,
+) -> list[T]:
+    """As many rows as asked for: page after page until they are there or there are no more.
+
+    `page` takes where to begin and how many, and answers where the next one begins.
+    """
+    rows, following = await page(begin, limit)
+    while following is not None and len(rows) < limit:
+        more, following = await page(following, limit - len(rows))
+        rows += more
+    return rows
+
+
+@asynccontextmanager
+async def reading(database: Database) -> AsyncIterator[Session]:
+    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history."""
+    try:
+        async with database.transaction() as session:
+            await session.execute(
+                "set transaction isolation level repeatable read; "
+                f"set local statement_timeout = '{READ_SECONDS_MAX}s'; {BY_INDEX}"
+            )
+            yield session
+    except asyncpg.QueryCanceledError:
+        raise Unavailable(
+            f"Listing took longer than {READ_SECONDS_MAX} s.",
+            code="read_too_slow",
+            advice="Ask for one state or a smaller limit.",
+        ) from None
+
+
+async def bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
+    """Read a page that is one statement."""
+    async with reading(database) as session:
+        return await session.fetch(statement, *arguments)

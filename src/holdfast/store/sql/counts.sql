@@ -1,0 +1,169 @@
+-- name: busy_lanes
+-- Lanes with queued tasks, and their queues.
+select l.lane_id, l.queue_id
+from holdfast.lane l
+where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id);
+
+-- name: queued_counts
+-- How many tasks of some lanes are queued, each counted to a bound (see holdfast.queued_in).
+select q.lane_id, q.tasks
+from holdfast.queued_in($1::int[], $2::bigint) q;
+
+-- name: held_counts
+-- Running, reserved and waiting tasks per queue, of so many of them.
+select l.queue_id,
+  count(*) filter (where t.state = 'r') as running,
+  count(*) filter (where t.state = 'w' and t.is_retrying) as retrying,
+  count(*) filter (where t.state = 'v' or (t.state = 'w' and not t.is_retrying)) as delayed
+from (
+  select lane_id, state, is_retrying
+  from holdfast.live
+  where state <> 'q' and tenant_id = $1
+  limit $2
+) t
+join holdfast.lane l on l.lane_id = t.lane_id
+group by l.queue_id;
+
+-- name: ended_counts
+-- Failed and canceled tasks per queue, of so many of the newest of each.
+select l.queue_id, sum(e.tasks) filter (where e.state = 'f')::bigint as failed,
+  sum(e.tasks) filter (where e.state = 'x')::bigint as canceled
+from (
+  select e.lane_id, e.state, count(*) as tasks
+  from (
+    (select lane_id, state from holdfast.ended where tenant_id = $1 and state = 'f' order by ended_at desc limit $2)
+    union all
+    (select lane_id, state from holdfast.ended where tenant_id = $1 and state = 'x' order by ended_at desc limit $2)
+  ) e
+  group by e.lane_id, e.state
+) e
+join holdfast.lane l on l.lane_id = e.lane_id
+group by l.queue_id;
+
+-- name: completed_counts
+-- Completed tasks per queue: what was counted, and what so many events tell that came since (see holdfast.completed_of).
+select l.queue_id, sum(c.tasks)::bigint as completed
+from holdfast.completed_of($1::int, $2::bigint) c
+join holdfast.lane l on l.lane_id = c.lane_id
+group by l.queue_id;
+
+-- name: uncounted_events
+-- How many events came since completions were counted, to a bound.
+select holdfast.uncounted($1::bigint);
+
+-- name: counting_pays
+-- Whether so many events came since completions were counted, and not many more would be looked at in vain: while a
+-- transaction is open that began before all of them, what was counted since is passed over each time.
+select fresh.events >= $1 and (
+  select count(*)
+  from (
+    select
+    from holdfast.event e
+    where e.xid >= (select pg_snapshot_xmin(c.seen) from holdfast.counted c)
+      and e.xid < (select pg_snapshot_xmax(c.seen) from holdfast.counted c)
+    limit 4 * fresh.events
+  ) again
+) < 4 * fresh.events
+from (
+  select count(*) as events
+  from (
+    select
+    from holdfast.event e
+    where e.xid >= (select pg_snapshot_xmax(c.seen) from holdfast.counted c)
+    limit $2
+  ) e
+) fresh;
+
+-- name: count_completed
+-- Count the completions that events tell of since the last time; on demand also if another does so at this moment.
+select holdfast.count_completed($1::boolean);
+
+-- name: blocked_counts
+-- Blocked nodes per queue, of so many of the newest open runs ($3). A run whose nodes are all of one queue says itself how
+-- many are blocked; of others the nodes are looked at, of as many runs as fit into a bound on nodes ($2), the small ones
+-- first. The row without a queue says whether any were left out.
+with open as materialized (
+  select r.run_id, r.snapshot_id, r.nodes, r.pending - r.active as blocked
+  from (
+    select r.run_id, r.snapshot_id, r.nodes, r.pending, r.active, r.tenant_id, r.canceled_at
+    from holdfast.run r
+    where r.state = 'o'
+    order by r.run_id desc
+    limit $3
+  ) r
+  where r.tenant_id = $1 and r.pending > r.active and r.canceled_at is null
+),
+flows as materialized (
+  select s.snapshot_id, case when min(coalesce(l.queue_id, 0)) = max(coalesce(l.queue_id, 0)) then max(l.queue_id) end as queue_id
+  from holdfast.snapshot s
+  cross join lateral unnest(s.lane_ids) as g (lane_id)
+  left join holdfast.lane l on l.lane_id = g.lane_id
+  where s.snapshot_id = any(array(select distinct open.snapshot_id from open))
+  group by s.snapshot_id
+),
+mixed as materialized (
+  select open.run_id, open.snapshot_id, open.nodes, sum(open.nodes) over (order by open.nodes, open.run_id desc) as looked
+  from open
+  join flows on flows.snapshot_id = open.snapshot_id
+  where flows.queue_id is null
+),
+looked as materialized (
+  select mixed.run_id, mixed.snapshot_id, mixed.nodes
+  from mixed
+  where mixed.looked <= $2
+),
+-- Each node once, and once more for everything that shows it is not blocked; sorted together, never joined in pairs.
+nodes as (
+  select looked.run_id + g.number as task_id, g.lane_id
+  from looked
+  join holdfast.snapshot s on s.snapshot_id = looked.snapshot_id
+  cross join lateral unnest(s.lane_ids) with ordinality as g (lane_id, number)
+  union all
+  select t.task_id, 0
+  from looked
+  cross join lateral (
+    select t.task_id
+    from holdfast.live t
+    where t.task_id between looked.run_id + 1 and looked.run_id + looked.nodes
+    union all
+    select e.task_id
+    from holdfast.ended e
+    where e.task_id between looked.run_id + 1 and looked.run_id + looked.nodes
+    union all
+    select n.run_id + 1 + n.node_no
+    from holdfast.node n
+    where n.run_id = looked.run_id and n.state not in ('b', 'h', 'r')
+    union all
+    select a.task_id
+    from holdfast.attempt a
+    left join lateral (
+      select n.generation
+      from holdfast.node n
+      where n.run_id = looked.run_id and n.node_no = a.task_id - looked.run_id - 1
+      limit 1
+    ) n on true
+    where a.task_id between looked.run_id + 1 and looked.run_id + looked.nodes and a.state = 'c'
+      and a.generation = coalesce(n.generation, 1)
+  ) t
+),
+by_queue as (
+  select flows.queue_id, sum(open.blocked) as blocked
+  from open
+  join flows on flows.snapshot_id = open.snapshot_id
+  where flows.queue_id is not null
+  group by flows.queue_id
+  union all
+  select l.queue_id, count(*)
+  from (select max(nodes.lane_id) as lane_id from nodes group by nodes.task_id having count(*) = 1) n
+  join holdfast.lane l on l.lane_id = n.lane_id
+  group by l.queue_id
+)
+select by_queue.queue_id, sum(by_queue.blocked)::bigint as blocked, false as is_partial
+from by_queue
+group by by_queue.queue_id
+union all
+select null, 0, (select coalesce(max(mixed.looked), 0) from mixed) > $2
+  or (
+    select count(*)
+    from (select from holdfast.run r where r.state = 'o' limit $3) r
+  ) >= $3;
