@@ -93,8 +93,11 @@ async def test_a_worker_behind_http_attaches_once(launching, queue_up, platform,
     worker_id = await workers.register(**about)
     [handed] = await workers.attach(worker_id, int(order.task_id), order.attempt, order.token)
     assert (handed.task_id, handed.attempt, handed.action) == (order.task_id, 1, "shop.charge")
+    other_id = await workers.register(**about | {"name": "farther"})
     with pytest.raises(LeaseLost):
-        await workers.attach(worker_id, int(order.task_id), order.attempt, order.token)
+        await workers.attach(other_id, int(order.task_id), order.attempt, order.token)
+    [again] = await workers.attach(worker_id, int(order.task_id), order.attempt, order.token)
+    assert again.lease_token == handed.lease_token
     outcome = Completed(b"1")
     await workers.complete(
         Done(task_id=int(order.task_id), attempt=1, lease_token=UUID(handed.lease_token), outcome=outcome)

@@ -8,7 +8,7 @@ with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or de
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
-from holdfast.store.database import Database, Session
+from holdfast.store.database import IN_THE_WAY, Database, Session
 from holdfast.store.statements import sql
 
 _BLOCK_AGE = sql("block_age")
@@ -80,7 +80,8 @@ async def drop_old(database: Database, *, days: float) -> int:
                 if row is None:
                     return dropped
                 await _drop(session, row["block"], days)
-        except _InUse:
+        except (_InUse, *IN_THE_WAY):
+            # Whoever was quicker goes first; the next pass looks again.
             return dropped
         dropped += 1
 
