@@ -7,9 +7,13 @@ with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or de
 
 from __future__ import annotations
 
+import logging
+
 from holdfast.errors import HoldfastError
 from holdfast.store.database import IN_THE_WAY, Database, Session
 from holdfast.store.statements import sql
+
+log = logging.getLogger("holdfast.retain")
 
 _BLOCK_AGE = sql("block_age")
 _COUNT_COMPLETED = sql("count_completed")
@@ -80,8 +84,11 @@ async def drop_old(database: Database, *, days: float) -> int:
                 if row is None:
                     return dropped
                 await _drop(session, row["block"], days)
-        except (_InUse, *IN_THE_WAY):
+        except _InUse:
+            return dropped
+        except IN_THE_WAY as error:
             # Whoever was quicker goes first; the next pass looks again.
+            log.warning("old history is in use and stays for now: %s", error)
             return dropped
         dropped += 1
 
