@@ -30,7 +30,7 @@ suite: setup
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench tests/guards tests/tenants tests/dispatcher
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -16,7 +16,7 @@ from holdfast.store.database import AWAY
 from holdfast.store.migrate import known, migrate, schema_version
 from holdfast.testing.crash import Fault, Stage
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.takes_turns(2, among="schema")]
 
 
 class Passing:

@@ -114,6 +114,7 @@ async def survives(check: str, stage) -> bool:
 
 
 @pytest.mark.breaks_invariants
+@pytest.mark.takes_turns(3)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.killed_by], ids=lambda mutant: mutant.name)
 async def test_a_check_fails_without_the_guard(mutant, stage):
     with replaced(sql(mutant.statement), without_guard(mutant)):

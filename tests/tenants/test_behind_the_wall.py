@@ -9,6 +9,8 @@ from tests.flow.test_runs import *  # noqa: F403
 from holdfast.dispatcher.engine import Engine
 from holdfast.testing.clock import Clock
 
+pytestmark = pytest.mark.takes_turns(3, among="wall")
+
 # It asks for all invariants, which takes the owner.
 del test_members_that_a_re_drive_upstream_replaces_keep_their_place  # noqa: F821
 
