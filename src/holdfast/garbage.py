@@ -1,4 +1,4 @@
-"""Garbage: a process that handles thousands of tasks a second looks for it less often, and not in what it was born with.
+"""Garbage: a process that handles thousands of tasks a second looks for it less often, and not in what it began with.
 
 For processes of our own (workers, servers), never for one that only uses the client.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 
 _THRESHOLDS = (20_000, 20, 50)
-"""Python begins to look after 700 new objects, which is after a few tasks here: nearly all of those are still in use."""
+"""Python looks after 700 new objects, which is after a few tasks here: nearly all of them are still in use."""
 
 
 def set_aside() -> None:
