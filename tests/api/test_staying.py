@@ -52,7 +52,7 @@ def endless(monkeypatch):
     def make():
         made = Endless()
         monkeypatch.setattr("holdfast.client.client.Client.ending", made)
-        monkeypatch.setattr("holdfast.desk.runs.run_events_after", made)
+        monkeypatch.setattr("holdfast.desk.run_follow.run_events_after", made)
         return made
 
     return make
@@ -86,8 +86,8 @@ async def test_who_waits_is_answered_when_the_server_stops(engine, endless, path
 async def test_a_long_history_without_a_word_of_the_run_is_read_for_no_longer_than_anybody_waits(
     call, dispatcher, engine, eventually, monkeypatch
 ):
-    monkeypatch.setattr("holdfast.desk.runs.WAIT_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("holdfast.desk.runs.run_events_after", partial(run_events_after, limit=1))
+    monkeypatch.setattr("holdfast.desk.run_follow.WAIT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("holdfast.desk.run_follow.run_events_after", partial(run_events_after, limit=1))
     run_id = await dispatcher.runs.start(a_flow("a>b"))
     for _ in range(5):
         await a_completed_task(dispatcher)

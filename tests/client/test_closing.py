@@ -11,21 +11,6 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 
 
-@pytest.fixture
-def app(holdfast_url):
-    made = hf.App("shop", settings=hf.Settings(url=holdfast_url))
-
-    @made.action
-    async def charge(order: int) -> int:
-        return order
-
-    @made.flow
-    def nightly(order: int):
-        charge(order=order)
-
-    return made
-
-
 async def test_a_closed_client_says_so_and_can_be_opened_again(app):
     client = app.client()
     async with client:

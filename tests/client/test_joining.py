@@ -5,23 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-import holdfast as hf
 from holdfast.errors import Invalid
-
-
-@pytest.fixture
-def app(holdfast_url):
-    made = hf.App("shop", settings=hf.Settings(url=holdfast_url))
-
-    @made.action
-    async def charge(order: int) -> int:
-        return order
-
-    @made.flow
-    def nightly(order: int):
-        charge(order=order)
-
-    return made
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from holdfast.client.run_events import RunEvent
 from holdfast.core.duration import seconds_of
-from holdfast.desk import runs, tasks
+from holdfast.desk import run_follow, tasks
 from holdfast.desk.desk import Desk
 from holdfast.desk.tasks import WAIT_SECONDS_MAX, WAITING, TaskEnding
 from holdfast.errors import WaitTimeout
@@ -50,8 +50,8 @@ async def end_of_run(desk: Desk, run_id: str, timeout: str | float | None) -> st
     """Wait for the end of a run and say which; `WaitTimeout` if it takes longer."""
     patience = Patience(timeout)
     while True:
-        asked = runs.AwaitRun(run_id=run_id, wait_seconds=patience.next_wait_seconds)
-        found = await desk.ask(runs.await_run, asked)
+        asked = run_follow.AwaitRun(run_id=run_id, wait_seconds=patience.next_wait_seconds)
+        found = await desk.ask(run_follow.await_run, asked)
         if found.state != WAITING:
             return found.state
         if patience.is_over:
@@ -64,8 +64,8 @@ async def events_of_run(desk: Desk, run_id: str, after: str) -> AsyncIterator[Ru
     """Events of a run after a cursor, until it is over and everything about it was told."""
     ended_by = ""
     while True:
-        asked = runs.ReadRunEvents(run_id=run_id, after=after, ended_by=ended_by, wait_seconds=WAIT_SECONDS_MAX)
-        page = await desk.ask(runs.read_run_events, asked)
+        asked = run_follow.ReadRunEvents(run_id=run_id, after=after, ended_by=ended_by, wait_seconds=WAIT_SECONDS_MAX)
+        page = await desk.ask(run_follow.read_run_events, asked)
         for event in page.events:
             yield event
         after, ended_by = page.next, page.ended_by

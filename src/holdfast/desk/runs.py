@@ -1,14 +1,11 @@
-"""Runs of flows: start, list, show, draw, explain, follow and steer."""
+"""Runs of flows: start, list, show, draw, explain and steer."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 import msgspec
 
-from holdfast.client.run_events import RunEvent, named_events
 from holdfast.client.runs import copy_run
 from holdfast.core import limits
 from holdfast.core.access import Access
@@ -16,20 +13,16 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, Limit, words
 from holdfast.desk.submit import SUBMIT_BYTES_MAX
-from holdfast.desk.tasks import WAIT_SECONDS_MAX, WAITING, bounded_wait
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher import show_runs
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.observe import START, run_events_after
 from holdfast.dispatcher.redrive import Redriven
 from holdfast.dispatcher.show_runs import RunLine, RunView, read_run
 from holdfast.dispatcher.standing import NEW, run_state
 from holdfast.dispatcher.start import RunOptions
-from holdfast.errors import Conflict, Invalid, WaitTimeout
-
-LOOK_SECONDS = 0.1
+from holdfast.errors import Conflict, Invalid
 
 
 class OfRun(Request, frozen=True, kw_only=True):
@@ -141,32 +134,6 @@ class RunGraph(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[GraphNode]
     edges: list[GraphEdge]
     definition: dict[str, Any]
-
-
-class AwaitRun(Request, frozen=True, kw_only=True):
-    """Which run, and how long to wait for its end: at most 20 seconds, then ask again."""
-
-    run_id: str
-    wait_seconds: float = 0.0
-
-
-class ReadRunEvents(Request, frozen=True, kw_only=True):
-    """Events after a cursor: the `next` and `ended_by` of the page before. Without any, waits up to `wait_seconds`;
-    also a page without events may bring a `next` further on."""
-
-    run_id: str
-    after: str = START
-    ended_by: str = ""
-    wait_seconds: float = 0.0
-
-
-class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """Some events; after the page that `is_end`, nothing more of this generation is told."""
-
-    events: list[RunEvent]
-    next: str
-    ended_by: str
-    is_end: bool
 
 
 @operation("run.list", "GET /api/v1/runs", Access.VIEWER)
@@ -343,54 +310,6 @@ async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
     return RunState(run_id=asked.run_id, state=(await run.show()).state)
 
 
-@operation(
-    "run.ending",
-    "GET /api/v1/runs/{run_id}/ending",
-    Access.VIEWER,
-    commands=("run start",),
-    in_vain=lambda asked: RunState(run_id=asked.run_id, state=WAITING),
-)
-async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
-    """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
-    try:
-        state = await clerk.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
-    except WaitTimeout:
-        return RunState(run_id=asked.run_id, state=WAITING)
-    return RunState(run_id=asked.run_id, state=state)
-
-
-@operation(
-    "run.events",
-    "GET /api/v1/runs/{run_id}/events",
-    Access.VIEWER,
-    commands=("run watch",),
-    in_vain=lambda asked: RunEvents(events=[], next=asked.after, ended_by=asked.ended_by, is_end=False),
-)
-async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
-    """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
-    number = limits.run_number(asked.run_id)
-    began_at = time.monotonic()
-    until = began_at + min(max(0.0, asked.wait_seconds), WAIT_SECONDS_MAX)
-    after, ended_by = asked.after, _xid(asked.ended_by)
-    while True:
-        page = await run_events_after(clerk.database, clerk.tenant_id, number, after, ended_by=ended_by)
-        after, ended_by = page.cursor, page.tail
-        # A long history without a word of this run is read on as long as anybody may wait, and no longer.
-        enough_at = until if page.is_all else began_at + WAIT_SECONDS_MAX
-        if page.events or page.is_end or time.monotonic() >= enough_at:
-            break
-        if page.is_all:
-            await asyncio.sleep(LOOK_SECONDS)
-    events = await named_events(clerk.engine, number, page.events)
-    return RunEvents(events=events, next=after, ended_by=ended_by, is_end=page.is_end)
-
-
-def _xid(text: str) -> str:
-    if text and not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise Invalid(f"{text[:80]!r} is not the `ended_by` of a page.", code="invalid_cursor", advice="Leave it out.")
-    return text
-
-
 OPERATIONS = (
     list_runs,
     start_run,
@@ -402,6 +321,4 @@ OPERATIONS = (
     cancel_run,
     pause_run,
     resume_run,
-    await_run,
-    read_run_events,
 )
