@@ -12,10 +12,10 @@ from typing import Any
 from holdfast.action import Action
 from holdfast.bench.app import QUEUE, fail, fail_guarded
 from holdfast.bench.trial import Trial
+from holdfast.bench.verified import violations
 from holdfast.core.quota import Quota
 from holdfast.dispatcher.queues import pause, resume
 from holdfast.dispatcher.quotas import set_quota
-from holdfast.dispatcher.verify import verify
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 TASKS, TASKS_QUICK = 100_000, 2_000
@@ -63,8 +63,7 @@ async def storm_once(trial: Trial, tasks: int, seconds: int, *, has_quota: bool,
             await resume(engine, DEFAULT_TENANT_ID, QUEUE, actor="bench", reason="")
             await asyncio.sleep(seconds)
             rows = await trial.arena.fetch(_CURVE, began_at)
-        violations = [str(violation) for violation in (await verify(engine.database)).violations]
-    return _curve(rows, seconds) | {"violations": violations}
+    return _curve(rows, seconds) | {"violations": await violations(trial.arena)}
 
 
 def _curve(rows: list[Any], seconds: int) -> dict[str, Any]:

@@ -9,8 +9,6 @@ from holdfast.store.database import Database
 
 async def violations(arena: Arena) -> list[str]:
     """What breaks an invariant; nothing, if all is well."""
-    # What was written a moment ago is unknown to the planner, which then joins 100,000 letters one by one.
-    await arena.analyze(arena.url)
     database = await Database(arena.url).open()
     try:
         return [str(violation) for violation in (await verify(database)).violations]

@@ -23,22 +23,33 @@ where b.task_id is null and e.run_id is null;
 
 -- name: every_completed_task_has_a_body
 -- A result belongs to a task, or to a node of a run or one of its items.
-select a.task_id
-from holdfast.attempt a
-left join holdfast.body b on b.task_id = a.task_id
-where a.state = 'c' and b.task_id is null
-  and a.task_id > coalesce(
-    (select r.run_id + r.nodes from holdfast.run r where r.run_id < a.task_id order by r.run_id desc limit 1), 0
-  )
-  and a.task_id >= coalesce(
-    (
-      select n.items_first + n.items
-      from holdfast.item_span n
-      where n.items_first <= a.task_id
-      order by n.items_first desc
-      limit 1
-    ), 0
-  );
+with span as (
+  select r.run_id as first_id, r.run_id + r.nodes as last_id
+  from holdfast.run r
+  union all
+  select n.items_first, n.items_first + n.items - 1
+  from holdfast.item_span n
+),
+completed as (
+  select a.task_id
+  from holdfast.attempt a
+  left join holdfast.body b on b.task_id = a.task_id
+  where a.state = 'c' and b.task_id is null
+),
+-- Spans do not overlap: the one that began last before an id is the only one that may hold it.
+placed as (
+  select u.task_id, max(u.last_id) over (order by u.id, u.task_id nulls first) as covered_until
+  from (
+    select span.first_id as id, span.last_id, null::bigint as task_id
+    from span
+    union all
+    select completed.task_id, null, completed.task_id
+    from completed
+  ) as u
+)
+select placed.task_id
+from placed
+where placed.task_id > coalesce(placed.covered_until, 0);
 
 -- name: a_task_completes_once
 -- At most one accepted completion per task and generation.
@@ -665,19 +676,32 @@ where t.run_id is not null and not (
 
 -- name: items_are_counted_right
 -- A node that maps has as many items left as are queued, running or not released yet.
-select n.run_id, n.node_no, n.items_pending, count(t.task_id) as live
-from holdfast.node n
-left join holdfast.live t on t.run_id = n.run_id and t.node_no = n.node_no
-where n.state = 'm'
-group by n.run_id, n.node_no, n.items_pending, n.items, n.items_first, n.items_next, n.items_after
-having n.items_pending <> count(t.task_id) + case
-  when n.items_after is null then n.items - n.items_next
-  else (
-    select count(*)
-    from generate_series(n.items_after, n.items - 1) as i
-    where not exists (select from holdfast.attempt a where a.task_id = n.items_first + i and a.state = 'c')
-  )
-end;
+with mapping as (
+  select n.run_id, n.node_no, n.items_pending, n.items, n.items_first, n.items_next, n.items_after
+  from holdfast.node n
+  where n.state = 'm'
+),
+live as (
+  select t.run_id, t.node_no, count(*) as items
+  from holdfast.live t
+  where t.run_id is not null
+  group by t.run_id, t.node_no
+),
+-- Of a node that was re-driven, items that completed before are not released again.
+again as (
+  select m.run_id, m.node_no, count(*) as items
+  from mapping m
+  cross join lateral generate_series(m.items_after, m.items - 1) as i
+  left join holdfast.attempt a on a.task_id = m.items_first + i and a.state = 'c'
+  where a.task_id is null
+  group by m.run_id, m.node_no
+)
+select m.run_id, m.node_no, m.items_pending, coalesce(live.items, 0) as live
+from mapping m
+left join live on live.run_id = m.run_id and live.node_no = m.node_no
+left join again on again.run_id = m.run_id and again.node_no = m.node_no
+where m.items_pending <> coalesce(live.items, 0)
+  + case when m.items_after is null then m.items - m.items_next else coalesce(again.items, 0) end;
 
 -- name: a_node_that_maps_has_items_under_way
 -- Unless its run is paused or canceled, some item of a node that maps is live: the last one to end lets others go, or ends
@@ -723,17 +747,22 @@ where e.state = 'f' and e.has_letter and d.dead_letter_id is null;
 -- name: an_open_letter_stands_for_a_dead_task
 -- Whatever is open has a task that failed for good and rests so, in the generation that the letter is of, unless another
 -- letter of the task or its run was dispatched since (X1).
+with task_dispatched as (
+  select d.task_id, max(d.dispatched_at) as last_at
+  from holdfast.dead_letter d
+  group by d.task_id
+),
+run_dispatched as (
+  select d.run_id, max(d.dispatched_at) as last_at
+  from holdfast.dead_letter d
+  group by d.run_id
+)
 select d.dead_letter_id
 from holdfast.dead_letter d
 left join holdfast.ended e on e.task_id = d.task_id and e.state = 'f' and e.generation = d.generation
-where d.state = 'open' and e.task_id is null
-  and not exists (
-    select from holdfast.dead_letter o
-    where o.task_id = d.task_id and o.dispatched_at >= d.opened_at
-    union all
-    select from holdfast.dead_letter o
-    where o.run_id = d.run_id and o.dispatched_at >= d.opened_at
-  );
+left join task_dispatched t on t.task_id = d.task_id and t.last_at >= d.opened_at
+left join run_dispatched r on r.run_id = d.run_id and r.last_at >= d.opened_at
+where d.state = 'open' and e.task_id is null and t.task_id is null and r.run_id is null;
 
 -- name: a_letter_stands_for_a_failure
 -- Whatever is unresolved has the failure that opened it.
