@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -60,12 +60,19 @@ class HttpServer:
 class LossyWay:
     """A proxy that passes requests on and, when `loses` says so, closes the connection instead of answering.
 
-    The server acted; the worker does not know. `loses` gets the path of the request.
+    The server acted; the worker does not know. `loses` gets the path of the request; `holds` gets path and body before
+    they are passed on, and takes its time.
     """
 
-    def __init__(self, target: str, loses: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        target: str,
+        loses: Callable[[str], bool],
+        holds: Callable[[str, bytes], Awaitable[None]] | None = None,
+    ) -> None:
         self._target = urlsplit(target)
         self._loses = loses
+        self._holds = holds
         self.lost: list[str] = []
 
     async def __aenter__(self) -> LossyWay:
@@ -84,6 +91,8 @@ class LossyWay:
                 while True:
                     head, body = await message(reader)
                     path = head.split(b" ", 2)[1].decode()
+                    if self._holds is not None:
+                        await self._holds(path, body)
                     there[1].write(head + body)
                     answer = b"".join(await message(there[0]))
                     if self._loses(path):

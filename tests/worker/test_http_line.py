@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,50 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
                     break
     assert lossy.lost, "answers were lost"
     assert set(ran.values()) == {1} and sorted(sent) == sorted(ran) == list(range(len(ran)))
+
+
+@pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
+@pytest.mark.parametrize("is_first_lost", [True, False])
+async def test_a_lost_answer_costs_nothing_of_the_exchange_beside_it(
+    http_server, running_worker, client_of, settings, is_first_lost
+):
+    """The one that is still on its way to the server claims there: whoever resumed before would never hear of it."""
+    ran, flights = Counter(), []
+    both, lost, resumed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(n: int) -> int:
+        ran[n] += 1
+        return n
+
+    async def holds(path: str, body: bytes) -> None:
+        if path != "/internal/exchange" or lost.is_set():
+            if b'"known":' in body:
+                resumed.set()
+            return
+        if b'"completions":' not in body and not flights:
+            return
+        flights.append(asyncio.current_task())
+        is_second = len(flights) == 2
+        if is_second:
+            both.set()
+        await asyncio.wait_for(both.wait(), 20)
+        if is_second is is_first_lost:
+            await lost.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(resumed.wait(), 0.5)
+
+    def loses(path: str) -> bool:
+        if asyncio.current_task() in flights and not lost.is_set():
+            lost.set()
+            return True
+        return False
+
+    app = an_app(work, max_losses=0, max_retries=0)
+    async with LossyWay(http_server().url, loses, holds) as lossy, client_of(app) as client:
+        tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(100)])
+        async with running_worker(app=app, line=HttpLine(lossy.url, settings), slots=10):
+            assert [await task.result(30) for task in tasks] == list(range(100))
+    assert len(lossy.lost) == 1 and set(ran.values()) == {1}
 
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])

@@ -43,7 +43,8 @@ def a_report(outcome=None):
 async def test_a_batch_is_what_one_statement_can_carry(sizes, count, engine):
     hold = Worker(engine, app.actions)._hold
     hold.reports = [a_report(Completed(bytes(size))) for size in sizes]
-    assert len(hold.next_batch()) == count
+    with hold.sending() as batch:
+        assert len(batch) == count
 
 
 def a_held(attempt):

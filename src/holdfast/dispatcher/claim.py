@@ -111,11 +111,6 @@ class Claimer:
         self.has_plenty = len(claimed) == want
         return claimed
 
-    async def sees_work(self, session: Session) -> bool:
-        """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
-        identity = self.identity
-        return bool(await session.fetch(_HEADS, identity.actions, identity.queues, identity.worker_id))
-
     async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
         if not self._gates:
             return await self._take(session, want, {})
@@ -203,6 +198,11 @@ class Claimer:
         if started:
             await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
         return claimed
+
+
+async def sees_work(session: Session, identity: WorkerIdentity) -> bool:
+    """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
+    return bool(await session.fetch(_HEADS, identity.actions, identity.queues, identity.worker_id))
 
 
 def is_first(claimed: Claimed) -> bool:

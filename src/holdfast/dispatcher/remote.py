@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from types import TracebackType
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.dispatcher.attach import attach
-from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task
+from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task, sees_work
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
@@ -71,6 +72,14 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     def is_silent(self) -> bool:
         """Nothing that its worker has to know now."""
         return not (self.tasks or self.refused or self.lost or self.canceled or self.is_draining)
+
+
+class Taken(NamedTuple):
+    """What one look at the database gave, and whether another could give more."""
+
+    claimed: Sequence[Claimed]
+    settled: Settled
+    may_have_more: bool
 
 
 class RemoteWorkers:
@@ -169,8 +178,8 @@ class RemoteWorkers:
         async with self._engine.database.session() as session:
             guest = await self.guests.find(session, worker_id, None, allowed)
             async with session.transaction():
-                held = await held_task(session, guest.claimer.identity, task_id)
-                claimed = held or await claim_task(session, guest.claimer.identity, task_id)
+                held = await held_task(session, guest.identity, task_id)
+                claimed = held or await claim_task(session, guest.identity, task_id)
                 await self._handing.require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
@@ -182,7 +191,7 @@ class RemoteWorkers:
         async with self._engine.database.session() as session:
             guest = await self.guests.find(session, worker_id, None, allowed)
             async with session.transaction():
-                claimed = await attach(session, guest.claimer.identity, task_id, attempt, token)
+                claimed = await attach(session, guest.identity, task_id, attempt, token)
                 await self._handing.require_queue(session, claimed, allowed)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
@@ -256,11 +265,12 @@ class RemoteWorkers:
         allowed: Collection[str] | None = None,
         is_welcome: Asking | None = None,
     ) -> Exchange:
-        """Settle, renew and claim in one call. A worker has one such call under way at a time.
+        """Settle, renew and claim in one call.
 
-        What it holds and did not name is handed out again: the answer that gave it got lost. With `held` None nothing
-        is renewed, and only what `known` (all its tokens) does not name is looked for. While there is nothing to tell,
-        the answer is held back for `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more.
+        What it holds and did not name is handed out again, because the answer that gave it got lost: a worker that
+        names has one such call under way at a time. With `held` None nothing is renewed, and only what `known` (all its
+        tokens) does not name is looked for. While there is nothing to tell, the answer is held back for
+        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more.
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
@@ -276,16 +286,16 @@ class RemoteWorkers:
             want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
             rings = guest.place.rings
             wants_look = bool(dones) or wait_seconds <= 0 or not self.lobby.is_known_empty(guest.place)
-            claimed, settled = await self._take(session, guest, dones, want if wants_look else 0)
-            tasks = await self._handing.hand_out(session, [*unheard, *claimed], tells_ends=tells_ends)
-        await follow_up(self._engine, settled.news)
+            taken = await self._take(session, guest, dones, want if wants_look else 0)
+            tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], tells_ends=tells_ends)
+        await follow_up(self._engine, taken.settled.news)
         answer = msgspec.structs.replace(
             answer,
             tasks=tasks,
-            accepted=settled.accepted,
-            refused=settled.refused,
+            accepted=taken.settled.accepted,
+            refused=taken.settled.refused,
             is_draining=guest.is_draining,
-            may_have_more=bool(want) and guest.claimer.may_have_more,
+            may_have_more=taken.may_have_more,
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
             lanes = await self.lobby.wait(guest.place, worker_id, left, rings=rings)
@@ -297,7 +307,8 @@ class RemoteWorkers:
             found = await self._look(worker_id, guest, want, lanes, tells_ends=tells_ends)
             if found is None:
                 break
-            answer = msgspec.structs.replace(answer, tasks=found, may_have_more=guest.claimer.may_have_more)
+            tasks, may_have_more = found
+            answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=may_have_more)
         if answer.is_draining != guest.is_draining:
             answer = msgspec.structs.replace(answer, is_draining=guest.is_draining)
         return answer
@@ -317,7 +328,7 @@ class RemoteWorkers:
             rings = guest.place.rings
             if guest.is_draining:
                 return False, True
-            if not self.lobby.is_known_empty(guest.place) and await guest.claimer.sees_work(session):
+            if not self.lobby.is_known_empty(guest.place) and await sees_work(session, guest.identity):
                 return True, False
         self.lobby.looked(guest.place, rings, is_more=False)
         lanes = await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings)
@@ -348,7 +359,7 @@ class RemoteWorkers:
         known: Sequence[tuple[int, UUID]] | None,
     ) -> list[Claimed]:
         """What the worker holds and does not know of."""
-        identity = guest.claimer.identity
+        identity = guest.identity
         if known is not None:
             found = await held_by(session, identity, known)
         elif held is not None:
@@ -360,17 +371,20 @@ class RemoteWorkers:
         return await with_inputs(session, self._engine.catalog, found)
 
     async def _take(
-        self, session: Session, guest: Guest, dones: Sequence[Done], want: int
-    ) -> tuple[Sequence[Claimed], Settled]:
+        self, session: Session, guest: Guest, dones: Sequence[Done], want: int, *, lanes: Lanes | None = None
+    ) -> Taken:
         if not dones and not want:
-            return [], NOTHING_SETTLED
+            return Taken([], NOTHING_SETTLED, may_have_more=False)
         rings = guest.place.rings
         reports = await self._reports.of(session, dones)
-        done = await exchange(session, self._engine.catalog, guest.claimer, reports, want, now=time.monotonic())
+        with guest.claiming() as claimer:
+            if lanes is not None:
+                claimer.expect(lanes, now=time.monotonic())
+            done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
+            may_have_more = bool(want) and claimer.may_have_more
         if want:
-            is_more = bool(done.claimed) and guest.claimer.may_have_more
-            self.lobby.looked(guest.place, rings, is_more=is_more)
-        return done.claimed, done.settled
+            self.lobby.looked(guest.place, rings, is_more=bool(done.claimed) and may_have_more)
+        return Taken(done.claimed, done.settled, may_have_more)
 
     async def _ask_again(self, is_welcome: Asking, guest: Guest, lanes: Lanes) -> None:
         """Before one who waited takes something: who is welcome no longer leaves the turn to the next one."""
@@ -382,15 +396,17 @@ class RemoteWorkers:
 
     async def _look(
         self, worker_id: int, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool
-    ) -> list[Handed] | None:
-        """Claim again, for one who waited and was called; None for one who may not any more, and leaves the turn."""
-        guest.claimer.expect(lanes, now=time.monotonic())
+    ) -> tuple[list[Handed], bool] | None:
+        """Claim again, for one who waited and was called: what it got, and whether there may be more.
+
+        None for one who may not any more, and leaves the turn.
+        """
         async with self._busy.session() as session:
-            claimed, _ = await self._take(session, guest, (), want)
-            if not claimed and not await self.guests.may_claim(session, worker_id, guest):
+            taken = await self._take(session, guest, (), want, lanes=lanes)
+            if not taken.claimed and not await self.guests.may_claim(session, worker_id, guest):
                 self.lobby.pass_on(guest.place, lanes)
                 return None
-            return await self._handing.hand_out(session, claimed, tells_ends=tells_ends)
+            return await self._handing.hand_out(session, taken.claimed, tells_ends=tells_ends), taken.may_have_more
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Write down who waits here, and take note of who drains or is gone."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core import limits
@@ -33,12 +34,22 @@ more often than that."""
 class Guest:
     """What is known here of one worker."""
 
-    claimer: Claimer
+    identity: WorkerIdentity
     slots: int
     place: Place
     queues: Sequence[str] | None
     is_draining: bool = False
     seen_at: float = float("-inf")
+    _claimers: list[Claimer] = field(default_factory=list)
+
+    @contextmanager
+    def claiming(self) -> Iterator[Claimer]:
+        """A view of where work is, for one claim: a worker may have several calls under way, each looks for itself."""
+        claimer = self._claimers.pop() if self._claimers else Claimer(self.identity)
+        try:
+            yield claimer
+        finally:
+            self._claimers.append(claimer)
 
 
 async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[int, str]:
@@ -116,7 +127,7 @@ class Guests:
             worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
         )
         place = self._lobby.place(self._tenant_id, identity)
-        return Guest(claimer=Claimer(identity), slots=row["slots"], place=place, queues=row["queues"])
+        return Guest(identity=identity, slots=row["slots"], place=place, queues=row["queues"])
 
     def told(self, worker_id: int, state: str) -> None:
         """Take note of what a worker was told: it acts upon it at once."""

@@ -11,8 +11,9 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -30,11 +31,13 @@ from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets
 
 BATCH_MAX = 2_000
+BATCH_SHARED_MIN = 100
+"""Where two exchanges share the reports, how many one may take at least."""
 BATCH_FOLLOWERS_MAX = 3_000
 
 
 class Hold:
-    """What one worker holds. `changed` is set whenever an attempt ends."""
+    """What one worker holds. `changed` is set whenever an attempt ends; `share` is what one exchange may ask for."""
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Hold:
         actions: Mapping[str, Action[..., Any]],
         *,
         slots: int,
+        share: int,
         isolator: Isolator | None,
         notes: Notes,
         datasets: Datasets,
@@ -54,11 +58,13 @@ class Hold:
             _refuse_isolated(actions)
         self.entries: dict[int, Held] = {}
         self.reports: list[Report] = []
+        self._under_way: list[list[Report]] = []
         self.committing = Committing(line.settle_alone, self._take_over, announce)
         self.declared = line.declared(datasets)
         self.settings = line.settings.worker
         self._names = line.names
         self._batch_bytes_max = line.batch_bytes_max
+        self._batch_max = max(share, BATCH_SHARED_MIN) if line.has_second_flight else BATCH_MAX
         self._actions = actions
         self._isolator = isolator
         self._publish = publish
@@ -171,7 +177,7 @@ class Hold:
     def known(self) -> list[tuple[int, Any]]:
         """Leases this worker must not take up again, as task and token: held, ended but not settled, given up."""
         held = [(entry.claimed.task_id, entry.claimed.lease_token) for entry in self.entries.values()]
-        unsettled = [(one.task_id, one.lease_token) for one in (*self.reports, *self.committing.reports())]
+        unsettled = [(one.task_id, one.lease_token) for one in (*self.unsettled(), *self.committing.reports())]
         return [*held, *unsettled, *self._given_up]
 
     def hand_back(self) -> list[Report]:
@@ -184,7 +190,7 @@ class Hold:
         for held in entries:
             held.verdict = held.verdict or INTERRUPTED
         unstarted = [report_of(held.claimed, Released()) for held in entries if not held.is_started]
-        return [*self.reports, *unstarted]
+        return [*self.unsettled(), *unstarted]
 
     @property
     def count(self) -> int:
@@ -195,25 +201,49 @@ class Hold:
         """What is held at this moment, for another thread."""
         return list(self.entries.copy().values())
 
-    def next_batch(self) -> list[Report]:
-        """The first reports, as many as one transaction should carry; there is always one.
+    def unsettled(self) -> list[Report]:
+        """What ended and is not known to be settled, whether it was sent or not."""
+        return [*(report for batch in self._under_way.copy() for report in batch), *self.reports]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs and nothing is left to report."""
+        return not (self.count or self.reports or self._under_way)
+
+    @contextmanager
+    def sending(self) -> Iterator[list[Report]]:
+        """The next reports, under way until the block ends; if it fails, they are the next ones again."""
+        batch = self.reports[: self._batch_size()]
+        # Never in neither list: the heart's thread may look at any moment, and what is reported twice is settled once.
+        self._under_way.append(batch)
+        del self.reports[: len(batch)]
+        try:
+            yield batch
+        except BaseException:
+            self.reports[:0] = batch
+            raise
+        finally:
+            self._under_way.remove(batch)
+
+    def _batch_size(self) -> int:
+        """How many reports one transaction should carry, at least one.
 
         Not more than the outputs allow, nor more than release some thousand nodes: other workers have nothing of these
         before the transaction commits.
         """
         bytes_left, followers_left = self._batch_bytes_max, BATCH_FOLLOWERS_MAX
-        for count, report in enumerate(self.reports[:BATCH_MAX]):
+        for count, report in enumerate(self.reports[: self._batch_max]):
             followers_left -= report.followers
             if followers_left < 0:
-                return self.reports[: max(1, count)]
+                return max(1, count)
             if type(report.outcome) is Completed:
                 if report.outcome.commits:
                     # It may take long, and would keep the locks of the others for as long.
-                    return self.reports[: max(1, count)]
+                    return max(1, count)
                 bytes_left -= len(report.outcome.output)
                 if bytes_left < 0:
-                    return self.reports[: max(1, count)]
-        return self.reports[:BATCH_MAX]
+                    return max(1, count)
+        return self._batch_max
 
     async def close(self) -> None:
         self.show_kill_at()

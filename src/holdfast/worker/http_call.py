@@ -110,6 +110,7 @@ class Calls:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.is_busy = False
 
     async def get(self, path: str, kind: type[T]) -> T:
         return await self._ask("GET", path, b"", kind, ANSWER_SECONDS_MAX)
@@ -139,6 +140,7 @@ class Calls:
         self, method: str, path: str, body: bytes, kind: type[T], seconds_max: float, *, may_repeat: bool = True
     ) -> T:
         may_repeat = may_repeat and self._streams is not None
+        self.is_busy = True
         try:
             async with asyncio.timeout(seconds_max):
                 try:
@@ -155,6 +157,8 @@ class Calls:
         except BaseException:
             self.drop()
             raise
+        finally:
+            self.is_busy = False
         if status != 200:
             raise self._refusal(status, answer)
         try:

@@ -1,6 +1,6 @@
 """The line over HTTP: the same contract, spoken to a server instead of the database.
 
-Connections of its own: one for exchanges, one for a wait for work, which the server answers when there may be some, the
+Connections of its own: two for exchanges, one for a wait for work, which the server answers when there may be some, the
 heart's, and a few for the ledger's questions. Datasets are rows of the database and are not offered here.
 """
 
@@ -128,6 +128,7 @@ class HttpLine:
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
         self._calls = Calls(self._server)
+        self._second = Calls(self._server)
         self._waits = Calls(self._server)
         self.settings = settings
         self.names: Names = (names := HttpNames())
@@ -135,6 +136,7 @@ class HttpLine:
         self._names, self._ledger = names, ledger
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
+        self.has_second_flight = True
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
@@ -227,7 +229,8 @@ class HttpLine:
     async def _exchange(self, body: Batch) -> Exchanged:
         try:
             # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
-            return await self._calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
+            calls = self._second if self._calls.is_busy else self._calls
+            return await calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
         except (Invalid, Unavailable):
             raise
         except HoldfastError as error:
@@ -269,6 +272,7 @@ class HttpLine:
 
     def drop(self) -> None:
         self._calls.drop()
+        self._second.drop()
         self._is_resumed = False
 
     def pulse(self) -> Pulse:
@@ -286,7 +290,7 @@ class HttpLine:
                 await self._calls.post("/internal/leave", Leaving(self._worker_id), dict[str, Any], seconds_max=5.0)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
-        for calls in (self._calls, self._waits):
+        for calls in (self._calls, self._second, self._waits):
             calls.drop()
         self._ledger.drop()
 

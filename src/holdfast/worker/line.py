@@ -109,7 +109,7 @@ class Ear(Protocol):
 
 
 class Line(Ear, Protocol):
-    """One worker's line, on its event loop. One exchange is under way at a time."""
+    """One worker's line, on its event loop."""
 
     settings: Settings
     names: Names
@@ -118,6 +118,8 @@ class Line(Ear, Protocol):
     """The longest wait for work when no ring comes."""
     batch_bytes_max: int
     """How much output one exchange may carry."""
+    has_second_flight: bool
+    """Whether a second exchange may be under way beside the first. Notes go with the first alone."""
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
         """Declare what the worker's code has, register it, and listen."""

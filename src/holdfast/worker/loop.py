@@ -1,8 +1,8 @@
 """The worker: claims what it can run, runs it, reports in batches, and gives back what it cannot finish.
 
-One exchange is in flight at a time; what ends meanwhile goes with the next. A lost dispatcher stops nothing by itself:
-reports wait, the heart decides when work must stop, and the loop reconnects and goes on. Whether the line to it is a
-database session or HTTP is not known here.
+One exchange is under way at a time, or two where the line is long; what ends meanwhile goes with the next. A lost
+dispatcher stops nothing by itself: reports wait, the heart decides when work must stop, and the loop reconnects and
+goes on. Whether the line to it is a database session or HTTP is not known here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import os
 import platform
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -77,6 +77,7 @@ class Worker:
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots
+        self._share = -(-self.slots // 2) if self.line.has_second_flight else self.slots
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
         self._schedules = tuple(schedules)
@@ -91,6 +92,7 @@ class Worker:
             self.line,
             self.actions,
             slots=self.slots,
+            share=self._share,
             isolator=isolator,
             notes=self._notes,
             datasets=datasets or {},
@@ -100,6 +102,10 @@ class Worker:
             rules=rules,
         )
         self._may_have_work = True
+        self._has_plenty = False
+        self._asked = 0
+        self._is_standing = False
+        self._second_flight = asyncio.Lock()
         self._is_stopping = False
         self._finish_by = FOREVER
         self._is_draining = False
@@ -177,6 +183,19 @@ class Worker:
         return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     async def _work(self) -> None:
+        """Exchange until stopped. A flight that fails for a reason that time does not mend ends the other too."""
+        if not self.line.has_second_flight:
+            await self._fly()
+            return
+        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._fly(), self._fly_second())]
+        try:
+            await asyncio.gather(*flights)
+        finally:
+            for flight in flights:
+                flight.cancel()
+            await asyncio.gather(*flights, return_exceptions=True)
+
+    async def _fly(self) -> None:
         poll_at = 0.0
         while not self._is_stopping:
             now = time.monotonic()
@@ -191,16 +210,39 @@ class Worker:
                     # What was claimed starts now; what ends at once is reported with the next look, not behind it.
                     await asyncio.sleep(0)
                     continue
-            if self._is_draining and not (self._hold.count or self._hold.reports):
+            if self._is_draining and self._hold.is_empty:
                 log.info("drained: nothing is left to do here; leaving")
                 self.is_drained = self._is_stopping = True
+                self._signal.set()
                 return
             if self._want():
                 self.line.stand_by()
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
 
+    async def _fly_second(self) -> None:
+        """Exchange beside the first flight while there is much to say or to ask: over a long way, both save waiting."""
+        while not self._is_stopping:
+            if not self._is_worth_a_second():
+                await self._wait(FOREVER)
+                continue
+            async with self._second_flight:
+                try:
+                    if self._is_worth_a_second():
+                        await self._turn(self._want())
+                except TROUBLE as error:
+                    # What it carried goes with the first flight, which mends the line.
+                    log.warning("dispatcher unavailable: %s", str(error) or type(error).__name__)
+                    self._is_standing, self._may_have_work = False, True
+                    self._signal.set()
+
+    def _is_worth_a_second(self) -> bool:
+        much = max(len(self._hold.reports), self._want() if self._has_plenty else 0)
+        return self._is_standing and not self._notes and 2 * much >= self._share
+
     def _want(self) -> int:
-        return 0 if self._is_draining or self._is_stopping else self.slots - self._hold.count
+        if self._is_draining or self._is_stopping:
+            return 0
+        return max(0, min(self._share, self.slots - self._hold.count - self._asked))
 
     async def _wait(self, seconds: float) -> None:
         """Wait for an attempt to end, a wake-up, or the next poll."""
@@ -213,26 +255,52 @@ class Worker:
 
     async def _exchange(self, want: int) -> bool:
         """One exchange with the dispatcher; False when it failed and was put off. Reports stay until accepted."""
-        reports = self._hold.next_batch()
-        sent_at = time.monotonic()
         try:
-            recovered = await self.line.resume(self._hold.known)
-            if recovered is not None:
-                await self._hold.start(recovered, sent_at, is_stopping=self._is_stopping)
-                want = self._want()
+            if not self._is_standing:
+                await self._resume()
+                want = min(want, self._want())
+            await self._turn(want)
+        except TROUBLE as error:
+            await self._lose_line(error)
+            return False
+        self._reconnect_seconds = RECONNECT_SECONDS_FIRST
+        return True
+
+    async def _turn(self, want: int) -> None:
+        sent_at = time.monotonic()
+        with self._hold.sending() as reports, self._asking(want):
             start = partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping)
             done = await self.line.exchange(reports, want, self._notes, now=sent_at, start=start)
             self._has_notes_due = False
             await self._hold.start(done.claimed, sent_at, is_stopping=self._is_stopping)
-        except TROUBLE as error:
-            await self._lose_line(error)
-            return False
-        del self._hold.reports[: len(reports)]
         self._announce(done.settled)
         if want:
             self._may_have_work = done.may_have_more
-        self._reconnect_seconds = RECONNECT_SECONDS_FIRST
-        return True
+            self._has_plenty = done.may_have_more and bool(done.claimed)
+
+    async def _resume(self) -> None:
+        """Take up what this worker has and never heard of.
+
+        Not beside a second flight: what that is about to bring would be asked for too. Its answer is waited for, unless
+        its way is as dead as the other.
+        """
+        giving_up = self._loop.call_later(self._settings.lease_seconds / 4, self.line.drop)
+        async with self._second_flight:
+            giving_up.cancel()
+            self.line.drop()
+            sent_at = time.monotonic()
+            recovered = await self.line.resume(self._hold.known)
+            await self._hold.start(recovered or (), sent_at, is_stopping=self._is_stopping)
+            self._is_standing = True
+
+    @contextmanager
+    def _asking(self, want: int) -> Iterator[None]:
+        """Slots that are asked for are not free."""
+        self._asked += want
+        try:
+            yield
+        finally:
+            self._asked -= want
 
     def _announce(self, settled: Settled) -> None:
         for refusal in settled.refused:
@@ -241,7 +309,9 @@ class Worker:
 
     async def _lose_line(self, error: Exception) -> None:
         log.warning("dispatcher unavailable, retrying: %s", str(error) or type(error).__name__)
-        self.line.drop()
+        self._is_standing = False
+        if not self._second_flight.locked():
+            self.line.drop()
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
         longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)
         self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)
@@ -311,7 +381,7 @@ class Worker:
 
     async def _settle_all(self) -> None:
         """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
-        while (self._hold.count or self._hold.reports) and time.monotonic() < self._finish_by:
+        while not self._hold.is_empty and time.monotonic() < self._finish_by:
             if self._hold.reports or self._has_notes_due:
                 await self._exchange(0)
             else:

@@ -46,9 +46,11 @@ class Notes:
         self._progress: dict[tuple[int, int], Note] = {}
         self._dropped = 0
         self._lock = threading.Lock()
+        self._is_storing = False
 
     def __bool__(self) -> bool:
-        return bool(self._lines or self._progress)
+        """Whether anything was said that is not stored yet."""
+        return bool(self._lines or self._progress or self._is_storing)
 
     def add(self, claimed: Claimed, kind: str, detail: dict[str, Any]) -> None:
         note = Note(claimed, kind, encoded_note(detail))
@@ -63,11 +65,14 @@ class Notes:
     async def store(self, keep: Callable[[list[Note]], Awaitable[None]]) -> None:
         """Hand everything said so far to `keep`, before the attempts that said it are settled."""
         while batch := self._take():
+            self._is_storing = True
             try:
                 await keep(batch)
             except BaseException:
                 self._put_back(batch)
                 raise
+            finally:
+                self._is_storing = False
         if self._dropped:
             log.warning("%s log lines of attempts were dropped: too many at once", self._dropped)
             self._dropped = 0
