@@ -282,3 +282,18 @@ async def test_a_worker_that_left_frees_its_tasks_at_once(call, worker, dispatch
     assert (await dispatcher.task(task.task_id)).state != "running"
     answer = await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})
     assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
+
+
+async def test_several_calls_of_one_worker_look_each_for_itself(engine):
+    """One that was given up and repeated may still be under way: what the other sees must not change under it."""
+    from holdfast.dispatcher.remote import RemoteWorkers
+
+    workers = RemoteWorkers(engine)
+    worker_id = await workers.register(name="w", actions=["shop.charge"], queues=None, slots=5, version="", labels="{}")
+    async with engine.database.session() as session:
+        guest = await workers.guests.find(session, worker_id, None, None)
+        with guest.claiming() as one, guest.claiming() as other:
+            assert one is not other
+        again = await workers.guests.find(session, worker_id, None, None)
+        with again.claiming() as known:
+            assert known in (one, other), "what a call learned of lanes is there for the next one"
