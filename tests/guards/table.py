@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.guards.functions import FUNCTIONS
 from tests.guards.mutants import CONSTRAINTS, LIVE_SOUND, MUTANTS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guards.md"
@@ -17,6 +18,12 @@ locks that keep them true. `tests/guards/` takes each one away in turn and runs 
 fail. A further test looks for guards in the SQL that are not on this list.
 
 | Statement | Without | fails |
+|---|---|---|
+"""
+WITHIN = """
+So are the guards inside functions of the schema, in a database of the check's own:
+
+| Function | Without | fails |
 |---|---|---|
 """
 SECOND = """
@@ -34,11 +41,12 @@ The schema's own guards:
 
 
 def page() -> str:
+    of_functions = [f"| `{m.statement}()` | `{_flat(m.guard)}` | {_words(m.killed_by)} |" for m in FUNCTIONS]
     killed = [f"| `{m.statement}` | `{_flat(m.guard)}` | {_words(m.killed_by)} |" for m in MUTANTS if m.killed_by]
     second = [f"| `{m.statement}` | `{_flat(m.guard)}` | {m.redundant_because} |" for m in MUTANTS if not m.killed_by]
     constraints = {f"live.live_sound: {condition}": check for condition, check in LIVE_SOUND.items()} | CONSTRAINTS
     schema = [f"| `{name}` | {_words(killed_by)} |" for name, killed_by in constraints.items()]
-    return f"{HEAD}{_lines(killed)}{SECOND}{_lines(second)}{SCHEMA}{_lines(schema)}"
+    return f"{HEAD}{_lines(killed)}{WITHIN}{_lines(of_functions)}{SECOND}{_lines(second)}{SCHEMA}{_lines(schema)}"
 
 
 def _flat(guard: str) -> str:
