@@ -96,6 +96,7 @@ declare
   body bytea := convert_to(input::text, 'utf8');
   digest bytea := sha256(convert_to(enqueue.action || E'\n' || input::text, 'utf8'));
   in_tags text[];
+  tag text;
   due timestamptz;
   in_queue text;
   in_policy int;
@@ -127,19 +128,13 @@ begin
     raise exception 'There are more than 20 tags.' using errcode = '22023', hint = 'invalid_tag';
   end if;
 
-  if tags is not null then
-    if exists (
-      select
-      from unnest(tags) as g (tag)
-      where tag is null or btrim(tag) = '' or length(tag) > 64 or not holdfast.is_printable(tag)
-    ) then
+  foreach tag in array coalesce(tags, '{}') loop
+    if tag is null or btrim(tag) = '' or length(tag) > 64 or not holdfast.is_printable(tag) then
       raise exception 'A tag has 1 to 64 printable characters and is not blank.' using errcode = '22023', hint = 'invalid_tag';
+    elsif in_tags is null or tag <> all(in_tags) then
+      in_tags := in_tags || tag;
     end if;
-    in_tags := (
-      select array_agg(tag order by n)
-      from (select tag, min(n) as n from unnest(tags) with ordinality as g (tag, n) group by tag) as once
-    );
-  end if;
+  end loop;
   if delay > interval '0' then
     due := holdfast.instant() + delay;
   end if;
