@@ -18,6 +18,8 @@ from holdfast.testing.apart import run_apart
 
 HOT = [
     "enqueue",
+    "enqueue_one",
+    "enqueue_copy",
     "enqueue_keyed",
     "copied_task",
     "heads",
