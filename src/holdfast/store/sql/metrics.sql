@@ -15,18 +15,22 @@ group by w.state
 order by w.state;
 
 -- name: count_events
--- What happened after a batch, by kind, looking at so many batches; and the last one looked at. Events of transactions
--- that are still open are left for later, as for every reader.
+-- What happened after a batch, by kind, looking at so many batches of all tenants; the row without a kind says how far was
+-- looked, the last of so many or (seq 0) where what is settled ends. Events of transactions that are still open are left
+-- for later, as for every reader.
 with page as materialized (
-  select e.xid, e.seq, e.kind, greatest(1, cardinality(e.task_ids)) as events
+  select e.xid, e.seq, e.tenant_id, e.kind, greatest(1, cardinality(e.task_ids)) as events
   from holdfast.event e
-  where e.tenant_id = $1
-    and (e.xid, e.seq) > ($2::text::xid8, $3::bigint)
+  where (e.xid, e.seq) > ($2::text::xid8, $3::bigint)
     and e.xid < pg_snapshot_xmin(pg_current_snapshot())
   order by e.xid, e.seq
   limit $4
 )
-select page.kind, sum(page.events)::bigint as events, (select count(*) from page) as looked,
-  (select p.xid::text || ':' || p.seq from page p order by p.xid desc, p.seq desc limit 1) as cursor
+select page.kind, sum(page.events)::bigint as events, null as xid, null::bigint as seq
 from page
-group by page.kind;
+where page.tenant_id = $1
+group by page.kind
+union all
+select null, 0, coalesce(p.xid, pg_snapshot_xmin(pg_current_snapshot()))::text, coalesce(p.seq, 0)
+from (select) one
+left join (select p.xid, p.seq from page p order by p.xid, p.seq offset $4 - 1 limit 1) p on true;
