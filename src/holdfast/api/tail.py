@@ -33,6 +33,7 @@ class Page(msgspec.Struct, frozen=True):
     told: bytes
     end: str
     looked: str
+    is_all: bool = True
 
 
 class Follower:
@@ -57,24 +58,26 @@ class Follower:
         if found.events:
             xid, seq, _ = cursor_of(found.events[-1].cursor)
             end = f"{xid}:{seq}"
-        return Page(cursor, b"".join(map(told, found.events)), end, found.cursor)
+        return Page(cursor, b"".join(map(told, found.events)), end, found.cursor, found.is_all)
 
     async def follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                await self.look()
+                while not await self.look():
+                    pass
             except TROUBLE as error:
                 log.warning("could not look for events, trying again: %s", error)
 
-    async def look(self) -> None:
-        """Tell the readers what is new."""
+    async def look(self) -> bool:
+        """Tell the readers what is new; whether that was all."""
         page = await self.read(self.looked)
         self.looked = page.looked
         if page.told:
             # To a reader that stands at the cursor, what was passed since held nothing.
             self.page, self.cursor = msgspec.structs.replace(page, start=self.cursor), page.end
             self.wake()
+        return page.is_all
 
     def joined(self, page: Page) -> str:
         """Where a reader goes on that read a page for itself: with everybody, where that misses and repeats nothing."""

@@ -70,7 +70,7 @@ class Measure:
             tally = self._tallies[tenant_id] = _Tally(await event_tail(database))
             return tally
         xid, seq, _ = cursor_of(tally.cursor)
-        rows: list[Any] = await database.fetch(_EVENTS, tenant_id, xid, seq, BATCHES_MAX)
+        rows: list[Any] = await database.fetch(_EVENTS, tenant_id, xid, seq + 1, BATCHES_MAX)
         for row in rows:
             if row["kind"] is not None:
                 tally.events[row["kind"]] += row["events"]

@@ -24,7 +24,7 @@ _READ_RUN_EVENTS = sql("read_run_events")
 
 START = "0:0"
 PAGE = 500
-PASSED_MAX = 20_000
+PASSED_MAX = 5_000
 """So many batches of all tenants are looked at for one page: a reader far behind in a crowd takes bounded steps."""
 _WHOLE = 2**62
 

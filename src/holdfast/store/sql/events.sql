@@ -3,33 +3,24 @@
 -- (xid, seq) misses nothing; what it saw of that batch it passes over. Of all batches, at most $5 are looked at. A page
 -- that is not full ends with a row without a kind, how far was looked: the last of so many, or (seq 0) where what is
 -- settled ends.
+with edge as materialized (
+  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
+  from (select) one
+  left join holdfast.event_edge($2::text::xid8, $3::bigint, $5) e on true
+)
 (
   select e.xid::text as xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail::text as detail
-  from (
-    select e.*
-    from holdfast.event e
-    where (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
-      and e.xid < pg_snapshot_xmin(pg_current_snapshot())
-    order by e.xid, e.seq
-    limit $5
-  ) e
+  from holdfast.event e
   where e.tenant_id = $1
+    and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
+    and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
   order by e.xid, e.seq
   limit $4
 )
 union all
 (
-  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot()))::text, coalesce(e.seq, 0), null, null, null, null, null
-  from (select) one
-  left join (
-    select e.xid, e.seq
-    from holdfast.event e
-    where (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
-      and e.xid < pg_snapshot_xmin(pg_current_snapshot())
-    order by e.xid, e.seq
-    offset $5 - 1
-    limit 1
-  ) e on true
+  select edge.xid::text, edge.seq, null, null, null, null, null
+  from edge
 )
 limit $4;
 
@@ -39,47 +30,32 @@ limit $4;
 -- whether the run is over, below which transaction all is settled (horizon), and above which nothing had begun when the
 -- run was looked at (tail).
 with run as materialized (
-  select r.run_id, r.nodes, r.began, r.state::text as state
+  select r.run_id, r.nodes, r.state::text as state, greatest($3::text::xid8, r.began) as from_xid,
+    case when $3::text::xid8 >= r.began then $4::bigint else 0 end as from_seq
   from holdfast.run r
   where r.run_id = $1 and r.tenant_id = $2
 ),
+edge as materialized (
+  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
+  from run
+  left join lateral holdfast.event_edge(run.from_xid, run.from_seq, $6) e on true
+),
 page as materialized (
   select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
-  from (
-    select e.*
-    from holdfast.event e
-    where (e.xid, e.seq) >= (
-        greatest($3::text::xid8, (select began from run)),
-        case when $3::text::xid8 >= (select began from run) then $4::bigint else 0 end
-      )
-      and e.xid < pg_snapshot_xmin(pg_current_snapshot())
-    order by e.xid, e.seq
-    limit $6
-  ) e
+  from holdfast.event e
   where e.tenant_id = $2
+    and (e.xid, e.seq) >= ((select run.from_xid from run), (select run.from_seq from run))
+    and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
   order by e.xid, e.seq
   limit $5
-),
-edge as (
-  select e.xid, e.seq
-  from holdfast.event e
-  where (e.xid, e.seq) >= (
-      greatest($3::text::xid8, (select began from run)),
-      case when $3::text::xid8 >= (select began from run) then $4::bigint else 0 end
-    )
-    and e.xid < pg_snapshot_xmin(pg_current_snapshot())
-  order by e.xid, e.seq
-  offset $6 - 1
-  limit 1
 ),
 last as materialized (
   select page.xid, page.seq
   from page
   where (select count(*) from page) >= $5
   union all
-  select coalesce(edge.xid, pg_snapshot_xmin(pg_current_snapshot())), coalesce(edge.seq, 0)
-  from (select) one
-  left join edge on true
+  select edge.xid, edge.seq
+  from edge
   where (select count(*) from page) < $5
   order by xid desc, seq desc
   limit 1
