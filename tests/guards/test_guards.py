@@ -68,6 +68,7 @@ NO_GUARD = {
     ),
     "lock_run": ("r.paused_at is not null as is_paused",),
     "lock_runs": ("r.paused_at is not null as is_paused",),
+    "settle_completed": ("r.paused_at is not null as is_paused",),
     "reopen_run": (
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n  union",
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n)",

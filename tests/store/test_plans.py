@@ -105,6 +105,7 @@ LITERALS = {
     "uuid": "'00000000-0000-0000-0000-000000000000'",
     "jsonb": "'{}'",
     "boolean[]": "'{true}'",
+    "boolean": "true",
     "bytea": "'x'",
 }
 

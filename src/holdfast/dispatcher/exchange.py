@@ -62,13 +62,13 @@ async def exchange(
     claimed: list[Claimed] = []
 
     async def claim_known() -> None:
-        # Where work is scarce it is what this transaction releases: to look before would be in vain.
-        if claimer.has_plenty:
-            claimed.extend(await claimer.claim_known(session, want, now=now))
+        claimed.extend(await claimer.claim_known(session, want, now=now))
 
+    # Where work is scarce it is what this transaction releases: to look before would be in vain.
+    before_release = claim_known if claimer.has_plenty else None
     try:
         async with session.transaction():
-            settled = await settle(session, catalog, reports, before_release=claim_known)
+            settled = await settle(session, catalog, reports, before_release=before_release)
             await claimer.count_starts(session, claimed)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
