@@ -9,10 +9,12 @@ import socket
 import asyncpg
 import pytest
 from tests.each import each
+from tests.worker.servers import LossyWay
 
 from holdfast.errors import Forbidden, Unauthorized, Unavailable
 from holdfast.settings import Settings
 from holdfast.store.database import Database
+from holdfast.worker import parent
 from holdfast.worker.beginning import once_there
 from holdfast.worker.http_line import fetch_terms
 
@@ -122,3 +124,14 @@ async def test_a_database_that_is_not_there_is_told_at_once(holdfast_url):
     nowhere = holdfast_url.replace("/holdfast_test_", "/nobody_made_")
     with pytest.raises(Unavailable, match="does not exist"):
         await once_there(Database(nowhere).open, seconds_max=60)
+
+
+async def test_workers_that_start_while_their_server_is_away_wait_for_it(http_server, times):
+    def begin(url):
+        with parent._dispatcher(Settings(env="local", url=url), False, None) as (_, settings, _repairs):
+            return settings.worker.lease_seconds
+
+    answers = iter([True])
+    async with LossyWay(http_server().url, lambda _path: next(answers, False)) as lossy:
+        assert await asyncio.to_thread(begin, lossy.url) == times["lease_seconds"]
+    assert lossy.lost == ["/internal/terms"]
