@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.each import each
 
 from holdfast.core import api_token
 from holdfast.core.id_token import Person
 from holdfast.dispatcher.audit import Change, list_audit, record, verify_audit
 from holdfast.dispatcher.members import add_member, find_membership, list_members, remove_member
+from holdfast.dispatcher.tenants import create_tenant
 from holdfast.dispatcher.tokens import create_token, find_bearer, list_tokens, revoke_token
 from holdfast.errors import Conflict, Invalid, NotFound
 
@@ -158,6 +160,23 @@ async def test_an_account_wins_over_its_domain(database, person, role):
         await add_member(database, 1, issuer="https://id.example", role=what, actor="ada", **which)
     found = await find_membership(database, person)
     assert (None if found is None else found.role) == role
+
+
+@each("first", ["domain", "account"])
+async def test_an_account_named_by_another_tenant_than_its_domains_stays_where_it_is(database, first):
+    issuer = f"https://{first}.example"
+    acme, beta = [
+        (await create_tenant(database, f"{name}-{first}", actor="ada", reason="")).tenant_id
+        for name in ("acme", "beta")
+    ]
+    theirs = (acme, {"domain": "corp.example", "role": "viewer"})
+    pulled = (beta, {"subject": "7", "role": "admin"})
+    for tenant_id, member in (theirs, pulled) if first == "domain" else (pulled, theirs):
+        await add_member(database, tenant_id, issuer=issuer, actor="ada", **member)
+    found = await find_membership(database, a_person(issuer=issuer))
+    assert (found.tenant_id, found.role) == (acme, "viewer")
+    elsewhere = await find_membership(database, a_person(domain="other.example", issuer=issuer))
+    assert elsewhere.tenant_id == beta, "a domain nobody has leaves its accounts to whoever names them"
 
 
 @pytest.mark.parametrize(

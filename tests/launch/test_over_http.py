@@ -27,7 +27,7 @@ from holdfast.launch.kubernetes import KubernetesLauncher
 from holdfast.launch.loop import Launching
 from holdfast.settings import Settings
 from holdfast.testing.runs import Runs
-from holdfast.worker.attached import AttachedWorker
+from holdfast.worker.attached import AttachedWorker, line_to
 from holdfast.worker.http_line import HttpLine
 
 APP = f"{Path(shop_app.__file__)}:app"
@@ -135,6 +135,23 @@ async def test_an_answer_lost_after_the_swap_is_found_again(order, attached, ser
         worker = attached(lossy.url, apart(shop_app.app.actions))
         assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
     assert lossy.lost == ["/internal/attach"]
+    assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["completed"]
+
+
+async def test_a_server_that_restarts_while_a_launched_worker_starts_is_waited_for(
+    order, server_url, token, holdfast_settings, dispatcher
+):
+    """Its first questions, for the terms and to be known, go unanswered once each."""
+    asked = set()
+
+    def is_first(path):
+        return path in ("/internal/terms", "/internal/workers") and not (path in asked or asked.add(path))
+
+    settings = replace(holdfast_settings, token=token)
+    async with LossyWay(server_url, is_first) as lossy, line_to(lossy.url, replace(settings, url=lossy.url)) as line:
+        worker = AttachedWorker(line, apart(shop_app.app.actions))
+        assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
+    assert lossy.lost == ["/internal/terms", "/internal/workers"]
     assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["completed"]
 
 

@@ -94,10 +94,16 @@ async def test_a_task_cannot_choose_what_is_launched(launching, queue_up, platfo
     assert "evil" not in str(order)
 
 
-async def test_a_profile_serves_only_the_tenants_and_actions_it_names(engine, queue_up, platform):
-    await queue_up()
-    for bounds in ({"tenants": ("other",)}, {"actions": ("shop.other",)}):
+async def test_a_profile_serves_only_the_tenants_and_actions_it_names(engine, queue_up, platform, why):
+    [task] = await queue_up()
+    for bounds, key in (({"tenants": ("other",)}, "tenants"), ({"actions": ("shop.other",)}, "actions")):
         assert await Launching(engine, Fixed({"test": profile(platform, **bounds)})).launch_once() == 0
+        found = await why(task)
+        assert found.code == "not_launched_for" and f"`{key}` of [launchers.test]" in found.headline
+    full = Launching(engine, Fixed({"test": profile(platform, slots=1)}))
+    await queue_up(action="shop.first", priority=0)
+    assert await full.launch_once() == 1
+    assert (await why(task)).code == "no_launch_slot", "a profile that names nobody is for all"
     named = {"tenants": ("default",), "actions": ("shop.charge",)}
     assert await Launching(engine, Fixed({"test": profile(platform, **named)})).launch_once() == 1
 

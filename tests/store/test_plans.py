@@ -53,6 +53,9 @@ HOT = [
     "answer_effect",
     "recall_steps",
     "keep_step",
+    "read_events",
+    "read_run_events",
+    "count_events",
 ]
 TASKS = 20_000
 FILL = f"""
@@ -70,6 +73,8 @@ FILL = f"""
     select 1, task_id::text, task_id, 1, 0, 1, gen_random_uuid(), 'smtp.send', '' from holdfast.body;
     insert into holdfast.step (task_id, tenant_id, attempt, generation, name, digest, output)
     select task_id, 1, 1, 1, 'page', '', '' from holdfast.body;
+    insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+    select 1, 'task.started', array[task_id], '{{1}}' from holdfast.body;
     update holdfast.live set attempt = 1
 """
 RUN = """
@@ -148,7 +153,7 @@ def planned(request, holdfast_databases):
 
 
 def is_hot(node):
-    return node.get("Relation Name", "").split("_")[0] in ("live", "body", "attempt", "effect", "step")
+    return node.get("Relation Name", "").split("_")[0] in ("live", "body", "attempt", "effect", "step", "event")
 
 
 @pytest.mark.xdist_group("plans")

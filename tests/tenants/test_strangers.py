@@ -128,7 +128,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
 }
 
 WORKER_VERBS: dict[str, tuple[str, Verb]] = {
-    "claim as": ("worker", lambda e, i: RemoteWorkers(e).claim(i, queues=None, limit=5)),
+    "claim as": ("worker", lambda e, i: RemoteWorkers(e).exchange(i, held=None, dones=[], queues=None, limit=5)),
     "claim by name as": ("worker", lambda e, i: RemoteWorkers(e).claim_named(i, MISSING["task"])),
     "exchange as": (
         "worker",

@@ -96,7 +96,7 @@ async def keep_step(asked: Asked) -> Response:
 
 
 async def progress(asked: Asked) -> Response:
-    """Keep what running attempts say; what comes after their lease is dropped."""
+    """Keep what running attempts say; what comes after their lease is dropped, what comes twice is kept twice."""
     body = await asked.body(Progress, bytes_max=PROGRESS_BYTES_MAX)
     if sum(len(spoken.events or ()) for spoken in body.notes) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")

@@ -59,14 +59,16 @@ async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
                     return
                 asked_at = time.monotonic()
             changed = follower.changed
-            page = follower.page
-            if page.start != cursor and cursor != follower.cursor:
-                page = await follower.read(cursor)
+            page, told = follower.page, b""
             if page.start == cursor:
-                cursor = page.end
-                if page.told:
-                    yield page.told
-                    continue
+                told, cursor = page.told, page.end
+            elif cursor != follower.cursor:
+                page = await follower.read(cursor)
+                told, cursor = page.told, follower.joined(page)
+            if told:
+                yield told
+            if told or follower.is_ahead(cursor):
+                continue
             try:
                 async with asyncio.timeout(alive_seconds):
                     await changed.wait()

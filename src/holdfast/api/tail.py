@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.observe import Event, event_tail, told_after
+from holdfast.dispatcher.observe import Event, cursor_of, event_tail, position, told_after
 from holdfast.store.database import TROUBLE
 
 log = logging.getLogger("holdfast.api")
@@ -24,40 +24,73 @@ BATCHES = 100
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What came after one cursor, as it goes over the wire, up to another."""
+    """What came after one cursor, as it goes over the wire, up to another: the end of the last batch of it.
+
+    Between `end` and `looked` there was nothing more of this tenant.
+    """
 
     start: str
     told: bytes
     end: str
+    looked: str
+    is_all: bool = True
 
 
 class Follower:
-    """Stands at the end of one tenant's events."""
+    """Stands at the end of one tenant's events.
+
+    `cursor` moves when something was told; the next look begins where the last one ended, behind the events of others.
+    """
 
     def __init__(self, engine: Engine, tenant_id: int, cursor: str) -> None:
         self.cursor = cursor
-        self.page = Page(cursor, b"", cursor)
+        self.page = Page(cursor, b"", cursor, cursor)
         self.changed = asyncio.Event()
         self.readers = 0
         self._engine = engine
         self._tenant_id = tenant_id
+        self.looked = cursor
 
     async def read(self, cursor: str) -> Page:
         """What comes after a cursor now."""
         found = await told_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
-        return Page(cursor, b"".join(map(told, found.events)), found.cursor)
+        end = cursor
+        if found.events:
+            xid, seq, _ = cursor_of(found.events[-1].cursor)
+            end = f"{xid}:{seq}"
+        return Page(cursor, b"".join(map(told, found.events)), end, found.cursor, found.is_all)
 
     async def follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                page = await self.read(self.cursor)
+                while not await self.look():
+                    pass
             except TROUBLE as error:
                 log.warning("could not look for events, trying again: %s", error)
-                continue
-            if page.told:
-                self.page, self.cursor = page, page.end
-                self.wake()
+
+    async def look(self) -> bool:
+        """Tell the readers what is new; whether that was all."""
+        page = await self.read(self.looked)
+        self.looked = page.looked
+        if page.told:
+            # To a reader that stands at the cursor, what was passed since held nothing.
+            self.page, self.cursor = msgspec.structs.replace(page, start=self.cursor), page.end
+            self.wake()
+        return page.is_all
+
+    def joined(self, page: Page) -> str:
+        """Where a reader goes on that read a page for itself: with everybody, where that misses and repeats nothing."""
+        if page.told:
+            return page.end
+        if self.is_ahead(page.looked):
+            return page.looked
+        # All that will be told from here on is behind what was looked at, and that held nothing after the page's start.
+        return self.cursor if position(page.start) <= position(self.looked) else page.start
+
+    def is_ahead(self, cursor: str) -> bool:
+        """Whether more was told than what a reader at a cursor knows."""
+        return position(cursor) < position(self.cursor)
 
     def wake(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()

@@ -6,6 +6,7 @@ Whoever waits is let go when it hangs up, so that nothing is claimed for nobody.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -25,8 +26,10 @@ from holdfast.dispatcher.contract import (
     Claim,
     Completion,
     Exchanged,
+    Given,
     Handed,
     Hint,
+    Id,
     Lease,
     Pulsed,
     Refused,
@@ -44,18 +47,23 @@ async def claim(asked: Asked) -> Response:
     allowed = asked.caller.queues
     if body.task_id is not None:
         tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
-        return reply({"tasks": await _with_capabilities(asked, tasks)})
+        return reply(Given(tasks=await _with_capabilities(asked, tasks)))
     seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
-    taking = workers.claim(
+    _require_few(body.held or ())
+    taking = workers.exchange(
         worker_id,
+        held=_numbers(body.held),
+        dones=(),
         queues=body.queues,
         limit=limit,
         wait_seconds=seconds,
+        tells_ends=True,
         allowed=allowed,
         is_welcome=asked.require_welcome,
     )
-    tasks = await (while_here(asked, taking) if seconds else taking)
-    return reply({"tasks": await _with_capabilities(asked, tasks)})
+    done = await (while_here(asked, taking) if seconds else taking)
+    tasks = await _with_capabilities(asked, done.tasks)
+    return reply(Given(tasks=tasks, lost=list(map(str, done.lost)), canceled=list(map(str, done.canceled))))
 
 
 async def wait(asked: Asked) -> Response:
@@ -119,13 +127,11 @@ async def exchange(asked: Asked) -> Response:
     """Settle, renew and claim in one call."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
-    named = (body.held or (), body.completions, body.known or ())
-    if max(map(len, named)) > limits.BATCH_MAX:
-        raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
+    _require_few(body.held or (), body.completions, body.known or ())
     seconds = _wait_seconds(body.wait_seconds)
     doing = asked.workers.exchange(
         worker_number(body.worker_id),
-        held=None if body.held is None else [limits.task_number(task_id) for task_id in body.held],
+        held=_numbers(body.held),
         known=None if body.known is None else _known(body),
         allowed=asked.caller.queues,
         dones=[done_of(one, bytes_max) for one in body.completions],
@@ -154,6 +160,15 @@ async def _with_capabilities(asked: Asked, tasks: list[Handed]) -> list[Handed]:
     if not tasks or tasks[0].lease_expires_at is None:
         return tasks
     return await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)
+
+
+def _require_few(*named: Sequence[Any]) -> None:
+    if max(map(len, named)) > limits.BATCH_MAX:
+        raise Invalid(f"At most {limits.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
+
+
+def _numbers(held: Sequence[Id] | None) -> list[int] | None:
+    return None if held is None else [limits.task_number(task_id) for task_id in held]
 
 
 def _known(body: Batch) -> list[tuple[int, Any]]:

@@ -34,7 +34,7 @@ def add(**options: Any) -> None:
     """Let an account, or everybody of a domain, sign in.
 
     An account is known by its subject and never by its address, which may change hands. Its own role wins over that of
-    its domain.
+    its domain, in the tenant of that domain; in another it counts for nothing.
     """
     from holdfast.desk.people import AddMember, add_member
 

@@ -100,10 +100,15 @@ class QuotaFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFacts:
-    """Who launches the task's worker, since when no server said it can, and how launches of its next attempt fared."""
+    """Who launches the task's worker, since when no server said it can, and how launches of its next attempt fared.
+
+    A launcher may be for some tenants and some actions only.
+    """
 
     launcher: str
     seen_at: datetime | None = None
+    is_for_tenant: bool = True
+    is_for_action: bool = True
     slots: int = 0
     taken: int = 0
     failures: int = 0

@@ -43,7 +43,8 @@ def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     tenant = () if facts.tenant is None else (_gate_tenant(facts, facts.tenant),)
     limits = (_gate_limit(facts), _gate_rate(facts), *tenant)
     if facts.launch is not None:
-        launcher = (_gate_launcher(facts, facts.launch), *limits, _gate_launch_slots(facts.launch))
+        served = (_gate_launcher(facts, facts.launch), _gate_launched_for(facts, facts.launch))
+        launcher = (*served, *limits, _gate_launch_slots(facts.launch))
         return (_gate_pause(facts), *breaker, *launcher)
     gates = (_gate_pause(facts), *breaker, _gate_worker(facts), *limits)
     return (*gates, _gate_slots(facts)) if facts.crew.able else gates
@@ -62,6 +63,19 @@ def _gate_launcher(facts: TaskFacts, launch: LaunchFacts) -> Gate:
         check=Check(ok=False, text=f"no server launches workers with {name}"),
         code="no_launcher",
         headline=f"Waiting for a launcher: no server launches workers with {name} ({since}).",
+        moves=("holdfast server",),
+    )
+
+
+def _gate_launched_for(facts: TaskFacts, launch: LaunchFacts) -> Gate:
+    name = launch.launcher
+    if launch.is_for_tenant and launch.is_for_action:
+        return Gate(check=Check(ok=True, text=f"launcher {name} is for {facts.action} of this tenant"))
+    whom, key = (facts.action, "actions") if launch.is_for_tenant else ("this tenant", "tenants")
+    return Gate(
+        check=Check(ok=False, text=f"launcher {name} is not for {whom}"),
+        code="not_launched_for",
+        headline=f"Nobody launches a worker for it: {whom} is not among `{key}` of [launchers.{name}] of the server.",
         moves=("holdfast server",),
     )
 

@@ -69,11 +69,14 @@ class Leaving(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
+    """With `held`, all that the worker has, it may be repeated: what it holds and did not name is handed out again."""
+
     worker_id: Id
     task_id: Id | None = None
     queues: list[str] | None = None
     limit: int = 1
     wait_seconds: float = 0.0
+    held: list[Id] | None = None
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -187,6 +190,14 @@ class Attach(msgspec.Struct, frozen=True):
     task_id: Id
     launch_token: str
     attempt: Any = 1
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a claim; `lost` and `canceled` are of what the worker said it holds."""
+
+    tasks: list[Handed]
+    lost: list[str] = []
+    canceled: list[str] = []
 
 
 class Attached(msgspec.Struct, frozen=True):

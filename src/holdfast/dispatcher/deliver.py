@@ -139,13 +139,13 @@ class _Delivery:
                 if not await self._send(event, place):
                     return
                 if self._is_late():
-                    await self._release(0.0)
+                    await self._release(event.cursor, 0.0)
                     return
-            if page.cursor != cursor and not await self._advance(page.cursor, 0):
-                return
             cursor = page.cursor
             if page.is_all or self._is_late():
-                await self._release(self._engine.settings.webhooks.look_seconds if page.is_all else 0.0)
+                await self._release(cursor, self._engine.settings.webhooks.look_seconds if page.is_all else 0.0)
+                return
+            if not await self._advance(cursor, 0):
                 return
 
     def _is_late(self) -> bool:
@@ -204,8 +204,9 @@ class _Delivery:
         held = (self._row["webhook_id"], self._row["lease_token"])
         return bool(await self._engine.database.fetch(_ADVANCE, *held, cursor, delivered, LEASE_SECONDS))
 
-    async def _release(self, seconds: float) -> None:
-        await self._engine.database.fetch(_RELEASE, self._row["webhook_id"], self._row["lease_token"], seconds)
+    async def _release(self, cursor: str, seconds: float) -> None:
+        held = (self._row["webhook_id"], self._row["lease_token"])
+        await self._engine.database.fetch(_RELEASE, *held, seconds, cursor)
 
     async def _refuse(self, sentence: str) -> None:
         """Our own rules forbid it, here: no fault of the receiver, and another process may have other rules."""

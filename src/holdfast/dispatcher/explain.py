@@ -149,6 +149,8 @@ def _launch(row: Any) -> LaunchFacts:
     return LaunchFacts(
         launcher=row["launcher"],
         seen_at=row["seen_at"],
+        is_for_tenant=row["is_for_tenant"],
+        is_for_action=row["is_for_action"],
         slots=row["slots"] or 0,
         taken=row["taken"],
         failures=row["failures"],

@@ -247,9 +247,11 @@ async def launchers_wanted(database: Database) -> list[str]:
     return [row[0] for row in await database.fetch(_LAUNCHERS_WANTED)]
 
 
-async def declare_launcher(database: Database, name: str, *, kind: str, slots: int) -> None:
-    """Say that somebody here can launch with it."""
-    await database.fetch(_DECLARE_LAUNCHER, name, kind, slots)
+async def declare_launcher(
+    database: Database, name: str, *, kind: str, slots: int, tenants: Sequence[str], actions: Sequence[str]
+) -> None:
+    """Say that somebody here can launch with it, and for whom; none named means for all."""
+    await database.fetch(_DECLARE_LAUNCHER, name, kind, slots, list(tenants), sorted(actions))
 
 
 class LaunchView(msgspec.Struct, frozen=True):

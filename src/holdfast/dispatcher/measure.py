@@ -70,10 +70,10 @@ class Measure:
             tally = self._tallies[tenant_id] = _Tally(await event_tail(database))
             return tally
         xid, seq, _ = cursor_of(tally.cursor)
-        rows: list[Any] = await database.fetch(_EVENTS, tenant_id, xid, seq, BATCHES_MAX)
+        rows: list[Any] = await database.fetch(_EVENTS, tenant_id, xid, seq + 1, BATCHES_MAX)
         for row in rows:
-            tally.events[row["kind"]] += row["events"]
-            tally.cursor, tally.is_behind = row["cursor"], row["looked"] >= BATCHES_MAX
-        if not rows:
-            tally.is_behind = False
+            if row["kind"] is not None:
+                tally.events[row["kind"]] += row["events"]
+            else:
+                tally.cursor, tally.is_behind = f"{row['xid']}:{row['seq']}", row["seq"] > 0
         return tally

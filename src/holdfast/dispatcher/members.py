@@ -122,6 +122,6 @@ async def list_members(database: Database, tenant_id: int, *, after: int = 0, li
 
 
 async def find_membership(database: Database, person: Person) -> Membership | None:
-    """Where a person belongs: by their own account, else by their domain."""
+    """Where a person belongs: by their account, else by their domain; if that has a tenant, to no other."""
     row = await database.fetchrow(_FIND, person.issuer, person.subject, person.domain)
     return None if row is None else Membership(tenant_id=row["tenant_id"], role=Role(row["role"]))

@@ -24,6 +24,8 @@ _READ_RUN_EVENTS = sql("read_run_events")
 
 START = "0:0"
 PAGE = 500
+PASSED_MAX = 5_000
+"""So many batches of all tenants are looked at for one page: a reader far behind in a crowd takes bounded steps."""
 _WHOLE = 2**62
 
 
@@ -84,6 +86,12 @@ def cursor_of(text: str) -> tuple[str, int, int]:
     return xid, int(seq), int(place[0]) if place else _WHOLE
 
 
+def position(cursor: str) -> tuple[int, int, int]:
+    """Where a cursor stands, to compare it with others."""
+    xid, seq, place = cursor_of(cursor)
+    return int(xid), seq, place
+
+
 async def event_tail(database: Database) -> str:
     """The cursor after everything that is settled by now."""
     return str(await database.fetchval(_EVENT_TAIL))
@@ -92,11 +100,12 @@ async def event_tail(database: Database) -> str:
 async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> Page:
     """Events after `cursor`, oldest first; those about no task have an empty `task_id`. `limit` counts batches.
 
-    A reader goes on at the page's cursor, which also passes what held nothing for it.
+    A reader goes on at the page's cursor, which also passes what held nothing for it: the events of others.
     """
     xid, seq, place = cursor_of(cursor)
     # One more: the first may be the batch that the cursor stands in.
-    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1)
+    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1, PASSED_MAX)
+    read_to, is_all = f"{rows[-1]['xid']}:{rows[-1]['seq']}", rows[-1]["seq"] == 0
     found = [
         Event(
             cursor=f"{row['xid']}:{row['seq']}:{number}",
@@ -108,13 +117,13 @@ async def told_after(database: Database, tenant_id: int, cursor: str = START, *,
             order=row["seq"],
         )
         for row in rows
+        if row["kind"] is not None
         for number, (task_id, attempt) in enumerate(
             zip(row["task_ids"] or (0,), row["attempts"] or (0,), strict=True), start=1
         )
         if (row["xid"], row["seq"]) != (xid, seq) or number > place
     ]
-    read_to = f"{rows[-1]['xid']}:{rows[-1]['seq']}" if rows else cursor
-    return Page(events=found, cursor=read_to, is_all=len(rows) <= limit)
+    return Page(events=found, cursor=max(cursor, read_to, key=position), is_all=is_all)
 
 
 async def run_events_after(
@@ -126,16 +135,16 @@ async def run_events_after(
     this generation is left to be told.
     """
     xid, seq, place = cursor_of(cursor)
-    rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1)
+    rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1, PASSED_MAX)
     if not rows:
         raise no_run(run_id)
     first = rows[0]
-    is_all = first["looked"] <= limit
+    is_all = first["last_seq"] == 0
     is_over = first["state"] != "o"
     tail = (ended_by or first["tail"]) if is_over else ""
     return RunPage(
         events=_run_events(rows, run_id, (xid, seq, place)),
-        cursor=cursor if first["last_xid"] is None else f"{first['last_xid']}:{first['last_seq']}",
+        cursor=max(cursor, f"{first['last_xid']}:{first['last_seq']}", key=position),
         is_all=is_all,
         is_end=is_over and is_all and int(first["horizon"]) >= int(tail),
         tail=tail,

@@ -141,33 +141,6 @@ class RemoteWorkers:
             await Loops(self._engine).reap()
         return row is not None
 
-    async def claim(
-        self,
-        worker_id: int,
-        *,
-        queues: Sequence[str] | None,
-        limit: int,
-        wait_seconds: float = 0.0,
-        allowed: Collection[str] | None = None,
-        is_welcome: Asking | None = None,
-    ) -> list[Handed]:
-        """Take at most `limit` tasks of the worker's actions, waiting for the first; one that drains gets none.
-
-        `allowed` are the only queues its caller may serve; `Forbidden` for others.
-        """
-        done = await self.exchange(
-            worker_id,
-            held=None,
-            dones=(),
-            queues=queues,
-            limit=limit,
-            wait_seconds=wait_seconds,
-            tells_ends=True,
-            allowed=allowed,
-            is_welcome=is_welcome,
-        )
-        return done.tasks
-
     async def claim_named(
         self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
     ) -> list[Handed]:
@@ -270,7 +243,8 @@ class RemoteWorkers:
         What it holds and did not name is handed out again, because the answer that gave it got lost: a worker that
         names has one such call under way at a time. With `held` None nothing is renewed, and only what `known` (all its
         tokens) does not name is looked for. While there is nothing to tell, the answer is held back for
-        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more.
+        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more. `allowed` are the only
+        queues its caller may serve; `Forbidden` for others. One that drains gets nothing.
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:

@@ -109,7 +109,14 @@ class Launching:
         for name in names:
             profile = self._profiles.find(name)
             assert profile is not None
-            await launching.declare_launcher(self._database, name, kind=profile.launcher.kind, slots=profile.slots)
+            await launching.declare_launcher(
+                self._database,
+                name,
+                kind=profile.launcher.kind,
+                slots=profile.slots,
+                tenants=profile.tenants,
+                actions=profile.actions,
+            )
 
     async def _adopt(self, names: Sequence[str]) -> int:
         """Finish launches that some process began and did not finish."""

@@ -31,6 +31,12 @@ AWAY: tuple[type[Exception], ...] = (
 )
 """For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
 
+MISTAKEN: tuple[type[Exception], ...] = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+)
+"""A user, a password or a database that is not there, as a connection says it; repeating cannot help."""
+
 REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """A value or a row the database does not accept; repeating cannot help."""
 

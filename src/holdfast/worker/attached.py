@@ -11,8 +11,9 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast.app import App
@@ -25,6 +26,7 @@ from holdfast.errors import LeaseLost, Unavailable
 from holdfast.net.server import is_server
 from holdfast.settings import Settings
 from holdfast.store.database import TROUBLE
+from holdfast.worker.beginning import once_there
 from holdfast.worker.child import leave
 from holdfast.worker.direct import DirectLine
 from holdfast.worker.fuse import Fuse
@@ -58,6 +60,11 @@ class AttachedWorker(Worker):
     def _pulled(self) -> list[str]:
         """It takes what it was launched for, and says nothing about what others should give it."""
         return []
+
+    async def _register(self) -> None:
+        """A dispatcher that is away for a moment is waited for: another launch would cost more."""
+        seconds = self._settings.launch_seconds
+        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._is_stopping)
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
         """Swap the token for a lease. An answer that got lost is found again as the lease it was about."""
@@ -104,14 +111,18 @@ class AttachedWorker(Worker):
 
 
 @asynccontextmanager
-async def _line(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
+async def line_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
     """The way to the dispatcher: its database, or its server, whose pace is kept."""
+    seconds = settings.worker.launch_seconds
     if is_server(url):
         from holdfast.worker.http_line import HttpLine, fetch_terms
 
-        yield HttpLine(url, await fetch_terms(url, settings))
+        yield HttpLine(url, await once_there(partial(fetch_terms, url, settings), seconds_max=seconds))
         return
-    async with Engine(url, settings, sessions_max=4) as engine:
+    async with AsyncExitStack() as stack:
+        engine = await once_there(
+            lambda: stack.enter_async_context(Engine(url, settings, sessions_max=4)), seconds_max=seconds
+        )
         yield DirectLine(engine)
 
 
@@ -121,7 +132,7 @@ async def run_attached(
     """Be the worker that was launched for this attempt; whether it settled it."""
     name = f"launched:{task_id}.{attempt}"
     fuse = Fuse()
-    async with _line(url, replace(app.settings, url=url)) as line:
+    async with line_to(url, replace(app.settings, url=url)) as line:
         settings = line.settings
         orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
         worker = AttachedWorker(

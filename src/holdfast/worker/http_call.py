@@ -164,7 +164,7 @@ class Calls:
         try:
             return msgspec.json.decode(answer, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._away(f"its answer cannot be read: {error}") from error
+            raise self._away(f"its answer cannot be read: {error}", is_lasting=True) from error
 
     async def _talk(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         reader, writer = self._streams or await self._connect()
@@ -191,11 +191,12 @@ class Calls:
             )
         return self._streams
 
-    def _away(self, why: str) -> Unavailable:
+    def _away(self, why: str, *, is_lasting: bool = False) -> Unavailable:
         return Unavailable(
             f"The server at {self._server.shown} does not answer: {why}.",
             code="server_unreachable",
             advice="Check HOLDFAST_URL and that `holdfast server` runs there.",
+            is_lasting=is_lasting,
         )
 
     def _refusal(self, status: int, answer: bytes) -> HoldfastError:
@@ -203,7 +204,8 @@ class Calls:
         try:
             problem = msgspec.json.decode(answer, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._away(f"it answered {status}")
+            # A proxy whose server restarts answers 5xx; anything else is no server of ours.
+            return self._away(f"it answered {status}", is_lasting=status < 500)
         detail, code = str(problem.pop("detail", "")), str(problem.pop("code", "internal_error"))
         category, advice = problem.pop("category", ""), str(problem.pop("advice", ""))
         fields = {name: value for name, value in problem.items() if name not in ("type", "title", "status")}

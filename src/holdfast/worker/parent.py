@@ -22,12 +22,14 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Protocol
 
 from holdfast.net.server import is_server
 from holdfast.place import find_place
 from holdfast.settings import Settings
+from holdfast.worker.beginning import START_SECONDS_MAX, once_there
 from holdfast.worker.held import FOREVER
 from holdfast.worker.http_line import fetch_terms
 from holdfast.worker.http_repairs import HttpRepairs
@@ -74,7 +76,7 @@ def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Itera
     """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
     if settings.url is not None and is_server(settings.url):
         url, place = settings.url, None
-        settings = asyncio.run(fetch_terms(url, settings))
+        settings = asyncio.run(once_there(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX))
         repairs: Repairs | HttpRepairs = HttpRepairs(url, settings)
     else:
         place = find_place(settings)

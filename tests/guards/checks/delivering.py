@@ -50,7 +50,7 @@ async def a_webhook_has_one_holder(stage: Stage) -> None:
 async def a_webhook_is_not_leased_before_its_time(stage: Stage) -> None:
     await _hook(stage)
     (held,) = await _lease(stage)
-    await stage.engine.database.fetch(sql("release_webhook"), held["webhook_id"], held["lease_token"], 30.0)
+    await stage.engine.database.fetch(sql("release_webhook"), held["webhook_id"], held["lease_token"], 30.0, "9:9")
     assert await _lease(stage) == []
     await stage.clock.advance(seconds=31)
     assert len(await _lease(stage)) == 1
@@ -87,7 +87,8 @@ async def only_the_holder_of_a_webhook_moves_it(stage: Stage) -> None:
     (second,) = await _lease(stage)
     before = await _row(stage)
     assert await _writes(stage, first["webhook_id"], first["lease_token"]) == [[], []]
-    assert not await stage.engine.database.fetch(sql("release_webhook"), first["webhook_id"], first["lease_token"], 0.0)
+    released = (first["webhook_id"], first["lease_token"], 0.0, "9:9")
+    assert not await stage.engine.database.fetch(sql("release_webhook"), *released)
     refused = (first["webhook_id"], first["lease_token"], "not from here", 0.0)
     assert not await stage.engine.database.fetch(sql("refuse_webhook"), *refused)
     assert await _row(stage) == before

@@ -1,35 +1,64 @@
 -- name: read_events
 -- Events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
--- (xid, seq) misses nothing; what it saw of that batch it passes over.
-select e.xid::text as xid, e.seq, e.at, n.name as tenant, e.kind, e.task_ids, e.attempts, e.detail::text as detail
-from holdfast.event e
-join holdfast.tenant n on n.tenant_id = e.tenant_id
-where e.tenant_id = $1
-  and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
-  and e.xid < pg_snapshot_xmin(pg_current_snapshot())
-order by e.xid, e.seq
+-- (xid, seq) misses nothing; what it saw of that batch it passes over. Of all batches, at most $5 are looked at. A page
+-- that is not full ends with a row without a kind, how far was looked: the last of so many, or (seq 0) where what is
+-- settled ends.
+with edge as materialized (
+  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
+  from (select) one
+  left join holdfast.event_edge($2::text::xid8, $3::bigint, $5) e on true
+)
+(
+  select e.xid::text as xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail::text as detail
+  from holdfast.event e
+  where e.tenant_id = $1
+    and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
+    and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
+  order by e.xid, e.seq
+  limit $4
+)
+union all
+(
+  select edge.xid::text, edge.seq, null, null, null, null, null
+  from edge
+)
 limit $4;
 
 -- name: read_run_events
--- Events of one run, its nodes and their items, out of the next batches of all events from a batch on; none older than
--- the run. Every row also says how far was looked, whether the run is over, below which transaction all is settled
--- (horizon), and above which nothing had begun when the run was looked at (tail).
+-- Events of one run, its nodes and their items, out of the next batches of all events from a batch on, $6 at most of all
+-- tenants; none older than the run. Every row also says how far was looked (last_seq 0: to where what is settled ends),
+-- whether the run is over, below which transaction all is settled (horizon), and above which nothing had begun when the
+-- run was looked at (tail).
 with run as materialized (
-  select r.run_id, r.nodes, r.began, r.state::text as state
+  select r.run_id, r.nodes, r.state::text as state, greatest($3::text::xid8, r.began) as from_xid,
+    case when $3::text::xid8 >= r.began then $4::bigint else 0 end as from_seq
   from holdfast.run r
   where r.run_id = $1 and r.tenant_id = $2
+),
+edge as materialized (
+  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
+  from run
+  left join lateral holdfast.event_edge(run.from_xid, run.from_seq, $6) e on true
 ),
 page as materialized (
   select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
   from holdfast.event e
   where e.tenant_id = $2
-    and (e.xid, e.seq) >= (
-      greatest($3::text::xid8, (select began from run)),
-      case when $3::text::xid8 >= (select began from run) then $4::bigint else 0 end
-    )
-    and e.xid < pg_snapshot_xmin(pg_current_snapshot())
+    and (e.xid, e.seq) >= ((select run.from_xid from run), (select run.from_seq from run))
+    and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
   order by e.xid, e.seq
   limit $5
+),
+last as materialized (
+  select page.xid, page.seq
+  from page
+  where (select count(*) from page) >= $5
+  union all
+  select edge.xid, edge.seq
+  from edge
+  where (select count(*) from page) < $5
+  order by xid desc, seq desc
+  limit 1
 ),
 told as (
   select page.xid, page.seq, g.number, page.at, page.kind, g.task_id, g.attempt, page.detail,
@@ -47,12 +76,11 @@ told as (
   where g.task_id between run.run_id and run.run_id + run.nodes or n.node_no is not null
 )
 select run.state, pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
-  pg_snapshot_xmax(pg_current_snapshot())::text as tail, (select count(*) from page) as looked,
-  last.xid::text as last_xid, last.seq as last_seq,
+  pg_snapshot_xmax(pg_current_snapshot())::text as tail, last.xid::text as last_xid, last.seq as last_seq,
   told.xid::text as xid, told.seq, told.number, told.at, told.kind, told.task_id, told.attempt, told.node_no, told.item,
   told.detail::text as detail
 from run
-left join (select xid, seq from page order by xid desc, seq desc limit 1) last on true
+cross join last
 left join told on true
 order by told.xid, told.seq, told.number;
 

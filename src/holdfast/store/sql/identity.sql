@@ -75,10 +75,13 @@ order by m.member_id
 limit $2;
 
 -- name: find_member
--- Whose account this is: its own row, else that of its domain.
+-- Whose account this is: its own row, else that of its domain. Where its domain belongs to a tenant, a row of its own
+-- counts in that tenant only: no other can take the account over by naming it.
 select m.tenant_id, m.role
 from holdfast.member m
-where m.issuer = $1 and (m.subject = $2 or m.domain = $3)
+left join holdfast.member d on d.issuer = $1 and d.domain = $3
+where m.issuer = $1
+  and (m.domain = $3 or m.subject = $2 and m.tenant_id = coalesce(d.tenant_id, m.tenant_id))
 order by m.subject is null
 limit 1;
 

@@ -202,12 +202,16 @@ where h.token_expires_at <= holdfast.instant() and h.token_hashes <> '{}'
 returning h.task_id;
 
 -- name: declare_launcher
--- A server says what it can launch.
-insert into holdfast.launcher as k (name, kind, slots, seen_at)
-values ($1, $2, $3, holdfast.instant())
+-- A server says what it can launch, and for which tenants and actions; none named means all.
+insert into holdfast.launcher as k (name, kind, slots, tenant_ids, actions, seen_at)
+select $1, $2, $3,
+  case when $4::text[] <> '{}' then array(select n.tenant_id from holdfast.tenant n where n.name = any($4) order by 1) end,
+  nullif($5::text[], '{}'), holdfast.instant()
 on conflict (name) do update
-set kind = excluded.kind, slots = excluded.slots, seen_at = excluded.seen_at
-where (k.kind, k.slots) is distinct from (excluded.kind, excluded.slots)
+set kind = excluded.kind, slots = excluded.slots, tenant_ids = excluded.tenant_ids, actions = excluded.actions,
+  seen_at = excluded.seen_at
+where (k.kind, k.slots, k.tenant_ids, k.actions)
+    is distinct from (excluded.kind, excluded.slots, excluded.tenant_ids, excluded.actions)
   or k.seen_at < excluded.seen_at - interval '5 seconds';
 
 -- name: launchers_wanted
@@ -228,8 +232,10 @@ left join holdfast.live t on t.task_id = h.task_id
 where h.task_id = $1 and h.attempt = $2;
 
 -- name: explain_launch
--- Who launches the worker of a task, how much room there is, and how its launch fared.
+-- Who launches the worker of a task, whether for it, how much room there is, and how its launch fared.
 select a.launcher, k.slots, k.seen_at,
+  l.tenant_id = any(coalesce(k.tenant_ids, array[l.tenant_id])) as is_for_tenant,
+  l.action = any(coalesce(k.actions, array[l.action])) as is_for_action,
   (
     select count(*)::int from holdfast.launch_slot s where s.launcher = a.launcher and holdfast.is_slot_held(s)
   ) as taken,

@@ -15,18 +15,20 @@ group by w.state
 order by w.state;
 
 -- name: count_events
--- What happened after a batch, by kind, looking at so many batches; and the last one looked at. Events of transactions
--- that are still open are left for later, as for every reader.
-with page as materialized (
-  select e.xid, e.seq, e.kind, greatest(1, cardinality(e.task_ids)) as events
-  from holdfast.event e
-  where e.tenant_id = $1
-    and (e.xid, e.seq) > ($2::text::xid8, $3::bigint)
-    and e.xid < pg_snapshot_xmin(pg_current_snapshot())
-  order by e.xid, e.seq
-  limit $4
+-- What happened from a batch on, by kind, looking at so many batches of all tenants; the row without a kind says how far
+-- was looked, the last of so many or (seq 0) where what is settled ends. Events of transactions that are still open are
+-- left for later, as for every reader.
+with edge as materialized (
+  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
+  from (select) one
+  left join holdfast.event_edge($2::text::xid8, $3::bigint, $4) e on true
 )
-select page.kind, sum(page.events)::bigint as events, (select count(*) from page) as looked,
-  (select p.xid::text || ':' || p.seq from page p order by p.xid desc, p.seq desc limit 1) as cursor
-from page
-group by page.kind;
+select e.kind, sum(greatest(1, cardinality(e.task_ids)))::bigint as events, null as xid, null::bigint as seq
+from holdfast.event e
+where e.tenant_id = $1
+  and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
+  and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
+group by e.kind
+union all
+select null, 0, edge.xid::text, edge.seq
+from edge;

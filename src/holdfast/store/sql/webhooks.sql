@@ -106,9 +106,9 @@ where w.webhook_id = $1 and w.lease_token = $2 and w.lease_expires_at > holdfast
 returning w.webhook_id;
 
 -- name: release_webhook
--- Let go until there may be something new.
+-- Everything up to the cursor is done; let go until there may be something new.
 update holdfast.webhook w
-set lease_token = null, lease_expires_at = null, due_at = holdfast.instant() + make_interval(secs => $3)
+set cursor = $4, lease_token = null, lease_expires_at = null, due_at = holdfast.instant() + make_interval(secs => $3)
 where w.webhook_id = $1 and w.lease_token = $2
 returning w.webhook_id;
 
