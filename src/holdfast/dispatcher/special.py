@@ -9,6 +9,7 @@ from __future__ import annotations
 from holdfast import wire
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input, map_inputs, resolve_input
+from holdfast.core.node_check import APPROVAL
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.progress import End
 from holdfast.core.states import TaskState
@@ -26,7 +27,7 @@ _TELL_FAILURE = sql("tell_failure")
 
 FRESH = ("b", "h", "r")
 """What a node may be that fails or completes before it could begin."""
-APPROVAL_PREFIX = "approval:"
+APPROVAL_PREFIX = f"{APPROVAL}:"
 LETTERS = {
     TaskState.COMPLETED: "c",
     TaskState.FAILED: "f",
@@ -71,12 +72,12 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
 def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
     """What an event must be called to answer a waiting node: its name, with its key if it has one.
 
-    An approval is for one run and one node, whoever gives it.
+    An approval is for one run and one node, whoever gives it. `Invalid` if no event could be called so.
     """
     if node.config.get("approval") is True:
         return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
     key = given.get("key")
-    return node.action if key is None else f"{node.action}:{key}"
+    return limits.valid_key(node.action if key is None else f"{node.action}:{key}")
 
 
 async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: str) -> None:
