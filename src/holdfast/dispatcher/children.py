@@ -57,10 +57,10 @@ async def begin_child(
     *,
     tags: list[str] | None,
 ) -> None:
-    """Release a node as a run of another flow."""
-    options = RunOptions(
-        parent_run_id=run.row.run_id, parent_node=node_no, priority=run.row.priority, tags=tuple(tags or ())
-    )
+    """Release a node as a run of another flow, with the priority of its own run if that has one, or else the node's."""
+    node = run.snapshot.plan.nodes[node_no]
+    priority = node.priority if run.row.priority is None else run.row.priority
+    options = RunOptions(parent_run_id=run.row.run_id, parent_node=node_no, priority=priority, tags=tuple(tags or ()))
     [child_id], news = await start_runs(session, catalog, child, [encoded], options)
     await _wait_for(session, run, node_no, child_id)
     run.lanes |= news.lanes
