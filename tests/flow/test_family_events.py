@@ -1,4 +1,4 @@
-"""Events and priorities in sub-flows: what is sent to a run reaches the runs that it starts, also before it starts them."""
+"""Events and priorities in sub-flows: what is sent to a run reaches the runs it starts, also before it does."""
 
 from __future__ import annotations
 

@@ -171,7 +171,9 @@ PYTHON = {
     "an output key that is none": (lambda app, found: app.actions["shop.anything"](x=found["\n"]),
         "BINDING_OUTPUT_KEY_MISSING", "extract → anything"),
     "an event without a name": (lambda app, found: hf.wait_for("no name"), "NAME_INVALID", "no name"),
-    "an event that only a person can send": (lambda app, found: hf.wait_for("approval", key=1), "NODE_INVALID", "approval"),
+    "an event that only a person can send": (
+        lambda app, found: hf.wait_for("approval", key=1), "NODE_INVALID", "approval",
+    ),
     "a wait told something else": (lambda app, found: hf.wait_for("e", on_timeout="wait"), "NODE_INVALID", "wait"),
     "an input the inner flow does not have": (
         lambda app, found: app.flow(name="inner")(lambda day: None)(dya=1), "BINDING_INPUT_KEY_MISSING", "inner",

@@ -2,8 +2,8 @@
 
 An event is kept, then delivered; a wait begins, then looks for events. Whoever comes second finds the other, because
 both look after their commit; a pass lies beneath. An event that came while its run was already there, or the run that
-started it, is never missed, and no run takes the same event for two waits. Approvals are answered in `approvals`; an answer that came early is
-delivered here. An event that a person sends leaves a row in the audit log.
+started it, is never missed, and no run takes the same event for two waits. Approvals are answered in `approvals`; an
+answer that came early is delivered here. An event that a person sends leaves a row in the audit log.
 """
 
 from __future__ import annotations
