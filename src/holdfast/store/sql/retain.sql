@@ -68,6 +68,11 @@ where n.began_at < promised.at
         )
       )
   )
+  -- What the items of a run returned stays as long as the run, whose own block may stay for the sake of another.
+  and not exists (
+    select from holdfast.node n
+    where n.items_first between b.first_id and b.last_id and n.run_id < b.first_id
+  )
   -- A run that is not over, or may be run again, may have items in any block that began before it ended.
   and not exists (
     select from holdfast.run r
