@@ -174,7 +174,7 @@ async def _node_end(
         return await end_special(session, run, node_no, TaskState.CANCELED, leaving)
     if answer["state"] == "f":
         message = f"Run {child_id} of flow {run.snapshot.plan.nodes[node_no].action} failed."
-        return await fail_special(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message)
+        return await fail_special(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message, parks=False)
     try:
         output = await run_output(session, catalog, child_id, answer["snapshot_id"])
         encoded = wire.encode(output, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="output")

@@ -1,7 +1,7 @@
 """Nodes that run no task of their own: items of a list, a run of another flow, a wait for an event.
 
 Each starts and ends under the lock of its run. One that cannot even start (its list is no list) fails on the spot, with
-an attempt that tells the story; the run still ends.
+an attempt that tells the story and a dead letter; the run still ends.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.items import begin_items
 from holdfast.dispatcher.locked import LockedRun
 from holdfast.dispatcher.outputs import values_of
+from holdfast.dispatcher.park import park, resolve_mended
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -35,6 +36,8 @@ LETTERS = {
     TaskState.SKIPPED: "k",
 }
 _COMPLETED = TaskState.COMPLETED
+REASON = "not_retryable"
+LETTERS_BATCH = 100
 
 
 async def start_special(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
@@ -103,6 +106,8 @@ async def end_special(
     where = (run.row.run_id, node_no, run.row.tenant_id, LETTERS[state], row.generation, row.attempt)
     done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
     assert done is not None, "the lock of the run is held and its node was read under it"
+    if state is TaskState.COMPLETED and row.generation > 1:
+        await resolve_mended(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
     return node_no, state
 
 
@@ -114,10 +119,16 @@ async def fail_special(
     *,
     code: str,
     message: str,
+    parks: bool = True,
 ) -> End:
-    """Fail a node that has no task, with an attempt that tells why."""
+    """Fail a node that has no task, with an attempt that tells why.
+
+    It has a dead letter, unless what failed has one further down.
+    """
     row = run.progress.mark(node_no, "f")
-    story = (code, message, "not_retryable", f"Not retried: {message}")
+    story = (code, message, REASON, f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
     row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
+    if parks:
+        await park(session, run, node_no, code=code, cause=REASON)
     return await end_special(session, run, node_no, TaskState.FAILED, leaving)

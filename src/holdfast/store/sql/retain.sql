@@ -68,6 +68,11 @@ where n.began_at < promised.at
         )
       )
   )
+  -- A node that failed without a task has no end of its own, only its letter.
+  and not exists (
+    select from holdfast.dead_letter d
+    where d.task_id between b.first_id and b.last_id and d.run_id is not null and d.changed_at >= promised.at
+  )
   -- What the items of a run returned stays as long as the run, whose own block may stay for the sake of another.
   and not exists (
     select from holdfast.node n
@@ -88,7 +93,7 @@ where n.began_at < promised.at
             and (
               d.state <> 'ignored'
               or (
-                exists (select from holdfast.ended e where e.task_id = d.task_id and e.state = 'f')
+                holdfast.rests_failed(d.task_id, d.run_id, d.node_no)
                 and not exists (
                   select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id
                 )
