@@ -1,8 +1,8 @@
 """Park: a node that failed without a task has a dead letter like one that did with it, so that somebody finds it.
 
-One letter at a time stands for such a node. When it fails again the new letter takes the place of the old ones: nobody is
-asked again by itself for an approval that was refused. When it completes they are resolved. Both happen under the lock of
-the run, so letters that somebody holds are left to the sweep and to a pass.
+One letter at a time stands for such a node. When it fails again the new letter takes the place of the old ones: nobody
+is asked again by itself for an approval that was refused. When it completes they are resolved. Both happen under the
+lock of the run, so letters that somebody holds are left to the sweep and to a pass.
 """
 
 from __future__ import annotations
