@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_node
+from tests.core.flows import a_node, an_order_edge
 from tests.dispatcher.test_retain_ended import WHO, later, retain
 from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
 
 from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.campaigns import show_campaign, start_campaign
 from holdfast.dispatcher.dead import adopt_once
@@ -145,6 +146,21 @@ async def test_a_run_that_failed_without_a_task_stays_until_somebody_dealt_with_
     await retain(dispatcher)
     with pytest.raises(NotFound):
         await dispatcher.task(str(task_id))
+
+
+async def test_a_run_stays_for_the_sake_of_what_failed_two_levels_below_on_another_day(dispatcher, clock):
+    await dispatcher.runs.snapshot(a_sum(1))
+    await dispatcher.runs.snapshot(a_parent())
+    middle = a_node("middle", action="shop.parent", kind=NodeKind.FLOW)
+    nodes = (a_node("first"), middle)
+    flow = FlowDefinition(name="shop.top", nodes=nodes, edges=(an_order_edge("first>middle"),)).validated()
+    run = await dispatcher.runs.start(flow)
+    await later(dispatcher, clock, days=0)
+    await step(dispatcher)
+    await step(dispatcher, fail=[0])
+    assert await dispatcher.runs.state(run) == "failed"
+    await later(dispatcher, clock, days=40)
+    assert (await retain(dispatcher), await dispatcher.runs.state(run)) == (0, "failed")
 
 
 @pytest.mark.parametrize("is_group", [True, False])

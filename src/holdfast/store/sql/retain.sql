@@ -101,11 +101,21 @@ where n.began_at < promised.at
               or d.changed_at >= promised.at
             )
         )
-        -- Somebody may yet run again what it started, and it would be told.
+        -- Somebody may yet run again what it started, or what that did, and it would be told.
         or exists (
-          select from holdfast.run c
-          join holdfast.dead_letter d on d.run_id = c.run_id and d.state <> 'resolved'
-          where c.parent_run_id = r.run_id and d.state in ('open', 'retry_requested', 'retrying')
+          with recursive below as (
+            select c.run_id
+            from holdfast.run c
+            where c.parent_run_id = r.run_id
+            union
+            select c.run_id
+            from below
+            join holdfast.run c on c.parent_run_id = below.run_id
+          )
+          select
+          from below
+          join holdfast.dead_letter d on d.run_id = below.run_id and d.state <> 'resolved'
+          where d.state in ('open', 'retry_requested', 'retrying')
         )
       )
   )
