@@ -1,21 +1,28 @@
 -- Nodes without a task: events that reach sub-flows, and failures that have a dead letter.
 
+-- A run and those that started it, up to the topmost.
+create function holdfast.runs_above(run bigint) returns table (run_id bigint, created_at timestamptz)
+  language sql stable as $$
+  with recursive above as (
+    select r.run_id, r.parent_run_id, r.created_at
+    from holdfast.run r
+    where r.run_id = run
+    union all
+    select r.run_id, r.parent_run_id, r.created_at
+    from above
+    join holdfast.run r on r.run_id = above.parent_run_id
+  )
+  select above.run_id, above.created_at
+  from above
+$$;
+
 -- Did any run of a family take an event: the topmost one, and whatever it started?
 create function holdfast.is_taken(signal bigint, run bigint) returns boolean
   language sql stable
   return exists (
-    with recursive above as (
-      select r.run_id, r.parent_run_id
-      from holdfast.run r
-      where r.run_id = run
-      union all
-      select r.run_id, r.parent_run_id
-      from above
-      join holdfast.run r on r.run_id = above.parent_run_id
-    ),
-    family as (
-      select above.run_id
-      from above
+    with recursive family as (
+      select a.run_id
+      from holdfast.runs_above(run) a
       union
       select r.run_id
       from family

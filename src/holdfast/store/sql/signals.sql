@@ -39,27 +39,9 @@ cross join lateral (
   select s.signal_id
   from holdfast.signal s
   where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key
-    and (
-      (s.at >= r.created_at and (s.run_id is null or s.run_id = n.run_id))
-      or (
-        r.parent_run_id is not null
-        and exists (
-          with recursive above as (
-            select p.run_id, p.parent_run_id, p.created_at
-            from holdfast.run p
-            where p.run_id = r.parent_run_id
-            union all
-            select p.run_id, p.parent_run_id, p.created_at
-            from above
-            join holdfast.run p on p.run_id = above.parent_run_id
-          )
-          select
-          from above
-          where above.created_at <= s.at and (s.run_id is null or s.run_id = above.run_id)
-        )
-        and (s.at >= r.created_at or not holdfast.is_taken(s.signal_id, n.run_id))
-      )
-    )
+    and s.at >= (select min(a.created_at) from holdfast.runs_above(n.run_id) a)
+    and (s.run_id is null or s.run_id = any(array(select a.run_id from holdfast.runs_above(n.run_id) a)))
+    and (s.at >= r.created_at or not holdfast.is_taken(s.signal_id, n.run_id))
     and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
     and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
   order by s.signal_id
