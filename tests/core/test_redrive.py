@@ -38,6 +38,13 @@ def test_a_completed_descendant_is_reset_too():
     assert reset_names(redrive(flow, states(a="failed", b="completed", c="completed"))) == ["a", "b", "c"]
 
 
+def test_a_root_behind_another_may_get_another_input():
+    flow = a_flow("a>b b>c d>c", b=TriggerRule.ALL_DONE, c=TriggerRule.ALL_DONE)
+    plan = redrive(flow, states(a="failed", b="completed", c="failed", d="failed"))
+    assert (plan.roots, plan.unmoved) == (("a", "d", "c"), {"a", "d"})
+    assert redrive(flow, states(a="failed", b="completed", c="failed", d="failed"), only="c").unmoved == {"c"}
+
+
 def test_without_a_failure_there_is_nothing_to_redrive():
     assert redrive(a_diamond(), states(start="completed", left="running", right="queued", end="blocked")).roots == ()
     retrying = redrive(a_flow("a>b"), states(a="failed", b="blocked"), retrying={"a"})

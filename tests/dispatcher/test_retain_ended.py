@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from tests.core.flows import a_flow
 from tests.dispatcher.test_redrive_races import end_all, meeting
+from tests.flow.test_runs import a_map, finish, step
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.delete import delete_task
@@ -109,6 +110,24 @@ async def test_a_canceled_run_and_one_that_failed_and_was_dealt_with_go_with_the
     assert await retain(dispatcher) >= 1
     rows = await dispatcher.engine.database.fetchval("select count(*) from holdfast.run")
     assert rows == 0 and await is_gone(dispatcher, lease.task_id) and failed != canceled
+
+
+async def test_items_of_a_later_block_stay_as_long_as_their_run(dispatcher, clock):
+    """Its own block stays because of a failure that it has nothing to do with."""
+    failed = await a.a_failed_task(dispatcher)
+    run = await dispatcher.runs.start(a_map())
+    await later(dispatcher, clock, days=0)
+    await step(dispatcher, outputs={0: {"all": [1, 2]}})
+    await step(dispatcher, outputs={1: 5})
+    await finish(dispatcher)
+    await later(dispatcher, clock, days=40)
+    assert await retain(dispatcher) == 0
+    await dispatcher.runs.retry(run, only="gather")
+    assert await step(dispatcher) == [{"results": [5, 5]}]
+    await later(dispatcher, clock, days=40)
+    await delete_task(dispatcher.engine, 1, int(failed), **WHO)
+    await retain(dispatcher)
+    assert await dispatcher.engine.database.fetchval("select count(*) from holdfast.attempt") == 0
 
 
 async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_node, an_edge
+from tests.core.flows import a_node, an_edge, an_order_edge
 from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
 
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
+from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Canceled, Completed, Failed
 from holdfast.testing.factories import a_failure
 
@@ -90,6 +90,43 @@ def a_parent_with_a_list():
     inner = a_node("inner", action="shop.sum", kind=NodeKind.FLOW)
     edges = (an_edge("list>inner", "x>x"), an_edge("inner>after", "sum>total"))
     return FlowDefinition(name="shop.listed", nodes=(a_node("list"), inner, a_node("after")), edges=edges).validated()
+
+
+def behind_a_failure(*nodes, edges):
+    """A list that is made whatever became of the node before it, and what uses it."""
+    before = (a_node("first"), a_node("list", trigger_rule=TriggerRule.ALL_DONE))
+    edges = (an_order_edge("first>list"), *edges)
+    return FlowDefinition(name="shop.behind", nodes=(*before, *nodes), edges=edges).validated()
+
+
+async def test_items_of_a_list_that_is_made_anew_are_made_anew_though_they_are_as_many(dispatcher):
+    each = a_node("each", kind=NodeKind.MAP, map_over="x")
+    run = await dispatcher.runs.start(behind_a_failure(each, edges=[an_edge("list>each", "all>x")]))
+    await step(dispatcher, fail=[0])
+    await step(dispatcher, outputs={1: {"all": ["a", "b"]}})
+    one, other = await dispatcher.claim(10)
+    await dispatcher.settle(one, Completed(b"1"))
+    await dispatcher.settle(other, Failed(a_failure()))
+    await dispatcher.runs.retry(run)
+    await step(dispatcher)
+    await step(dispatcher, outputs={1: {"all": ["c", "d"]}})
+    assert await step(dispatcher) == [{"x": "c"}, {"x": "d"}]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_sub_flow_whose_input_is_made_anew_is_started_anew(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    inner = a_node("inner", action="shop.sum", kind=NodeKind.FLOW)
+    run = await dispatcher.runs.start(behind_a_failure(inner, edges=[an_edge("list>inner", "v>x")]))
+    await step(dispatcher, fail=[0])
+    await step(dispatcher, outputs={1: {"v": "a"}})
+    await step(dispatcher, fail=[0])
+    await dispatcher.runs.retry(run)
+    await step(dispatcher)
+    await step(dispatcher, outputs={1: {"v": "c"}})
+    assert await step(dispatcher, outputs={0: {"v": 1}}) == [{"x": "c"}]
+    await finish(dispatcher, outputs={1: {"v": 1}, 2: 1})
+    assert await dispatcher.runs.state(run) == "completed"
 
 
 @pytest.mark.parametrize("approved", [True, False])

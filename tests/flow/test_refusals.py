@@ -89,6 +89,8 @@ YAML = {
     "a retry of a flow": (f"{A}- {{name: b, action: x, kind: flow, max_retries: 1}}\n", "NODE_INVALID", "b", 4),
     "a wait told something else": (f"{A}- {{name: b, action: x, kind: wait, config: {{on_timeout: wait}}}}\n",
         "NODE_INVALID", "b", 4),
+    "an event that only a person can send": (f"{A}- {{name: b, action: 'approval:x', kind: wait}}\n",
+        "NODE_INVALID", "b", 4),
     "a priority out of bounds": (f"{A}- {{name: b, action: x, priority: 12}}\n", "NODE_INVALID", "b", 4),
     "a name that is none": (f"{A}- {{name: b c, action: x}}\n", "NAME_INVALID", "b c", 4),
     "an action that is none": (f"{A}- {{name: b}}\n", "NAME_INVALID", "b", 4),
@@ -169,6 +171,9 @@ PYTHON = {
     "an output key that is none": (lambda app, found: app.actions["shop.anything"](x=found["\n"]),
         "BINDING_OUTPUT_KEY_MISSING", "extract → anything"),
     "an event without a name": (lambda app, found: hf.wait_for("no name"), "NAME_INVALID", "no name"),
+    "an event that only a person can send": (
+        lambda app, found: hf.wait_for("approval", key=1), "NODE_INVALID", "approval",
+    ),
     "a wait told something else": (lambda app, found: hf.wait_for("e", on_timeout="wait"), "NODE_INVALID", "wait"),
     "an input the inner flow does not have": (
         lambda app, found: app.flow(name="inner")(lambda day: None)(dya=1), "BINDING_INPUT_KEY_MISSING", "inner",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tests.guards.mutant import Mutant, killed, redundant
 
+_LEFT = "a_letter_that_was_left_stays_left_whatever_becomes_of_its_node"
+
 RUNNING: Sequence[Mutant] = [
     *killed(
         "lock_runs",
@@ -111,5 +113,16 @@ RUNNING: Sequence[Mutant] = [
         ),
         ("r.is_replaced and", "", "letters_are_closed_only_of_runs_that_were_replaced"),
         ("for update of d skip locked", "", "who_replaces_a_run_waits_for_none_of_its_letters"),
+    ),
+    *killed(
+        "park_node",
+        ("and d.state in ('open', 'retry_requested', 'retrying')", "", _LEFT),
+        ("for update of d skip locked", "", "who_ends_a_node_waits_for_none_of_its_letters"),
+    ),
+    *killed(
+        "resolve_mended",
+        ("(d.wants_sweep or (d.state = 'retrying' and not d.wants_sweep)) and", "", _LEFT),
+        ("and n.state = 'c'", "", "the_letter_of_a_node_that_waits_again_is_not_resolved"),
+        ("for update of d skip locked", "", "who_ends_a_node_waits_for_none_of_its_letters"),
     ),
 ]

@@ -24,8 +24,8 @@ READ_ONLY_FILES = {"read.sql", "explain.sql", "invariants.sql", "checkup.sql"}
 NO_GUARD = {
     "collect_campaign": (
         "when d.state = 'resolved' then 'succeeded'",
-        "when e.state = 'f' and n.fingerprint = c.fingerprint then 'returned'",
-        "when e.state = 'f' or r.state = 'f' then 'failed'",
+        "when (e.state = 'f' or k.state = 'f') and n.fingerprint = c.fingerprint then 'returned'",
+        "when e.state = 'f' or k.state = 'f' or r.state = 'f' then 'failed'",
         "when e.state = 'x' or r.state = 'x' then 'canceled'",
     ),
     "lock_letters": (

@@ -15,7 +15,8 @@ from holdfast.errors import Invalid
 
 PORTS_MAX = 256
 SECONDS_MIN = 0.001
-
+APPROVAL = "approval"
+"""What no event may be called: waits for a person have this name."""
 
 _IDLE_OPTIONS = {
     NodeKind.FLOW: frozenset({"queue", "timeout_seconds", "max_retries"}),
@@ -73,6 +74,15 @@ def _check_wait(node: Node) -> None:
                 node=node.name,
                 field=option,
             )
+    is_approval = node.config.get("approval") is True
+    if not is_approval and (node.action == APPROVAL or node.action.startswith(f"{APPROVAL}:")):
+        raise refusal(
+            "DAG_VALIDATION_NODE_INVALID",
+            f"Node {node.name} cannot wait for an event called {node.action}: nobody could send it.",
+            "Call the event otherwise, or ask a person: `hf.approval`, in YAML `config: {approval: true}`.",
+            node=node.name,
+            field="action",
+        )
 
 
 def _check_ports(node: Node) -> None:

@@ -3,6 +3,8 @@
 Roots are the nodes that failed for good, and those blocked by a failure that is no longer there, or the one node
 somebody named. What is still under way (queued, running, retrying) is left alone, and so is what was canceled and what
 waits behind it: neither can go back to blocked.
+A root goes on with what it has (items, a run it started) only if none of its upstreams is reset: behind another root it
+may get another input.
 A node's counters start anew: upstreams inside the set are pending again, those outside count as they ended. What may
 go at once follows from the counters by the ordinary rule, so a re-drive starts nothing by a path of its own.
 """
@@ -29,9 +31,13 @@ class Reset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Everything to reset, in topological order. Without roots there is nothing to re-drive."""
+    """Everything to reset, in topological order. Without roots there is nothing to re-drive.
+
+    `unmoved` are the roots before which nothing is reset: they get the same input again.
+    """
 
     roots: tuple[str, ...] = ()
+    unmoved: frozenset[str] = frozenset()
     resets: tuple[Reset, ...] = ()
 
 
@@ -97,7 +103,8 @@ class _Plan:
 
     def finished(self) -> Redrive:
         resets = tuple(self._reset(name) for name in self._graph.order if name in self._found)
-        return Redrive(roots=tuple(self._roots), resets=resets)
+        unmoved = frozenset(root for root in self._roots if self._found.isdisjoint(self._graph.upstream[root]))
+        return Redrive(roots=tuple(self._roots), unmoved=unmoved, resets=resets)
 
     def _take(self, root: str) -> None:
         """Add a root and walk downstream; nothing lies behind a node that keeps its end or its attempt."""

@@ -128,5 +128,5 @@ def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
 async def _end(session: Session, catalog: Catalog, run: LockedRun, node_no: int, standing: Any, signal_id: int) -> News:
     run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=standing["attempt"], generation=standing["generation"])
     run.left += 1
-    run.ends.append(await take(session, run, node_no, await session.fetchrow(_READ_SIGNAL, signal_id)))
+    run.ends.append(await take(session, run, node_no, await session.fetchrow(_READ_SIGNAL, signal_id, run.row.run_id)))
     return await advance(session, catalog, [run])

@@ -57,10 +57,10 @@ async def begin_child(
     *,
     tags: list[str] | None,
 ) -> None:
-    """Release a node as a run of another flow."""
-    options = RunOptions(
-        parent_run_id=run.row.run_id, parent_node=node_no, priority=run.row.priority, tags=tuple(tags or ())
-    )
+    """Release a node as a run of another flow, with the priority of its own run if that has one, or else the node's."""
+    node = run.snapshot.plan.nodes[node_no]
+    priority = node.priority if run.row.priority is None else run.row.priority
+    options = RunOptions(parent_run_id=run.row.run_id, parent_node=node_no, priority=priority, tags=tuple(tags or ()))
     [child_id], news = await start_runs(session, catalog, child, [encoded], options)
     await _wait_for(session, run, node_no, child_id)
     run.lanes |= news.lanes
@@ -174,7 +174,7 @@ async def _node_end(
         return await end_special(session, run, node_no, TaskState.CANCELED, leaving)
     if answer["state"] == "f":
         message = f"Run {child_id} of flow {run.snapshot.plan.nodes[node_no].action} failed."
-        return await fail_special(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message)
+        return await fail_special(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message, parks=False)
     try:
         output = await run_output(session, catalog, child_id, answer["snapshot_id"])
         encoded = wire.encode(output, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="output")

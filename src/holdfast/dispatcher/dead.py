@@ -27,6 +27,7 @@ from holdfast.core.dead import (
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Dispatched, adopt, dispatch_run, dispatch_tasks, letters_of
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.park import resolve_mended
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -76,7 +77,7 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
 
 async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
     """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, park those
-    whose task or run was canceled, and close those of runs that were replaced.
+    whose task or run was canceled, and close those of runs that were replaced and of nodes that were mended.
 
     The first happens only while workers older than dead letters still run.
     """
@@ -85,7 +86,8 @@ async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
         roused = await session.fetch(_ROUSE_FORGOTTEN, limit)
         parked = await session.fetch(_PARK_LEFT, limit, DISPATCHER_ACTOR)
         closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
-    return adopted + len(roused) + len(parked) + len(closed)
+        mended = await resolve_mended(session, None, limit=limit)
+    return adopted + len(roused) + len(parked) + len(closed) + mended
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:

@@ -1,8 +1,9 @@
 """Inputs of nodes: built from their bindings when an attempt is claimed, not stored when the node is released.
 
 So a fan-in of ten thousand builds no payload in the transaction that completes it. What an upstream returned never
-changes within a generation, so every attempt sees the same input. A binding that cannot be kept fails that attempt with
-its own code; the run still ends.
+changes within a generation, and a node goes when all its upstreams are over, so every attempt sees the same input. With
+`one_success` it goes before that: an attempt sees what has completed when it is claimed, a later one perhaps more. A
+binding that cannot be kept fails that attempt with its own code; the run still ends.
 """
 
 from __future__ import annotations

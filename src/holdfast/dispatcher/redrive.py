@@ -117,12 +117,12 @@ def children_of(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> tuple
     A node that failed with its run, and gets the same input again, goes on with that run.
     """
     number = snapshot.plan.number
-    roots, reset = ({number[name] for name in names} for names in (plan.roots, [one.node for one in plan.resets]))
+    unmoved, reset = ({number[name] for name in names} for names in (plan.unmoved, [one.node for one in plan.resets]))
     kept: list[int] = []
     replaced: list[int] = []
     for row in rows:
         if row["child_run_id"] is not None and row["node_no"] in reset:
-            is_kept = row["node_no"] in roots and row["letter"] == "f"
+            is_kept = row["node_no"] in unmoved and row["letter"] == "f"
             (kept if is_kept else replaced).append(row["child_run_id"])
     return sorted(kept), sorted(replaced)
 
@@ -220,8 +220,8 @@ def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
 
 def _with_items(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
     """Nodes that failed with their items, and get the same list again: they go on with those that did not complete."""
-    roots = {snapshot.plan.number[name] for name in plan.roots}
-    return [row for row in rows if row["node_no"] in roots and row["letter"] == "f" and row["items"]]
+    unmoved = {snapshot.plan.number[name] for name in plan.unmoved}
+    return [row for row in rows if row["node_no"] in unmoved and row["letter"] == "f" and row["items"]]
 
 
 def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:

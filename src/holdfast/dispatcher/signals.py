@@ -1,9 +1,9 @@
 """Signals: events from outside that nodes wait for, and the deadline of a wait.
 
 An event is kept, then delivered; a wait begins, then looks for events. Whoever comes second finds the other, because
-both look after their commit; a pass lies beneath. An event that came while its run was already there is never missed,
-and no run takes the same event for two waits. Approvals are answered in `approvals`; an answer that came early is
-delivered here. An event that a person sends leaves a row in the audit log.
+both look after their commit; a pass lies beneath. An event that came while its run was already there, or the run that
+started it, is never missed, and no run takes the same event for two waits. Approvals are answered in `approvals`; an
+answer that came early is delivered here. An event that a person sends leaves a row in the audit log.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ async def _end_wait(session: Session, catalog: Catalog, run_id: int, node_no: in
     waiting = await session.fetchrow(_WAITING_NODE, run_id, node_no) if runs else None
     if waiting is None or (signal_id is None and not waiting["is_overdue"]):
         return NO_NEWS
-    signal = None if signal_id is None else await session.fetchrow(_READ_SIGNAL, signal_id)
+    signal = None if signal_id is None else await session.fetchrow(_READ_SIGNAL, signal_id, run_id)
     if signal_id is not None and signal is None:
         return NO_NEWS
     [run] = runs

@@ -1,7 +1,7 @@
 """Nodes that run no task of their own: items of a list, a run of another flow, a wait for an event.
 
 Each starts and ends under the lock of its run. One that cannot even start (its list is no list) fails on the spot, with
-an attempt that tells the story; the run still ends.
+an attempt that tells the story and a dead letter; the run still ends.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from holdfast import wire
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input, map_inputs, resolve_input
+from holdfast.core.node_check import APPROVAL
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.progress import End
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.items import begin_items
 from holdfast.dispatcher.locked import LockedRun
 from holdfast.dispatcher.outputs import values_of
+from holdfast.dispatcher.park import park, resolve_mended
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -26,7 +28,7 @@ _TELL_FAILURE = sql("tell_failure")
 
 FRESH = ("b", "h", "r")
 """What a node may be that fails or completes before it could begin."""
-APPROVAL_PREFIX = "approval:"
+APPROVAL_PREFIX = f"{APPROVAL}:"
 LETTERS = {
     TaskState.COMPLETED: "c",
     TaskState.FAILED: "f",
@@ -34,6 +36,8 @@ LETTERS = {
     TaskState.SKIPPED: "k",
 }
 _COMPLETED = TaskState.COMPLETED
+REASON = "not_retryable"
+LETTERS_BATCH = 100
 
 
 async def start_special(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
@@ -71,12 +75,12 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
 def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
     """What an event must be called to answer a waiting node: its name, with its key if it has one.
 
-    An approval is for one run and one node, whoever gives it.
+    An approval is for one run and one node, whoever gives it. `Invalid` if no event could be called so.
     """
     if node.config.get("approval") is True:
         return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
     key = given.get("key")
-    return node.action if key is None else f"{node.action}:{key}"
+    return limits.valid_key(node.action if key is None else f"{node.action}:{key}")
 
 
 async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: str) -> None:
@@ -102,6 +106,8 @@ async def end_special(
     where = (run.row.run_id, node_no, run.row.tenant_id, LETTERS[state], row.generation, row.attempt)
     done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
     assert done is not None, "the lock of the run is held and its node was read under it"
+    if state is TaskState.COMPLETED and row.generation > 1:
+        await resolve_mended(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
     return node_no, state
 
 
@@ -113,10 +119,16 @@ async def fail_special(
     *,
     code: str,
     message: str,
+    parks: bool = True,
 ) -> End:
-    """Fail a node that has no task, with an attempt that tells why."""
+    """Fail a node that has no task, with an attempt that tells why.
+
+    It has a dead letter, unless what failed has one further down.
+    """
     row = run.progress.mark(node_no, "f")
-    story = (code, message, "not_retryable", f"Not retried: {message}")
+    story = (code, message, REASON, f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
     row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
+    if parks:
+        await park(session, run, node_no, code=code, cause=REASON)
     return await end_special(session, run, node_no, TaskState.FAILED, leaving)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.node_check import APPROVAL
 from holdfast.core.nodes import NodeKind
 from holdfast.flow.call import Callee, NodeCall
-
-APPROVAL = "approval"
 
 
 def wait_for(

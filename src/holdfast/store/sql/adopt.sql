@@ -131,3 +131,68 @@ told as (
 )
 select dead_letter_id
 from done;
+
+-- name: park_node
+-- Open the letter of a node that failed without a task, and close those it had: it stands for them. Letters that somebody
+-- holds are left to the sweep, and those of a campaign to the campaign: who holds a run waits for no letter. Under its lock.
+with held as materialized (
+  select d.dead_letter_id
+  from holdfast.dead_letter d
+  where d.task_id = $2 and d.state in ('open', 'retry_requested', 'retrying') and d.campaign_id is null
+  order by d.dead_letter_id
+  for update of d skip locked
+),
+closed as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'superseded', actor = $10, wants_sweep = false,
+    disposition_reason = 'it failed again, and another letter stands for it', changed_at = holdfast.instant()
+  where d.dead_letter_id = any(array(select dead_letter_id from held))
+  returning d.tenant_id, d.task_id, d.attempts
+),
+letter as (
+  insert into holdfast.dead_letter (
+    tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, source_id, fingerprint, cause, reason, previous_id
+  )
+  values (
+    $1, $2, $3, $4, $5, $6, $7, $2::bigint::text, $8, $9, $9,
+    (select max(d.dead_letter_id) from holdfast.dead_letter d where d.task_id = $2)
+  )
+  returning tenant_id, task_id, attempts
+)
+insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
+from closed
+group by tenant_id
+union all
+select tenant_id, 'dead_letter.opened', array[task_id], array[attempts]
+from letter
+returning kind;
+
+-- name: resolve_mended
+-- Letters that were asked for of nodes without a task ($1, or any) that completed since, whoever asked. Letters that
+-- somebody holds are left for the next pass, so that nobody who holds a run waits here. Bounded.
+with held as materialized (
+  select d.dead_letter_id
+  from holdfast.dead_letter d
+  join holdfast.node n on n.run_id = d.run_id and n.node_no = d.node_no
+  where (d.wants_sweep or (d.state = 'retrying' and not d.wants_sweep)) and ($1::bigint[] is null or d.task_id = any($1))
+    and d.task_id = d.run_id + 1 + d.node_no and n.state = 'c' and n.generation > d.generation
+  order by d.dead_letter_id
+  limit $2
+  for update of d skip locked
+),
+done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'retry_succeeded', actor = $3, wants_sweep = false,
+    disposition_reason = 'a later attempt completed', changed_at = holdfast.instant()
+  where d.dead_letter_id = any(array(select dead_letter_id from held))
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;

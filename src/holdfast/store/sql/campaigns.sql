@@ -57,8 +57,8 @@ with ended as materialized (
     case
       when d.state = 'resolved' then 'succeeded'
       when d.state is distinct from 'retrying' then 'dropped'
-      when e.state = 'f' and n.fingerprint = c.fingerprint then 'returned'
-      when e.state = 'f' or r.state = 'f' then 'failed'
+      when (e.state = 'f' or k.state = 'f') and n.fingerprint = c.fingerprint then 'returned'
+      when e.state = 'f' or k.state = 'f' or r.state = 'f' then 'failed'
       when e.state = 'x' or r.state = 'x' then 'canceled'
     end as outcome
   from holdfast.campaign_letter m
@@ -66,6 +66,7 @@ with ended as materialized (
   left join holdfast.dead_letter d on d.dead_letter_id = m.dead_letter_id
   left join holdfast.ended e on e.task_id = m.task_id
   left join holdfast.run r on r.run_id = d.run_id
+  left join holdfast.node k on k.run_id = d.run_id and k.node_no = d.node_no and d.task_id = d.run_id + 1 + d.node_no
   left join lateral (
     select n.fingerprint
     from holdfast.dead_letter n

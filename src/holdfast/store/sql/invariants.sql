@@ -746,7 +746,7 @@ where e.state = 'f' and e.has_letter and d.dead_letter_id is null;
 
 -- name: an_open_letter_stands_for_a_dead_task
 -- Whatever is open has a task that failed for good and rests so, in the generation that the letter is of, unless another
--- letter of the task or its run was dispatched since (X1).
+-- letter of the task or its run was dispatched since (X1); or a node that failed without one.
 with task_dispatched as (
   select d.task_id, max(d.dispatched_at) as last_at
   from holdfast.dead_letter d
@@ -762,7 +762,9 @@ from holdfast.dead_letter d
 left join holdfast.ended e on e.task_id = d.task_id and e.state = 'f' and e.generation = d.generation
 left join task_dispatched t on t.task_id = d.task_id and t.last_at >= d.opened_at
 left join run_dispatched r on r.run_id = d.run_id and r.last_at >= d.opened_at
-where d.state = 'open' and e.task_id is null and t.task_id is null and r.run_id is null;
+left join holdfast.node n on n.run_id = d.run_id and n.node_no = d.node_no and n.state = 'f'
+  and n.generation = d.generation and d.task_id = d.run_id + 1 + d.node_no
+where d.state = 'open' and e.task_id is null and t.task_id is null and r.run_id is null and n.run_id is null;
 
 -- name: a_letter_stands_for_a_failure
 -- Whatever is unresolved has the failure that opened it.

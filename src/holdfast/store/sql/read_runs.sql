@@ -171,12 +171,26 @@ select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.stat
 
 -- name: list_waits
 -- Nodes of open runs that wait for an event or an approval, the longest known runs first; all of them, or those that one
--- event answers.
+-- event answers, perhaps of one run and those that it started.
 select n.run_id, n.node_no, r.snapshot_id, n.wait_key, n.deadline, r.created_at, holdfast.instant() as at
 from holdfast.node n
 join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
 where n.tenant_id = $1 and n.state = 'w' and ($2::text is null or n.wait_key = $2)
-  and ($3::bigint is null or n.run_id = $3) and n.run_id + 1 + n.node_no > $4::bigint
+  and (
+    $3::bigint is null
+    or n.run_id in (
+      with recursive below as (
+        select $3::bigint as run_id
+        union
+        select c.run_id
+        from below
+        join holdfast.run c on c.parent_run_id = below.run_id
+      )
+      select run_id
+      from below
+    )
+  )
+  and n.run_id + 1 + n.node_no > $4::bigint
 order by n.run_id, n.node_no
 limit $5;
 

@@ -17,13 +17,20 @@ order by d.dead_letter_id
 for update of d;
 
 -- name: dead_task
--- A failed task as it rests: whether its budget is spent, where it belongs, and whether that can go on.
+-- A failed task as it rests: whether its budget is spent, where it belongs, and whether that can go on. A node that failed
+-- without a task has no budget.
 select e.task_id, e.run_id, e.node_no, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
   e.state::text as state, coalesce(f.state = 'l', false) as is_loss, r.canceled_at is not null as is_canceled
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
 left join holdfast.run r on r.run_id = e.run_id
-where e.task_id = $1 and e.tenant_id = $2;
+where e.task_id = $1 and e.tenant_id = $2
+union all
+select $1, n.run_id, n.node_no, n.attempt, 0, 0, 0, 0, n.generation, 0, n.state::text, false, r.canceled_at is not null
+from holdfast.place($1) w
+join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
+join holdfast.run r on r.run_id = n.run_id
+where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = $2;
 
 -- name: group_letters
 -- A page of the letters of a group that stand for their task: the newest one of each, if it is open, or was left and
@@ -103,8 +110,7 @@ order by dead_letter_id;
 -- A page of the tasks of a group that rest failed, by the newest letter of each, whatever was done about it.
 select d.dead_letter_id, d.task_id, d.run_id
 from holdfast.dead_letter d
-join holdfast.ended e on e.task_id = d.task_id and e.state = 'f'
-where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
+where holdfast.rests_failed(d.task_id, d.run_id, d.node_no) and d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
   and (d.state in ('open', 'retry_requested', 'retrying') or d.state = 'ignored')
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 order by d.dead_letter_id

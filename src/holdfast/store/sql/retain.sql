@@ -68,6 +68,16 @@ where n.began_at < promised.at
         )
       )
   )
+  -- A node that failed without a task has no end of its own, only its letter.
+  and not exists (
+    select from holdfast.dead_letter d
+    where d.task_id between b.first_id and b.last_id and d.run_id is not null and d.changed_at >= promised.at
+  )
+  -- What the items of a run returned stays as long as the run, whose own block may stay for the sake of another.
+  and not exists (
+    select from holdfast.node n
+    where n.items_first between b.first_id and b.last_id and n.run_id < b.first_id
+  )
   -- A run that is not over, or may be run again, may have items in any block that began before it ended.
   and not exists (
     select from holdfast.run r
@@ -83,7 +93,7 @@ where n.began_at < promised.at
             and (
               d.state <> 'ignored'
               or (
-                exists (select from holdfast.ended e where e.task_id = d.task_id and e.state = 'f')
+                holdfast.rests_failed(d.task_id, d.run_id, d.node_no)
                 and not exists (
                   select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id
                 )
@@ -91,11 +101,21 @@ where n.began_at < promised.at
               or d.changed_at >= promised.at
             )
         )
-        -- Somebody may yet run again what it started, and it would be told.
+        -- Somebody may yet run again what it started, or what that did, and it would be told.
         or exists (
-          select from holdfast.run c
-          join holdfast.dead_letter d on d.run_id = c.run_id and d.state <> 'resolved'
-          where c.parent_run_id = r.run_id and d.state in ('open', 'retry_requested', 'retrying')
+          with recursive below as (
+            select c.run_id
+            from holdfast.run c
+            where c.parent_run_id = r.run_id
+            union
+            select c.run_id
+            from below
+            join holdfast.run c on c.parent_run_id = below.run_id
+          )
+          select
+          from below
+          join holdfast.dead_letter d on d.run_id = below.run_id and d.state <> 'resolved'
+          where d.state in ('open', 'retry_requested', 'retrying')
         )
       )
   )

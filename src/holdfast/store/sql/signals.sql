@@ -29,15 +29,19 @@ where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval
 
 -- name: answered_waits
 -- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used, now or
--- before its nodes were reset.
+-- before its nodes were reset. What is sent to a run reaches the runs that it started; an event that came before such a
+-- run began, and after the topmost one did, is for one of them: the next sub-flow that waits for its like is not answered
+-- by what answered the last.
 select n.run_id, n.node_no, s.signal_id
 from holdfast.node n
 join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
 cross join lateral (
   select s.signal_id
   from holdfast.signal s
-  where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key and (s.run_id is null or s.run_id = n.run_id)
-    and s.at >= r.created_at
+  where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key
+    and s.at >= (select min(a.created_at) from holdfast.runs_above(n.run_id) a)
+    and (s.run_id is null or s.run_id = any(array(select a.run_id from holdfast.runs_above(n.run_id) a)))
+    and (s.at >= r.created_at or not holdfast.is_taken(s.signal_id, n.run_id))
     and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
     and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
   order by s.signal_id
@@ -57,10 +61,16 @@ limit $1
 offset $2;
 
 -- name: read_signal
--- One event from outside.
+-- One event from outside, unless the run took it meanwhile, or took it from one that began after it. Under its lock.
 select s.signal_id, s.actor, s.payload
 from holdfast.signal s
-where s.signal_id = $1;
+where s.signal_id = $1
+  and not exists (select from holdfast.node u where u.run_id = $2 and u.signal_id = s.signal_id)
+  and not exists (
+    select
+    from holdfast.run r
+    where r.run_id = $2 and r.parent_run_id is not null and r.created_at > s.at and holdfast.is_taken(s.signal_id, r.run_id)
+  );
 
 -- name: waiting_node
 -- A node that waits, if it still does. Under the lock of its run.

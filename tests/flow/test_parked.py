@@ -1,0 +1,197 @@
+"""Nodes that fail without a task have dead letters: they are found, run again, left, deleted, and kept until then."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.flows import a_node, an_order_edge
+from tests.dispatcher.test_retain_ended import WHO, later, retain
+from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import NodeKind
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.campaigns import show_campaign, start_campaign
+from holdfast.dispatcher.dead import adopt_once
+from holdfast.dispatcher.dead_look import dead_groups, list_letters
+from holdfast.dispatcher.delete import delete_group, delete_task
+from holdfast.dispatcher.recover import ignore, redrive, redrive_group, repeated_by, resolve
+from holdfast.errors import NotFound
+from holdfast.testing.factories import a_failure
+
+
+async def letters(dispatcher):
+    """Newest first, as (state, disposition)."""
+    found = await list_letters(dispatcher.engine.database, dispatcher.engine.tenant_id)
+    return [(one.state, one.disposition) for one in found]
+
+
+async def letter_of(dispatcher):
+    [found] = await list_letters(dispatcher.engine.database, dispatcher.engine.tenant_id)
+    return found
+
+
+async def a_rejection(dispatcher, comment=""):
+    run = await dispatcher.runs.start(a_wait(config={"approval": True}))
+    await dispatcher.runs.answer(run, "paid", is_given=False, reason=comment)
+    return run
+
+
+async def a_timeout(dispatcher, clock):
+    run = await dispatcher.runs.start(a_wait(timeout_seconds=60))
+    await clock.advance(61)
+    await dispatcher.runs.repair_once()
+    return run
+
+
+async def test_a_rejected_approval_is_found_by_who_looks_in_the_morning_and_asks_again(dispatcher):
+    run = await a_rejection(dispatcher)
+    letter = await letter_of(dispatcher)
+    assert (letter.state, letter.code, letter.action, letter.run_id) == ("open", "approval_rejected", "payment", run)
+    assert await repeated_by(dispatcher.engine, 1, int(letter.task_id)) == []
+    await redrive(dispatcher.engine, 1, int(letter.task_id), **WHO)
+    assert (await dispatcher.runs.nodes(run))["paid"] == "running"
+    assert await letters(dispatcher) == [("retrying", "retry_dispatched")]
+    await dispatcher.runs.answer(run, "paid", is_given=True)
+    await finish(dispatcher)
+    assert (await dispatcher.runs.state(run), await letters(dispatcher)) == (
+        "completed",
+        [("resolved", "retry_succeeded")],
+    )
+
+
+async def test_whoever_rejects_again_is_not_asked_again_by_itself(dispatcher, clock):
+    run = await a_rejection(dispatcher)
+    await dispatcher.redrive(int(run) + 1)
+    await dispatcher.runs.answer(run, "paid", is_given=False, reason="still not")
+    assert await letters(dispatcher) == [("open", ""), ("resolved", "superseded")]
+    await clock.advance("1h")
+    await adopt_once(dispatcher.engine.database)
+    await dispatcher.sweep_once()
+    assert await dispatcher.runs.state(run) == "failed"
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    assert (group.count, group.letters) == (1, 1)
+
+
+async def test_a_list_that_is_none_fails_again_at_once_and_has_one_letter(dispatcher):
+    run = await dispatcher.runs.start(a_map())
+    await finish(dispatcher, outputs={0: {"all": 7}})
+    first = await letter_of(dispatcher)
+    assert first.action == a_map().nodes[1].action
+    await dispatcher.redrive(first.task_id)
+    assert await letters(dispatcher) == [("open", ""), ("resolved", "superseded")]
+    await dispatcher.runs.retry(run, only="list")
+    await finish(dispatcher, outputs={0: {"all": [1]}})
+    await adopt_once(dispatcher.engine.database)
+    assert [state for state, _ in await letters(dispatcher)] == ["resolved", "resolved"]
+
+
+async def test_a_group_of_waits_that_ran_out_is_asked_for_and_dispatched(dispatcher, clock):
+    run = await a_timeout(dispatcher, clock)
+    other = await a_timeout(dispatcher, clock)
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    assert (group.count, group.code) == (2, "DAG_TASK_EXECUTION_TIMEOUT")
+    await redrive_group(dispatcher.engine, 1, group.fingerprint, **WHO)
+    await dispatcher.sweep_once()
+    await dispatcher.runs.signal("payment", 1)
+    await finish(dispatcher)
+    assert [await dispatcher.runs.state(one) for one in (run, other)] == ["completed", "completed"]
+    assert [state for state, _ in await letters(dispatcher)] == ["resolved", "resolved"]
+
+
+async def test_a_campaign_counts_waits_that_were_answered_and_those_that_ran_out_again(dispatcher, clock):
+    for _ in range(2):
+        await a_timeout(dispatcher, clock)
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    view = await start_campaign(dispatcher.engine, 1, group.fingerprint, canary=2, **WHO)
+    await dispatcher.campaigns_once()
+    first = (await list_letters(dispatcher.engine.database, 1))[-1]
+    await dispatcher.runs.signal("payment", 1, run_id=first.run_id)
+    await clock.advance(61)
+    await dispatcher.runs.repair_once()
+    await finish(dispatcher)
+    await dispatcher.campaigns_once()
+    shown = await show_campaign(dispatcher.engine, 1, int(view.campaign_id))
+    assert (shown.succeeded, shown.returned, shown.outstanding) == (1, 1, 0)
+
+
+async def test_a_letter_that_somebody_held_when_its_node_completed_is_resolved_by_a_pass(dispatcher):
+    run = await a_rejection(dispatcher)
+    await dispatcher.redrive(int(run) + 1)
+    database = dispatcher.engine.database
+    async with database.transaction() as session:
+        await session.fetch("select from holdfast.dead_letter for update")
+        await dispatcher.runs.answer(run, "paid", is_given=True)
+    assert await letters(dispatcher) == [("retrying", "retry_dispatched")]
+    assert await adopt_once(database) == 1
+    assert await letters(dispatcher) == [("resolved", "retry_succeeded")]
+    await finish(dispatcher)
+
+
+async def test_a_run_that_failed_without_a_task_stays_until_somebody_dealt_with_it(dispatcher, clock):
+    run = await a_timeout(dispatcher, clock)
+    task_id = int(run) + 1
+    await later(dispatcher, clock)
+    assert (await retain(dispatcher), await dispatcher.runs.state(run)) == (0, "failed")
+    await ignore(dispatcher.engine, 1, task_id=task_id, **WHO)
+    await later(dispatcher, clock, days=40)
+    await retain(dispatcher)
+    assert await dispatcher.runs.state(run) == "failed"
+    await redrive(dispatcher.engine, 1, task_id, **WHO)
+    await clock.advance(61)
+    await dispatcher.runs.repair_once()
+    await resolve(dispatcher.engine, 1, task_id=task_id, **WHO)
+    await retain(dispatcher)
+    assert await dispatcher.runs.state(run) == "failed"
+    await later(dispatcher, clock)
+    await retain(dispatcher)
+    with pytest.raises(NotFound):
+        await dispatcher.task(str(task_id))
+
+
+async def test_a_run_stays_for_the_sake_of_what_failed_two_levels_below_on_another_day(dispatcher, clock):
+    await dispatcher.runs.snapshot(a_sum(1))
+    await dispatcher.runs.snapshot(a_parent())
+    middle = a_node("middle", action="shop.parent", kind=NodeKind.FLOW)
+    nodes = (a_node("first"), middle)
+    flow = FlowDefinition(name="shop.top", nodes=nodes, edges=(an_order_edge("first>middle"),)).validated()
+    run = await dispatcher.runs.start(flow)
+    await later(dispatcher, clock, days=0)
+    await step(dispatcher)
+    await step(dispatcher, fail=[0])
+    assert await dispatcher.runs.state(run) == "failed"
+    await later(dispatcher, clock, days=40)
+    assert (await retain(dispatcher), await dispatcher.runs.state(run)) == (0, "failed")
+
+
+@pytest.mark.parametrize("is_group", [True, False])
+async def test_a_run_that_failed_without_a_task_can_be_deleted(dispatcher, is_group):
+    await a_rejection(dispatcher)
+    letter = await letter_of(dispatcher)
+    if is_group:
+        done = await delete_group(dispatcher.engine, 1, letter.fingerprint, **WHO)
+    else:
+        done = await delete_task(dispatcher.engine, 1, int(letter.task_id), **WHO)
+    assert (done.runs, done.letters, await letters(dispatcher)) == (1, 1, [])
+
+
+async def test_abandoned_it_cancels_the_run_that_waits_on_it(dispatcher):
+    nodes = (*a_wait(config={"approval": True}).nodes, a_node("other"))
+    flow = FlowDefinition(name="shop.wait", version=2, nodes=nodes, edges=a_wait().edges).validated()
+    run = await dispatcher.runs.start(flow)
+    await dispatcher.runs.answer(run, "paid", is_given=False)
+    await ignore(dispatcher.engine, 1, task_id=int(run) + 1, abandons=True, **WHO)
+    assert (await dispatcher.runs.state(run), await letters(dispatcher)) == ("canceled", [("ignored", "abandoned")])
+
+
+async def test_what_failed_further_down_has_its_letter_there(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure()))
+    await dispatcher.runs.repair_once()
+    assert (await dispatcher.runs.state(run), (await letter_of(dispatcher)).run_id != run) == ("failed", True)
+    await dispatcher.runs.retry(run)
+    await dispatcher.runs.repair_once()
+    await dispatcher.settle(await dispatcher.claim_one(), Completed(b'{"v": 1}'))
+    await step(dispatcher, outputs={1: {"v": 1}})
+    await finish(dispatcher, outputs={2: 1})
+    assert await dispatcher.runs.state(run) == "completed"
