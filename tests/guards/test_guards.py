@@ -38,10 +38,15 @@ _GUARDS = re.compile(
 )
 NO_GUARD = {
     "collect_campaign": (
-        "when d.state = 'resolved' then 'succeeded'",
+        "when d.state = 'resolved' and d.disposition",
         "when e.state = 'f' and n.fingerprint = c.fingerprint then 'returned'",
         "when e.state = 'f' or r.state = 'f' then 'failed'",
         "when e.state = 'x' or r.state = 'x' then 'canceled'",
+        "and o.state = 'c' then 'succeeded'",
+        "when r.state = 'c' and o.state in ('k', 'u') then 'dropped'",
+        "when r.state = 'c' and o.state = 'f' then 'failed'",
+        "when r.state = 'c' then 'succeeded'",
+        "d.state = 'retrying' and d.campaign_id = m.campaign_id as is_out",
     ),
     "lock_letters": (
         "when e.state = 'f' then 'failed'",
