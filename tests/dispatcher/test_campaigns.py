@@ -22,7 +22,6 @@ from holdfast.dispatcher.dead_look import dead_groups
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.store.statements import sql
 from holdfast.testing import factories as a
 
 
@@ -185,23 +184,6 @@ async def test_an_approval_needs_other_eyes(dispatcher):
     assert await dispatcher.campaigns_once() == 3
     with pytest.raises(Conflict):
         await approve_campaign(dispatcher.engine, 1, campaign_id, actor="bob")
-
-
-async def register(dispatcher, version):
-    await dispatcher.engine.database.fetch(sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}", 1)
-
-
-async def test_a_gate_opens_with_a_newer_worker_and_not_with_an_older_one(dispatcher):
-    fingerprint = await a_group(dispatcher, 3)
-    await dispatcher.engine.database.fetch("update holdfast.worker set version = '1.9'")
-    campaign_id = await start(dispatcher, fingerprint, needs_newer_version=True)
-    assert (await show_campaign(dispatcher.engine, 1, campaign_id)).newer_than == "1.9"
-    for version in ("1.9", "1.8.2"):
-        await register(dispatcher, version)
-        assert await dispatcher.campaigns_once() == 0
-    assert await state(dispatcher, campaign_id) == "awaiting_version"
-    await register(dispatcher, "1.10")
-    assert await dispatcher.campaigns_once() == 3
 
 
 async def test_a_paused_queue_is_waited_for(dispatcher):

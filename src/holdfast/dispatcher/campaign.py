@@ -144,7 +144,7 @@ async def _counts(session: Session, campaign: Any, collected: Any, *, is_gate_op
 async def _is_gate_open(session: Session, campaign: Any, silent_seconds: float) -> bool:
     if campaign["newer_than"] is None or campaign["state"] != CampaignState.AWAITING_VERSION:
         return True
-    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds)
+    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds, campaign["tenant_id"])
     return any(is_newer(row["version"], campaign["newer_than"]) for row in rows)
 
 

@@ -30,12 +30,12 @@ group by l.action, q.queue_id, q.name
 order by count(*) desc, l.action;
 
 -- name: group_versions
--- Versions of the workers that ran into the fault, and of those that are there now and can run its actions.
+-- Versions of the workers that ran into the fault, and of those of its tenant that are there now and can run its actions.
 select coalesce(array_agg(distinct w.version) filter (where w.worker_id is not null), '{}') as failed_on,
   array(
     select distinct p.version
     from holdfast.worker p
-    where p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => $3)
+    where p.tenant_id = $1 and p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => $3)
       and p.actions && (
         select array_agg(distinct l.action)
         from holdfast.dead_letter d
@@ -49,10 +49,10 @@ left join holdfast.worker w on w.worker_id = f.worker_id
 where d.tenant_id = $1 and d.fingerprint = $2;
 
 -- name: lane_versions
--- Versions of the workers that are there now and can run the actions of some lanes.
+-- Versions of the workers of a tenant that are there now and can run the actions of some lanes.
 select distinct w.version
 from holdfast.worker w
-where w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
+where w.tenant_id = $3 and w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
   and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any($1::int[]));
 
 -- name: campaign_state
