@@ -394,6 +394,11 @@ KEEPING: Sequence[Mutant] = [
             "",
             "workers_in_use_are_not_forgotten",
         ),
+        (
+            "and not exists (select from holdfast.failure f where f.worker_id = w.worker_id)",
+            "",
+            "workers_that_a_failure_names_are_not_forgotten",
+        ),
     ),
     _redundant(
         "forget_workers",
