@@ -75,8 +75,8 @@ async def start_campaign(
 ) -> CampaignView:
     """Begin a campaign over the letters of a group that are open, or were left.
 
-    `needs_newer_version` waits for a worker newer than the newest that ran into the fault. Asked `once`, the campaign
-    as it began answers a repetition.
+    `needs_newer_version` waits for a worker newer than the newest that ran into the fault, and is refused where none of
+    these is on record. Asked `once`, the campaign as it began answers a repetition.
     """
     why = required_reason(reason)
     if not 1 <= canary <= at_once <= AT_ONCE_MAX:
@@ -86,10 +86,11 @@ async def start_campaign(
         )
     if len(name) > NAME_CHARACTERS_MAX:
         raise Invalid(f"A name has at most {NAME_CHARACTERS_MAX} characters.", code="invalid_name")
-    than = None
+    failed_on: list[str] = []
     if needs_newer_version:
         versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
-        than = newest(versions["failed_on"])
+        failed_on = versions["failed_on"]
+    than = newest(failed_on) if needs_newer_version else None
     asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
     async with engine.database.transaction() as session:
         if once is not None:
@@ -97,6 +98,8 @@ async def start_campaign(
         row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
         if row is None:
             raise await _not_started(engine, tenant_id, fingerprint)
+        if needs_newer_version and not failed_on:
+            raise _unknown_versions(fingerprint)
         view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
         if once is not None:
             await once.keep(session, view)
@@ -193,6 +196,14 @@ async def _not_started(engine: Engine, tenant_id: int, fingerprint: str) -> Hold
                 campaign_id=view.campaign_id,
             )
     return no_open_group(fingerprint)
+
+
+def _unknown_versions(fingerprint: str) -> Conflict:
+    return Conflict(
+        f"On which versions the tasks of the group {fingerprint!r} failed is not on record.",
+        code="versions_unknown",
+        advice="Start the campaign without waiting for a newer version once one is there.",
+    )
 
 
 def _wrong_state(view: CampaignView, word: str) -> Conflict:
