@@ -20,8 +20,10 @@ from holdfast.dispatcher.campaigns import (
 )
 from holdfast.dispatcher.dead_look import dead_groups
 from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.recover import ignore
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.statements import sql
 from holdfast.testing import factories as a
 
 
@@ -70,6 +72,18 @@ async def test_a_campaign_from_canary_to_the_end(dispatcher):
 async def test_the_canary_is_waited_for(dispatcher):
     await start(dispatcher, await a_group(dispatcher, 10), canary=2)
     assert [await dispatcher.campaigns_once() for _ in range(3)] == [2, 0, 0]
+
+
+async def test_what_was_dropped_is_no_part_of_the_canary(dispatcher):
+    """Left by somebody while it was out, or not able to go: it says nothing, and another takes its place."""
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 5), canary=2)
+    assert await dispatcher.campaigns_once() == 2
+    for lease in await dispatcher.claim(2):
+        await ignore(dispatcher.engine, 1, task_id=int(lease.task_id), actor="bob", reason="mine")
+    assert await dispatcher.campaigns_once() == 2
+    await dispatcher.engine.database.fetch(sql("note_released"), campaign_id, 1, [999], [999], [False])
+    assert await complete_all(dispatcher) == 2
+    assert (await dispatcher.campaigns_once(), await state(dispatcher, campaign_id)) == (1, "ramp")
 
 
 async def test_no_more_are_out_at_once_than_allowed(dispatcher):

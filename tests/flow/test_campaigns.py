@@ -84,6 +84,21 @@ async def test_a_paused_run_is_waited_for(dispatcher):
     assert await dispatcher.campaigns_once() == 1
 
 
+async def test_letters_of_canceled_runs_are_neither_counted_nor_released(dispatcher):
+    """Seven runs failed alike and five were canceled: these are no canary, and stop nothing."""
+    runs, fingerprint = await half_failed_runs(dispatcher, 7)
+    for run in runs[2:]:
+        await dispatcher.runs.cancel(run)
+    plan = await plan_campaign(dispatcher.engine, 1, fingerprint)
+    assert (plan.tasks, plan.runs) == (2, 2)
+    campaign_id = await begin(dispatcher, fingerprint)
+    assert (await show_campaign(dispatcher.engine, 1, campaign_id)).total == 2
+    assert await dispatcher.campaigns_once() == 2
+    await settle_all(dispatcher, completed)
+    await dispatcher.campaigns_once()
+    assert await counts(dispatcher, campaign_id) == ("completed", 2, 0, 2)
+
+
 async def test_runs_are_locked_in_one_order_whichever_failed_first(dispatcher):
     """A worker that ends nodes of both has the first, and wants the second."""
     runs, fingerprint = await half_failed_runs(dispatcher, 2)

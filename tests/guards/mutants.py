@@ -951,6 +951,7 @@ RECOVERING: Sequence[Mutant] = [
             "true",
             "only_an_open_letter_in_sight_is_taken",
         ),
+        ("r.canceled_at is not null or", "", "a_canceled_runs_letter_does_not_go"),
         ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
     ),
@@ -993,21 +994,11 @@ RECOVERING: Sequence[Mutant] = [
     ),
 ]
 
-_NEWEST = (
-    "and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id"
-    " and n.dead_letter_id > d.dead_letter_id)"
-)
-
-_CAN_GO = "and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))"
-
 CAMPAIGNING: Sequence[Mutant] = [
     *_of(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
-        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_counts_what_stands_for_a_task"),
-        ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
-        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("holdfast.letter_to_go d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
         (
             "on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing",
@@ -1024,12 +1015,16 @@ CAMPAIGNING: Sequence[Mutant] = [
     ),
     *_of(
         "take_campaign_letters",
-        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
-        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_takes_only_what_is_its_to_take"),
-        ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
-        ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
+        ("g.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        ("holdfast.letter_to_go g", "holdfast.dead_letter g", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and g.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    _redundant(
+        "take_campaign_letters",
+        "d.state in ('open', 'ignored') and",
+        "",
+        "only letters that this statement saw so come here; it stands against a change in that very moment",
     ),
     *_of(
         "next_campaign_letters",
@@ -1057,8 +1052,7 @@ CAMPAIGNING: Sequence[Mutant] = [
         "resume_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
-        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
-        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("holdfast.letter_to_go d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
     ),
 ]
 
@@ -1234,6 +1228,23 @@ LIVE_SOUND = {
     "(run_id is null) <> (node_no is null)": "the_schema_refuses_a_node_of_no_run",
 }
 """What no live row may be: the conditions of the index that none may enter."""
+
+_STANDS = "a_campaign_counts_what_stands_for_a_task"
+
+LETTER_TO_GO = {
+    "d.state in ('open', 'ignored')": _STANDS,
+    "'retry' = any(d.recovery_options)": _STANDS,
+    "(d.state = 'open' or exists (select from holdfast.ended e where e.task_id = d.task_id and e.state = 'f'))": (
+        _STANDS
+    ),
+    "(d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null))": (
+        "a_canceled_runs_letter_does_not_go"
+    ),
+    "d.dead_letter_id = (select max(n.dead_letter_id) from holdfast.dead_letter n where n.task_id = d.task_id)": (
+        _STANDS
+    ),
+}
+"""Which letters could go again: the conditions of the view."""
 
 CONSTRAINTS = {
     "breaker.breaker_trial": "the_schema_refuses_a_trial_of_a_closed_breaker",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import asyncpg
 import pytest
 from tests.guards.checks.all import CHECKS
-from tests.guards.mutants import CONSTRAINTS, LIVE_SOUND, MUTANTS
+from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
 from tests.guards.table import PAGE, page
 
 from holdfast.core import classify, retry
@@ -146,10 +146,15 @@ async def test_a_check_fails_without_the_constraint(constraint, stage):
     assert not await survives(CONSTRAINTS[constraint], stage)
 
 
+def how_is_made(what: str) -> str:
+    """The statement of a migration that makes something."""
+    script = next(one.script for one in known() if f"create {what}" in one.script)
+    return script[script.index(f"create {what}") :].partition(";")[0]
+
+
 def live_sound() -> str:
     """How the index is made that no live row may enter."""
-    script = next(one.script for one in known() if "create index live_sound" in one.script)
-    return script[script.index("create index live_sound") :].partition(";")[0]
+    return how_is_made("index live_sound")
 
 
 @pytest.mark.breaks_invariants
@@ -165,6 +170,21 @@ async def test_a_check_fails_without_the_condition_of_a_sound_row(condition, sta
 def test_every_condition_of_a_sound_row_is_on_the_list():
     conditions = [part.strip() for part in re.split(r"\n  or ", live_sound().partition(" where")[2])]
     assert conditions == list(LIVE_SOUND)
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("condition", LETTER_TO_GO)
+async def test_a_check_fails_without_the_condition_of_a_letter_to_go(condition, stage):
+    made = how_is_made("view holdfast.letter_to_go")
+    assert made.count(condition) == 1
+    async with stage.engine.database.session() as session:
+        await session.execute(made.replace("create view", "create or replace view").replace(condition, "true"))
+    assert not await survives(LETTER_TO_GO[condition], stage)
+
+
+def test_every_condition_of_a_letter_to_go_is_on_the_list():
+    conditions = re.split(r"\n  and ", how_is_made("view holdfast.letter_to_go").partition("\nwhere ")[2])
+    assert conditions == list(LETTER_TO_GO)
 
 
 def _changing() -> list[str]:

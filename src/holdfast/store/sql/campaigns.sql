@@ -3,10 +3,8 @@
 -- a letter nothing begins.
 with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
-  from holdfast.dead_letter d
-  where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  from holdfast.letter_to_go d
+  where d.tenant_id = $1 and d.fingerprint = $2
 ),
 fresh as (
   insert into holdfast.campaign (
@@ -143,11 +141,8 @@ select count(*)::int as "left",
   count(*) filter (where q.paused_at is not null or r.paused_at is not null)::int as paused
 from (
   select d.lane_id, d.run_id
-  from holdfast.dead_letter d
+  from holdfast.letter_to_go d
   where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and 'retry' = any(d.recovery_options)
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
     and not exists (
       select from holdfast.campaign_letter m
       where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -162,11 +157,8 @@ left join holdfast.run r on r.run_id = o.run_id and r.state = 'o';
 -- name: next_campaign_letters
 -- The next letters of a campaign, oldest first; those of paused queues and runs wait.
 select d.dead_letter_id, d.run_id
-from holdfast.dead_letter d
+from holdfast.letter_to_go d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and 'retry' = any(d.recovery_options)
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -188,10 +180,11 @@ limit $5;
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
   case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
 from holdfast.dead_letter d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3 and d.dead_letter_id = any($5::bigint[])
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and 'retry' = any(d.recovery_options)
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+where d.state in ('open', 'ignored') and d.dead_letter_id = any(array(
+    select g.dead_letter_id
+    from holdfast.letter_to_go g
+    where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+  ))
   and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -285,10 +278,7 @@ from aborted;
 with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id
   from holdfast.campaign c
-  left join holdfast.dead_letter d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and 'retry' = any(d.recovery_options)
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  left join holdfast.letter_to_go d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
   where c.campaign_id = $1
   group by c.campaign_id
 ),
