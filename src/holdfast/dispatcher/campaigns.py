@@ -103,7 +103,7 @@ async def start_campaign(
         view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
         if once is not None:
             await once.keep(session, view)
-        await _audit(session, tenant_id, "start", row["campaign_id"], actor=actor, reason=why)
+        await _audit(session, tenant_id, "campaign.start", row["campaign_id"], actor=actor, reason=why)
     return view
 
 
@@ -112,7 +112,7 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
         if row is not None:
-            await _audit(session, tenant_id, "approve", campaign_id, before=row["was"], actor=actor, reason="")
+            await _audit(session, tenant_id, "campaign.approve", campaign_id, before=row["was"], actor=actor, reason="")
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is not None:
         return view
@@ -128,12 +128,12 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
 async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
     """Release nothing more of a campaign, ever; what is out goes on."""
     note = valid_reason(reason) if reason else "aborted"
-    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "abort")
+    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "campaign.abort")
 
 
 async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
     """Go on with a campaign that stopped, beginning with another canary."""
-    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "resume")
+    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "campaign.resume")
 
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
@@ -154,22 +154,22 @@ async def list_campaigns(
 
 
 async def _steer(
-    engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, word: str
+    engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, verb: str
 ) -> CampaignView:
     async with engine.database.transaction() as session:
         row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
         if row is not None:
-            await _audit(session, tenant_id, word, campaign_id, before=row["was"], actor=actor, reason=note)
+            await _audit(session, tenant_id, verb, campaign_id, before=row["was"], actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is None:
-        raise _wrong_state(view, {"abort": "aborted", "resume": "resumed"}[word])
+        raise _wrong_state(view, {"campaign.abort": "aborted", "campaign.resume": "resumed"}[verb])
     return view
 
 
 async def _audit(
     session: Session,
     tenant_id: int,
-    word: str,
+    verb: str,
     campaign_id: int,
     *,
     actor: str,
@@ -177,7 +177,7 @@ async def _audit(
     before: str | None = None,
 ) -> None:
     change = Change(
-        verb=f"campaign.{word}",
+        verb=verb,
         subject_kind="campaign",
         subject_id=str(campaign_id),
         before=None if before is None else {"state": before},
