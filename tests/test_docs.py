@@ -197,6 +197,21 @@ async def test_the_sql_of_the_docs_runs(page, holdfast_url: str):
         await connection.close()
 
 
+def test_the_page_of_the_audit_log_names_every_verb_there_is():
+    """Verbs are spelled whole where changes are made, so that they can be found."""
+    rows = re.findall(r"^\| (`.+?) \|", (DOCS / "audit.md").read_text(), re.MULTILINE)
+    table = {verb.strip("`") for verbs in rows for verb in _code(verbs)}
+    subjects = {verb.partition(".")[0] for verb in table}
+    spelled, kinds_of_events = set(), {"task.started"}
+    for path in [*(ROOT / "src/holdfast/dispatcher").glob("*.py"), *(ROOT / "src/holdfast/api/door").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "verb":
+                assert not isinstance(node.value, ast.JoinedStr), f"{path.name} puts a verb together"
+            if isinstance(node, ast.Constant) and re.fullmatch(r"[a-z]+\.[a-z_]+", str(node.value)):
+                spelled |= {node.value} if node.value.partition(".")[0] in subjects else set()
+    assert spelled - kinds_of_events == table
+
+
 def _block(language: str) -> str:
     found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
     assert found

@@ -20,6 +20,7 @@ from holdfast.dispatcher.campaigns import (
 )
 from holdfast.dispatcher.dead_look import dead_groups
 from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.recover import ignore
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.statements import sql
@@ -71,6 +72,18 @@ async def test_a_campaign_from_canary_to_the_end(dispatcher):
 async def test_the_canary_is_waited_for(dispatcher):
     await start(dispatcher, await a_group(dispatcher, 10), canary=2)
     assert [await dispatcher.campaigns_once() for _ in range(3)] == [2, 0, 0]
+
+
+async def test_what_was_dropped_is_no_part_of_the_canary(dispatcher):
+    """Left by somebody while it was out, or not able to go: it says nothing, and another takes its place."""
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 5), canary=2)
+    assert await dispatcher.campaigns_once() == 2
+    for lease in await dispatcher.claim(2):
+        await ignore(dispatcher.engine, 1, task_id=int(lease.task_id), actor="bob", reason="mine")
+    assert await dispatcher.campaigns_once() == 2
+    await dispatcher.engine.database.fetch(sql("note_released"), campaign_id, 1, [999], [999], [False])
+    assert await complete_all(dispatcher) == 2
+    assert (await dispatcher.campaigns_once(), await state(dispatcher, campaign_id)) == (1, "ramp")
 
 
 async def test_no_more_are_out_at_once_than_allowed(dispatcher):
@@ -185,23 +198,6 @@ async def test_an_approval_needs_other_eyes(dispatcher):
     assert await dispatcher.campaigns_once() == 3
     with pytest.raises(Conflict):
         await approve_campaign(dispatcher.engine, 1, campaign_id, actor="bob")
-
-
-async def register(dispatcher, version):
-    await dispatcher.engine.database.fetch(sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}", 1)
-
-
-async def test_a_gate_opens_with_a_newer_worker_and_not_with_an_older_one(dispatcher):
-    fingerprint = await a_group(dispatcher, 3)
-    await dispatcher.engine.database.fetch("update holdfast.worker set version = '1.9'")
-    campaign_id = await start(dispatcher, fingerprint, needs_newer_version=True)
-    assert (await show_campaign(dispatcher.engine, 1, campaign_id)).newer_than == "1.9"
-    for version in ("1.9", "1.8.2"):
-        await register(dispatcher, version)
-        assert await dispatcher.campaigns_once() == 0
-    assert await state(dispatcher, campaign_id) == "awaiting_version"
-    await register(dispatcher, "1.10")
-    assert await dispatcher.campaigns_once() == 3
 
 
 async def test_a_paused_queue_is_waited_for(dispatcher):

@@ -87,7 +87,7 @@ async def test_a_worker_is_silent_after_three_leases(dispatcher, engine, clock, 
             assert ((await client.why(task_id)).code == "no_worker") is not is_present
             found = {one.name: one for one in await check_up(engine.database, now=now, silent_seconds=silent)}
             assert ("silent" in found["workers"].detail) is not is_present
-            assert bool(await engine.database.fetch(sql("lane_versions"), lane_ids, silent)) is is_present
+            assert bool(await engine.database.fetch(sql("lane_versions"), lane_ids, silent, 1)) is is_present
             await Loops(patient).republish()
             state = await engine.database.fetchval("select state from holdfast.worker where worker_id = $1", worker_id)
             assert state == ("active" if is_present else "lost")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.core.flows import a_diamond, a_flow, a_node
+import pytest
+from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
 from tests.dispatcher.test_redrive_races import WAITS
 
 from holdfast.core.campaign import PRIORITY
+from holdfast.core.condition import Condition, Operator
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind, TriggerRule
 from holdfast.core.outcome import Completed, Failed
@@ -80,6 +82,21 @@ async def test_a_paused_run_is_waited_for(dispatcher):
     assert [(await dispatcher.runs.nodes(one))["x"] for one in (run, other)] == ["failed", "queued"]
     await dispatcher.runs.resume(run)
     assert await dispatcher.campaigns_once() == 1
+
+
+async def test_letters_of_canceled_runs_are_neither_counted_nor_released(dispatcher):
+    """Seven runs failed alike and five were canceled: these are no canary, and stop nothing."""
+    runs, fingerprint = await half_failed_runs(dispatcher, 7)
+    for run in runs[2:]:
+        await dispatcher.runs.cancel(run)
+    plan = await plan_campaign(dispatcher.engine, 1, fingerprint)
+    assert (plan.tasks, plan.runs) == (2, 2)
+    campaign_id = await begin(dispatcher, fingerprint)
+    assert (await show_campaign(dispatcher.engine, 1, campaign_id)).total == 2
+    assert await dispatcher.campaigns_once() == 2
+    await settle_all(dispatcher, completed)
+    await dispatcher.campaigns_once()
+    assert await counts(dispatcher, campaign_id) == ("completed", 2, 0, 2)
 
 
 async def test_runs_are_locked_in_one_order_whichever_failed_first(dispatcher):
@@ -196,3 +213,73 @@ async def test_runs_of_a_group_are_re_driven_and_complete(dispatcher):
     assert (done.state, done.returned, done.failed, done.outstanding) == ("completed", 0, 0, 0)
     assert [count for count in released if count] == [2, 2, 2] and done.released == done.succeeded == 6
     assert not await dead_groups(dispatcher.engine.database, 1)
+
+
+def after_a_repaired_root(name, *nodes, edges):
+    """`r`, then `list` however that ended, then others; answers the flow."""
+    first = (a_node("r"), a_node("list", trigger_rule=TriggerRule.ALL_DONE))
+    return FlowDefinition(name=name, nodes=(*first, *nodes), edges=(an_order_edge("r>list"), *edges)).validated()
+
+
+async def run_again(dispatcher, run, *outcomes):
+    """A campaign over the one fault there is, what its run does this time, and what became of each letter."""
+    [group] = await dead_groups(dispatcher.engine.database, 1)
+    campaign_id = await begin(dispatcher, group.fingerprint)
+    assert await dispatcher.campaigns_once() == group.count
+    for outcome in outcomes:
+        await dispatcher.settle(await dispatcher.claim_one(), outcome)
+    assert await dispatcher.runs.state(run) == "completed"
+    await dispatcher.campaigns_once()
+    rows = await dispatcher.engine.database.fetch(
+        "select d.state, d.disposition, m.outcome from holdfast.dead_letter d"
+        " join holdfast.campaign_letter m using (dead_letter_id) order by dead_letter_id"
+    )
+    return await counts(dispatcher, campaign_id), [tuple(row) for row in rows]
+
+
+async def told(dispatcher, kind):
+    """How many letters events of a kind tell of."""
+    count = "select coalesce(sum(cardinality(task_ids)), 0) from holdfast.event where kind = $1"
+    return await dispatcher.engine.database.fetchval(count, kind)
+
+
+async def test_a_campaign_is_over_when_its_run_took_another_way(dispatcher):
+    """The node that failed is skipped this time: its letter says nothing about the fault, and nothing waits for it."""
+    condition = Condition(upstream="list", output_key="n", operator=Operator.GREATER, value=3)
+    flow = after_a_repaired_root("shop.way", a_node("big", condition=condition), edges=(an_order_edge("list>big"),))
+    run = await dispatcher.runs.start(flow)
+    for outcome in (failed(None), Completed(b'{"n":4}'), failed(None)):
+        await dispatcher.settle(await dispatcher.claim_one(), outcome)
+    done, letters = await run_again(dispatcher, run, completed(None), Completed(b'{"n":1}'))
+    assert done == ("completed", 2, 0, 1)
+    assert letters == [("resolved", "retry_succeeded", "succeeded"), ("resolved", "superseded", "dropped")]
+    assert await told(dispatcher, "dead_letter.resolved") == 2
+
+
+async def test_a_campaign_is_over_when_other_items_took_the_place_of_those_that_failed(dispatcher):
+    each = a_node("each", kind=NodeKind.MAP, map_over="x")
+    flow = after_a_repaired_root("shop.items", each, edges=(an_edge("list>each", "all>x"),))
+    run = await dispatcher.runs.start(flow)
+    for outcome in (failed(None), Completed(b'{"all":[1,2]}'), failed(None), failed(None)):
+        await dispatcher.settle(await dispatcher.claim_one(), outcome)
+    again = (completed(None), Completed(b'{"all":[3]}'), completed(None))
+    done, letters = await run_again(dispatcher, run, *again)
+    assert done == ("completed", 3, 0, 3)
+    assert letters == [("resolved", "retry_succeeded", "succeeded")] * 3
+
+
+@pytest.mark.parametrize(
+    ("ends", "reason"), [("fail", "its task failed again in a campaign"), ("cancel", "its task or run was canceled")]
+)
+async def test_letters_that_a_campaign_parks_are_told(dispatcher, ends, reason):
+    (run,), fingerprint = await half_failed_runs(dispatcher, 1)
+    await begin(dispatcher, fingerprint)
+    await dispatcher.campaigns_once()
+    if ends == "cancel":
+        await dispatcher.runs.cancel(run)
+        await dispatcher.runs.repair_once()
+    else:
+        await settle_all(dispatcher, failed)
+    await dispatcher.campaigns_once()
+    detail = "select detail ->> 'reason' from holdfast.event where kind = 'dead_letter.ignored'"
+    assert await dispatcher.engine.database.fetchval(detail) == reason

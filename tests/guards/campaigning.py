@@ -7,20 +7,11 @@ from collections.abc import Sequence
 from tests.guards.mutant import Mutant, killed, redundant
 
 _PAUSED_RUN = "a_paused_run_is_left_by_who_asks_for_none_in_particular"
-_NEWEST = (
-    "and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id"
-    " and n.dead_letter_id > d.dead_letter_id)"
-)
-_CAN_GO = "and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))"
-
 CAMPAIGNING: Sequence[Mutant] = [
     *killed(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
-        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_counts_what_stands_for_a_task"),
-        ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
-        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("holdfast.letter_to_go d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
         (
             "on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing",
@@ -37,12 +28,16 @@ CAMPAIGNING: Sequence[Mutant] = [
     ),
     *killed(
         "take_campaign_letters",
-        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
-        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_takes_only_what_is_its_to_take"),
-        ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
-        ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
+        ("g.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        ("holdfast.letter_to_go g", "holdfast.dead_letter g", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and g.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    redundant(
+        "take_campaign_letters",
+        "d.state in ('open', 'ignored') and",
+        "",
+        "only letters that this statement saw so come here; it stands against a change in that very moment",
     ),
     *killed(
         "next_campaign_letters",
@@ -72,7 +67,6 @@ CAMPAIGNING: Sequence[Mutant] = [
         "resume_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
-        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
-        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("holdfast.letter_to_go d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
     ),
 ]

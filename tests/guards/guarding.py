@@ -105,6 +105,10 @@ GUARDING: Sequence[Mutant] = [
         ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
         ("for update of k", "", "what_a_guard_was_before_is_what_the_change_replaced"),
     ),
+    *killed(
+        "lock_quota_parts",
+        ("pg_advisory_xact_lock(1752132970, $1)", "$1::int", "parts_of_a_quota_changed_at_once_are_both_kept"),
+    ),
     *killed("forget_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
     redundant(
         "forget_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"

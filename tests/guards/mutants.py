@@ -270,6 +270,11 @@ KEEPING: Sequence[Mutant] = [
             "",
             "workers_in_use_are_not_forgotten",
         ),
+        (
+            "and not exists (select from holdfast.failure f where f.worker_id = w.worker_id)",
+            "",
+            "workers_that_a_failure_names_are_not_forgotten",
+        ),
     ),
     _redundant(
         "forget_workers",
@@ -314,6 +319,23 @@ LIVE_SOUND = {
     "(run_id is null) <> (node_no is null)": "the_schema_refuses_a_node_of_no_run",
 }
 """What no live row may be: the conditions of the index that none may enter."""
+
+_STANDS = "a_campaign_counts_what_stands_for_a_task"
+
+LETTER_TO_GO = {
+    "d.state in ('open', 'ignored')": _STANDS,
+    "'retry' = any(d.recovery_options)": _STANDS,
+    "(d.state = 'open' or holdfast.rests_failed(d.task_id, d.run_id, d.node_no))": (
+        _STANDS
+    ),
+    "(d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null))": (
+        "a_canceled_runs_letter_does_not_go"
+    ),
+    "d.dead_letter_id = (select max(n.dead_letter_id) from holdfast.dead_letter n where n.task_id = d.task_id)": (
+        _STANDS
+    ),
+}
+"""Which letters could go again: the conditions of the view."""
 
 CONSTRAINTS = {
     "breaker.breaker_trial": "the_schema_refuses_a_trial_of_a_closed_breaker",

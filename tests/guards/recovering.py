@@ -127,6 +127,7 @@ RECOVERING: Sequence[Mutant] = [
             "only_an_open_letter_in_sight_is_taken",
         ),
         ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
+        ("r.canceled_at is not null or", "", "a_canceled_runs_letter_does_not_go"),
         ("for update of o skip locked", "", "reinjecting_does_not_wait_for_another"),
     ),
     *killed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.guards.functions import FUNCTIONS
-from tests.guards.mutants import CONSTRAINTS, LIVE_SOUND, MUTANTS
+from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guards.md"
 HEAD = """\
@@ -44,7 +44,8 @@ def page() -> str:
     of_functions = [f"| `{m.statement}()` | `{_flat(m.guard)}` | {_words(m.killed_by)} |" for m in FUNCTIONS]
     killed = [f"| `{m.statement}` | `{_flat(m.guard)}` | {_words(m.killed_by)} |" for m in MUTANTS if m.killed_by]
     second = [f"| `{m.statement}` | `{_flat(m.guard)}` | {m.redundant_because} |" for m in MUTANTS if not m.killed_by]
-    constraints = {f"live.live_sound: {condition}": check for condition, check in LIVE_SOUND.items()} | CONSTRAINTS
+    constraints = {f"live.live_sound: {condition}": check for condition, check in LIVE_SOUND.items()}
+    constraints |= {f"letter_to_go: {condition}": check for condition, check in LETTER_TO_GO.items()} | CONSTRAINTS
     schema = [f"| `{name}` | {_words(killed_by)} |" for name, killed_by in constraints.items()]
     return f"{HEAD}{_lines(killed)}{WITHIN}{_lines(of_functions)}{SECOND}{_lines(second)}{SCHEMA}{_lines(schema)}"
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.guards.inventory import CHANGES, unlisted
-from tests.guards.mutants import CONSTRAINTS, LIVE_SOUND, MUTANTS
+from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
 from tests.guards.survival import survives
 from tests.guards.table import PAGE, page
 
@@ -23,10 +23,15 @@ from holdfast.store.statements import sql, statements
 READ_ONLY_FILES = {"read.sql", "explain.sql", "invariants.sql", "checkup.sql"}
 NO_GUARD = {
     "collect_campaign": (
-        "when d.state = 'resolved' then 'succeeded'",
+        "when d.state = 'resolved' and d.disposition",
         "when (e.state = 'f' or k.state = 'f') and n.fingerprint = c.fingerprint then 'returned'",
         "when e.state = 'f' or k.state = 'f' or r.state = 'f' then 'failed'",
         "when e.state = 'x' or r.state = 'x' then 'canceled'",
+        "and o.state = 'c' then 'succeeded'",
+        "when r.state = 'c' and o.state in ('k', 'u') then 'dropped'",
+        "when r.state = 'c' and o.state = 'f' then 'failed'",
+        "when r.state = 'c' then 'succeeded'",
+        "d.state = 'retrying' and d.campaign_id = m.campaign_id as is_out",
     ),
     "lock_letters": (
         "when e.state = 'f' then 'failed'",
@@ -112,10 +117,15 @@ async def test_a_check_fails_without_the_constraint(constraint, stage):
     assert not await survives(CONSTRAINTS[constraint], stage)
 
 
+def how_is_made(what: str) -> str:
+    """The statement of a migration that makes something."""
+    script = next(one.script for one in known() if f"create {what}" in one.script)
+    return script[script.index(f"create {what}") :].partition(";")[0]
+
+
 def live_sound() -> str:
     """How the index is made that no live row may enter."""
-    script = next(one.script for one in known() if "create index live_sound" in one.script)
-    return script[script.index("create index live_sound") :].partition(";")[0]
+    return how_is_made("index live_sound")
 
 
 @pytest.mark.breaks_invariants
@@ -131,6 +141,21 @@ async def test_a_check_fails_without_the_condition_of_a_sound_row(condition, sta
 def test_every_condition_of_a_sound_row_is_on_the_list():
     conditions = [part.strip() for part in re.split(r"\n  or ", live_sound().partition(" where")[2])]
     assert conditions == list(LIVE_SOUND)
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("condition", LETTER_TO_GO)
+async def test_a_check_fails_without_the_condition_of_a_letter_to_go(condition, stage):
+    made = how_is_made("view holdfast.letter_to_go")
+    assert made.count(condition) == 1
+    async with stage.engine.database.session() as session:
+        await session.execute(made.replace("create view", "create or replace view").replace(condition, "true"))
+    assert not await survives(LETTER_TO_GO[condition], stage)
+
+
+def test_every_condition_of_a_letter_to_go_is_on_the_list():
+    conditions = re.split(r"\n  and ", how_is_made("view holdfast.letter_to_go").partition("\nwhere ")[2])
+    assert conditions == list(LETTER_TO_GO)
 
 
 def _changing() -> list[str]:

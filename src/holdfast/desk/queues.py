@@ -14,7 +14,7 @@ from holdfast.desk.quota_text import changed_quota
 from holdfast.desk.shapes import ListNames, Nothing, Paused, Steer
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.queues import QueueView
-from holdfast.dispatcher.quotas import QuotaView, list_quotas, set_quota
+from holdfast.dispatcher.quotas import QuotaView, change_quota, list_quotas
 from holdfast.errors import Invalid
 
 
@@ -122,14 +122,10 @@ async def limit_retries(clerk: Clerk, asked: LimitRetries) -> Quotas:
 async def _limit_retries(
     clerk: Clerk, queue: str | None, retries: str | UnsetType | None, share: str | UnsetType | None, reason: str
 ) -> None:
-    scope = "tenant" if queue is None else "queue"
-    views = await list_quotas(clerk.database, clerk.tenant_id)
-    known = next((view for view in views if view.scope == scope and queue in (None, view.name)), None)
-    now = None
-    if known is not None:
-        now = Quota(retries=known.retries, share=known.share, window_seconds=known.window_seconds)
-    changed = changed_quota(now, retries, share)
-    await set_quota(clerk.engine, clerk.tenant_id, changed, queue=queue, actor=clerk.actor, reason=reason)
+    def change(now: Quota | None) -> Quota | None:
+        return changed_quota(now, retries, share)
+
+    await change_quota(clerk.engine, clerk.tenant_id, change, queue=queue, actor=clerk.actor, reason=reason)
 
 
 def _nothing_named() -> Invalid:

@@ -99,20 +99,20 @@ async def _move(
         await _store(session, campaign, step)
     if step.state is not state:
         after = {"state": step.state.value, "note": step.note}
-        await _audit(session, campaign, "move", before={"state": state.value}, after=after)
+        await _audit(session, campaign, "campaign.move", before={"state": state.value}, after=after)
     if out:
         await _audit(
             session,
             campaign,
-            "release",
+            "campaign.release",
             before={"released": campaign["released"]},
             after={"released": campaign["released"] + out},
         )
 
 
-async def _audit(session: Session, campaign: Any, word: str, *, before: Any, after: Any) -> None:
+async def _audit(session: Session, campaign: Any, verb: str, *, before: Any, after: Any) -> None:
     subject = str(campaign["campaign_id"])
-    change = Change(verb=f"campaign.{word}", subject_kind="campaign", subject_id=subject, before=before, after=after)
+    change = Change(verb=verb, subject_kind="campaign", subject_id=subject, before=before, after=after)
     await audit(session, campaign["tenant_id"], [change], actor=DISPATCHER_ACTOR, reason=campaign["reason"])
 
 
@@ -144,7 +144,7 @@ async def _counts(session: Session, campaign: Any, collected: Any, *, is_gate_op
 async def _is_gate_open(session: Session, campaign: Any, silent_seconds: float) -> bool:
     if campaign["newer_than"] is None or campaign["state"] != CampaignState.AWAITING_VERSION:
         return True
-    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds)
+    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds, campaign["tenant_id"])
     return any(is_newer(row["version"], campaign["newer_than"]) for row in rows)
 
 

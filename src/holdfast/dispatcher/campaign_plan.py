@@ -88,7 +88,7 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
         lanes=[PlannedLane(**{name: row[name] for name in PlannedLane.__struct_fields__}) for row in rows],
         failed_on=failed_on,
         present=present,
-        has_newer=any(is_newer(one, newest(failed_on)) for one in present),
+        has_newer=bool(failed_on) and any(is_newer(one, newest(failed_on)) for one in present),
         effects=found.effects,
     )
 

@@ -75,8 +75,8 @@ async def start_campaign(
 ) -> CampaignView:
     """Begin a campaign over the letters of a group that are open, or were left.
 
-    `needs_newer_version` waits for a worker newer than the newest that ran into the fault. Asked `once`, the campaign
-    as it began answers a repetition.
+    `needs_newer_version` waits for a worker newer than the newest that ran into the fault, and is refused where none of
+    these is on record. Asked `once`, the campaign as it began answers a repetition.
     """
     why = required_reason(reason)
     if not 1 <= canary <= at_once <= AT_ONCE_MAX:
@@ -86,10 +86,11 @@ async def start_campaign(
         )
     if len(name) > NAME_CHARACTERS_MAX:
         raise Invalid(f"A name has at most {NAME_CHARACTERS_MAX} characters.", code="invalid_name")
-    than = None
+    failed_on: list[str] = []
     if needs_newer_version:
         versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
-        than = newest(versions["failed_on"])
+        failed_on = versions["failed_on"]
+    than = newest(failed_on) if needs_newer_version else None
     asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
     async with engine.database.transaction() as session:
         if once is not None:
@@ -97,10 +98,12 @@ async def start_campaign(
         row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
         if row is None:
             raise await _not_started(engine, tenant_id, fingerprint)
+        if needs_newer_version and not failed_on:
+            raise _unknown_versions(fingerprint)
         view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
         if once is not None:
             await once.keep(session, view)
-        await _audit(session, tenant_id, "start", row["campaign_id"], actor=actor, reason=why)
+        await _audit(session, tenant_id, "campaign.start", row["campaign_id"], actor=actor, reason=why)
     return view
 
 
@@ -109,7 +112,7 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
         if row is not None:
-            await _audit(session, tenant_id, "approve", campaign_id, before=row["was"], actor=actor, reason="")
+            await _audit(session, tenant_id, "campaign.approve", campaign_id, before=row["was"], actor=actor, reason="")
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is not None:
         return view
@@ -125,12 +128,12 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
 async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
     """Release nothing more of a campaign, ever; what is out goes on."""
     note = valid_reason(reason) if reason else "aborted"
-    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "abort")
+    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "campaign.abort")
 
 
 async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
     """Go on with a campaign that stopped, beginning with another canary."""
-    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "resume")
+    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "campaign.resume")
 
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
@@ -151,22 +154,22 @@ async def list_campaigns(
 
 
 async def _steer(
-    engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, word: str
+    engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, verb: str
 ) -> CampaignView:
     async with engine.database.transaction() as session:
         row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
         if row is not None:
-            await _audit(session, tenant_id, word, campaign_id, before=row["was"], actor=actor, reason=note)
+            await _audit(session, tenant_id, verb, campaign_id, before=row["was"], actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is None:
-        raise _wrong_state(view, {"abort": "aborted", "resume": "resumed"}[word])
+        raise _wrong_state(view, {"campaign.abort": "aborted", "campaign.resume": "resumed"}[verb])
     return view
 
 
 async def _audit(
     session: Session,
     tenant_id: int,
-    word: str,
+    verb: str,
     campaign_id: int,
     *,
     actor: str,
@@ -174,7 +177,7 @@ async def _audit(
     before: str | None = None,
 ) -> None:
     change = Change(
-        verb=f"campaign.{word}",
+        verb=verb,
         subject_kind="campaign",
         subject_id=str(campaign_id),
         before=None if before is None else {"state": before},
@@ -193,6 +196,14 @@ async def _not_started(engine: Engine, tenant_id: int, fingerprint: str) -> Hold
                 campaign_id=view.campaign_id,
             )
     return no_open_group(fingerprint)
+
+
+def _unknown_versions(fingerprint: str) -> Conflict:
+    return Conflict(
+        f"On which versions the tasks of the group {fingerprint!r} failed is not on record.",
+        code="versions_unknown",
+        advice="Start the campaign without waiting for a newer version once one is there.",
+    )
 
 
 def _wrong_state(view: CampaignView, word: str) -> Conflict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,8 @@ _DECLARE = sql("declare_quota")
 _FORGET = sql("forget_quota")
 _HASTEN = sql("hasten_retries")
 _LOCK = sql("lock_quotas")
+_LOCK_PARTS = sql("lock_quota_parts")
+_NOW = sql("quota_now")
 _SHOW = sql("show_quotas")
 
 HASTEN_BATCH = 5_000
@@ -54,26 +56,78 @@ async def set_quota(
 
     Retries that the old one held back are due again, and meet the new one.
     """
-    database = engine.database
-    async with database.transaction() as session:
-        if quota is None:
-            row = await session.fetchrow(_FORGET, tenant_id, action, queue, actor, reason)
-        else:
-            limits = (quota.retries, quota.share, quota.window_seconds)
-            row = await session.fetchrow(_DECLARE, tenant_id, action, queue, *limits, actor, reason)
-        if row is None:
-            return False
-        change = Change(
-            verb="quota.lift" if quota is None else "quota.set",
-            subject_kind="queue" if queue is not None else "tenant" if action is None else "action",
-            subject_id=queue or action or str(tenant_id),
-            before=None if row["window_seconds"] is None else {"quota": str(_quota(row))},
-            after=None if quota is None else {"quota": str(quota)},
-        )
-        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    async with engine.database.transaction() as session:
+        is_changed = await _store(session, tenant_id, quota, queue, action, actor=actor, reason=reason)
+    if is_changed:
+        await _hasten(engine.database, tenant_id, queue, action)
+    return is_changed
+
+
+async def change_quota(
+    engine: Engine,
+    tenant_id: int,
+    change: Callable[[Quota | None], Quota | None],
+    *,
+    queue: str | None = None,
+    actor: str,
+    reason: str,
+) -> bool:
+    """Make another quota of the one that a queue, or the tenant, has when this change has its turn, whatever others
+    change at the same time; False if nothing changed."""
+    async with engine.database.transaction() as session:
+        is_changed = await change_quota_in(session, tenant_id, change, queue=queue, actor=actor, reason=reason)
+    if is_changed:
+        await _hasten(engine.database, tenant_id, queue, None)
+    return is_changed
+
+
+async def change_quota_in(
+    session: Session,
+    tenant_id: int,
+    change: Callable[[Quota | None], Quota | None],
+    *,
+    queue: str | None,
+    actor: str,
+    reason: str,
+) -> bool:
+    """Change a quota in the caller's transaction, who then has the retries that the old one held back become due."""
+    await session.fetch(_LOCK_PARTS, tenant_id)
+    row = await session.fetchrow(_NOW, tenant_id, queue)
+    changed = change(None if row is None else _quota(row))
+    return await _store(session, tenant_id, changed, queue, None, actor=actor, reason=reason)
+
+
+async def _store(
+    session: Session,
+    tenant_id: int,
+    quota: Quota | None,
+    queue: str | None,
+    action: str | None,
+    *,
+    actor: str,
+    reason: str,
+) -> bool:
+    if quota is None:
+        row = await session.fetchrow(_FORGET, tenant_id, action, queue, actor, reason)
+    else:
+        limits = (quota.retries, quota.share, quota.window_seconds)
+        row = await session.fetchrow(_DECLARE, tenant_id, action, queue, *limits, actor, reason)
+    if row is None:
+        return False
+    change = Change(
+        verb="quota.lift" if quota is None else "quota.set",
+        subject_kind="queue" if queue is not None else "tenant" if action is None else "action",
+        subject_id=queue or action or str(tenant_id),
+        before=None if row["window_seconds"] is None else {"quota": str(_quota(row))},
+        after=None if quota is None else {"quota": str(quota)},
+    )
+    await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return True
+
+
+async def _hasten(database: Database, tenant_id: int, queue: str | None, action: str | None) -> None:
     while await database.fetchval(_HASTEN, tenant_id, action, queue, HASTEN_BATCH) == HASTEN_BATCH:
         pass
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

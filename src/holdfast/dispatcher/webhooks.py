@@ -119,7 +119,7 @@ async def add_webhook(
                 code="webhook_exists",
                 advice="Take another name, or remove that one.",
             )
-        await _record(session, tenant_id, "add", name, after={"url": url, **wanted}, actor=actor, reason=reason)
+        await _record(session, tenant_id, "webhook.add", name, after={"url": url, **wanted}, actor=actor, reason=reason)
     return Made(name=name, secret=secret)
 
 
@@ -141,7 +141,9 @@ async def remove_webhook(engine: Engine, tenant_id: int, name: str, *, actor: st
     async with engine.database.transaction() as session:
         row = await _locked(engine, session, tenant_id, name)
         await session.fetch(_REMOVE, tenant_id, name)
-        await _record(session, tenant_id, "remove", name, before={"url": row["url"]}, actor=actor, reason=reason)
+        await _record(
+            session, tenant_id, "webhook.remove", name, before={"url": row["url"]}, actor=actor, reason=reason
+        )
 
 
 async def rotate_webhook(
@@ -155,7 +157,7 @@ async def rotate_webhook(
         await _locked(engine, session, tenant_id, name)
         await session.fetch(_ROTATE, tenant_id, name, secret, grace_seconds)
         after = {"grace_seconds": grace_seconds}
-        await _record(session, tenant_id, "rotate", name, after=after, actor=actor, reason=reason)
+        await _record(session, tenant_id, "webhook.rotate", name, after=after, actor=actor, reason=reason)
     return Made(name=name, secret=secret)
 
 
@@ -166,7 +168,7 @@ async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str
         is_changed = bool(await session.fetch(_PAUSE, tenant_id, name, actor, reason))
         if is_changed:
             change = {"before": {"paused": False}, "after": {"paused": True}}
-            await _record(session, tenant_id, "pause", name, **change, actor=actor, reason=reason)
+            await _record(session, tenant_id, "webhook.pause", name, **change, actor=actor, reason=reason)
     return is_changed
 
 
@@ -181,7 +183,9 @@ async def resume_webhook(
         if is_changed:
             before = {"paused_reason": row["paused_reason"], "cursor": row["cursor"]}
             after = {"cursor": cursor or row["cursor"]}
-            await _record(session, tenant_id, "resume", name, before=before, after=after, actor=actor, reason=reason)
+            await _record(
+                session, tenant_id, "webhook.resume", name, before=before, after=after, actor=actor, reason=reason
+            )
     return is_changed
 
 
@@ -191,7 +195,7 @@ async def try_webhook(
     """Send a test event now, whether the webhook is paused or not; nothing of it is kept but that somebody did."""
     async with engine.database.transaction() as session:
         row = dict(await _locked(engine, session, tenant_id, name))
-        await _record(session, tenant_id, "test", name, actor=actor, reason=reason)
+        await _record(session, tenant_id, "webhook.test", name, actor=actor, reason=reason)
     at = datetime.fromtimestamp(row["at"], UTC)
     body = body_of(TEST_KIND, at, {"webhook": name, "actor": actor})
     secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
@@ -237,7 +241,7 @@ async def _missing(database: Database, tenant_id: int, name: str) -> NotFound:
 async def _record(
     session: Session,
     tenant_id: int,
-    word: str,
+    verb: str,
     name: str,
     *,
     before: Any = None,
@@ -245,7 +249,7 @@ async def _record(
     actor: str,
     reason: str,
 ) -> None:
-    change = Change(verb=f"webhook.{word}", subject_kind="webhook", subject_id=name, before=before, after=after)
+    change = Change(verb=verb, subject_kind="webhook", subject_id=name, before=before, after=after)
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 

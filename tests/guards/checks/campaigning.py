@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
+from tests.core.flows import a_flow
 from tests.guards.checks.recovering import a_letter
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
@@ -45,9 +46,11 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
     fingerprint = await failed_again(stage)
     _, ignored = await a_letter(stage)
     _, unwanted = await a_letter(stage)
+    _, mended = await a_letter(stage)
     under_way, left = await a_letter(stage)
     await stage.dispatcher.redrive(under_way)
     await stage.engine.database.fetch(sql("ignore_letters"), [ignored, left], "ann", "known", "ignored", 1)
+    await stage.engine.database.fetch(sql("close_letters"), [mended], "ann", "mended", 1)
     await stage.engine.database.fetch(
         "update holdfast.dead_letter set recovery_options = '{ignore}' where dead_letter_id = $1", unwanted
     )
@@ -56,6 +59,20 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
     await stage.engine.database.fetch("update holdfast.campaign set state = 'stopped'")
     await stage.engine.database.fetch(sql("resume_campaign"), int(view.campaign_id), 1, "ann", "fixed")
     assert await stage.value("select total from holdfast.campaign") == 2
+
+
+@check
+async def a_canceled_runs_letter_does_not_go(stage: Stage) -> None:
+    flow = a_flow(alone=("x", "y"))
+    run_id = await stage.dispatcher.runs.start(flow)
+    failing, _ = await stage.dispatcher.claim(2)
+    await stage.dispatcher.settle(failing, Failed(a_failure()))
+    await stage.dispatcher.runs.cancel(run_id)
+    [letter] = await stage.dispatcher.letters(failing.task_id)
+    assert letter.state == "open"
+    with refuses(NotFound):
+        await start_campaign(stage.engine, 1, letter.fingerprint, actor="ann", reason="fixed")
+    assert not await stage.engine.database.fetch(sql("take_letter"), 1, 60.0)
 
 
 @check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import asyncpg
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, elsewhere, refuses
@@ -14,7 +15,7 @@ from holdfast.dispatcher.breakers import show_breaker, steer
 from holdfast.dispatcher.claim import Claimer
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.quotas import list_quotas, set_quota
+from holdfast.dispatcher.quotas import change_quota, change_quota_in, list_quotas, set_quota
 from holdfast.dispatcher.reconcile import promote, reconcile_once
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict
@@ -236,6 +237,23 @@ async def what_a_guard_was_before_is_what_the_change_replaced(stage: Stage) -> N
     await breaker
     told = await engine.database.fetch("select before from holdfast.audit order by seq desc limit 2")
     assert {"2 per minute" in row["before"] or '"attempts":7' in row["before"] for row in told} == {True}
+
+
+@check
+async def parts_of_a_quota_changed_at_once_are_both_kept(stage: Stage) -> None:
+    """Also the first time, when there is no quota to lock."""
+    who = {"actor": "me", "reason": ""}
+    engine = stage.engine
+    async with engine.database.transaction() as held:
+        await change_quota_in(
+            held, DEFAULT_TENANT_ID, lambda now: replace(now or Quota(), retries=3), queue=None, **who
+        )
+        late = asyncio.ensure_future(
+            change_quota(engine, DEFAULT_TENANT_ID, lambda now: replace(now or Quota(), share=0.5), **who)
+        )
+        await stage.waits(late)
+    assert await late
+    assert [(one.retries, one.share) for one in await list_quotas(engine.database, DEFAULT_TENANT_ID)] == [(3, 0.5)]
 
 
 @check

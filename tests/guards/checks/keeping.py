@@ -119,6 +119,14 @@ async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
 
 
 @check
+async def workers_that_a_failure_names_are_not_forgotten(stage: Stage) -> None:
+    await stage.dispatcher.settle(await a_running_task(stage.dispatcher), Failed(a_failure()))
+    await stage.dispatcher.retire("first")
+    await _day_after(stage)
+    assert await stage.value("select count(*) from holdfast.worker") == 1
+
+
+@check
 async def ids_never_go_back(stage: Stage) -> None:
     await stage.dispatcher.enqueue(a_task())
     await _day_after(stage)

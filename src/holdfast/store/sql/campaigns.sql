@@ -3,10 +3,8 @@
 -- a letter nothing begins.
 with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
-  from holdfast.dead_letter d
-  where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  from holdfast.letter_to_go d
+  where d.tenant_id = $1 and d.fingerprint = $2
 ),
 fresh as (
   insert into holdfast.campaign (
@@ -51,22 +49,31 @@ for update of c skip locked;
 
 -- name: collect_campaign
 -- Count what became of the letters that are out. A letter whose task failed again is parked: the fresh one stands for it.
--- Under the campaign's lock.
+-- One in whose place other items completed is resolved with them; one that its completed run went round says nothing, and is
+-- dropped. Under the campaign's lock.
 with ended as materialized (
   select m.dead_letter_id, m.leg,
     case
-      when d.state = 'resolved' then 'succeeded'
-      when d.state is distinct from 'retrying' then 'dropped'
+      when d.state = 'resolved' and d.disposition <> 'superseded' then 'succeeded'
+      when d.state is distinct from 'retrying' or d.campaign_id is distinct from m.campaign_id then 'dropped'
       when (e.state = 'f' or k.state = 'f') and n.fingerprint = c.fingerprint then 'returned'
       when e.state = 'f' or k.state = 'f' or r.state = 'f' then 'failed'
       when e.state = 'x' or r.state = 'x' then 'canceled'
-    end as outcome
+      when p.items_first is not null and o.state = 'c' then 'succeeded'
+      when r.state = 'c' and o.state in ('k', 'u') then 'dropped'
+      when r.state = 'c' and o.state = 'f' then 'failed'
+      when r.state = 'c' then 'succeeded'
+    end as outcome,
+    d.state = 'retrying' and d.campaign_id = m.campaign_id as is_out
   from holdfast.campaign_letter m
   join holdfast.campaign c on c.campaign_id = m.campaign_id
   left join holdfast.dead_letter d on d.dead_letter_id = m.dead_letter_id
   left join holdfast.ended e on e.task_id = m.task_id
   left join holdfast.run r on r.run_id = d.run_id
   left join holdfast.node k on k.run_id = d.run_id and k.node_no = d.node_no and d.task_id = d.run_id + 1 + d.node_no
+  left join holdfast.node o on o.run_id = d.run_id and o.node_no = d.node_no
+  left join holdfast.past_items p on p.run_id = d.run_id and p.node_no = d.node_no
+    and d.task_id between p.items_first and p.items_first + p.items - 1
   left join lateral (
     select n.fingerprint
     from holdfast.dead_letter n
@@ -81,27 +88,48 @@ noted as (
   set outcome = ended.outcome
   from ended
   where m.campaign_id = $1 and m.dead_letter_id = ended.dead_letter_id and m.outcome is null and ended.outcome is not null
-  returning m.dead_letter_id, m.leg, ended.outcome
+  returning m.dead_letter_id, m.leg, ended.outcome, ended.is_out
 ),
-parked as (
+closed as (
   update holdfast.dead_letter d
-  set state = 'ignored', disposition = 'retry_failed', disposition_reason = 'its task failed again in a campaign',
+  set state = case when noted.outcome in ('succeeded', 'dropped') then 'resolved' else 'ignored' end,
+    disposition = case noted.outcome
+      when 'succeeded' then 'retry_succeeded'
+      when 'dropped' then 'superseded'
+      else 'retry_failed'
+    end,
+    disposition_reason = case noted.outcome
+      when 'succeeded' then 'dead letter superseded by a success'
+      when 'dropped' then 'its run completed without it'
+      when 'canceled' then 'its task or run was canceled'
+      else 'its task failed again in a campaign'
+    end,
     actor = $2, wants_sweep = false, changed_at = holdfast.instant()
-  where d.dead_letter_id = any(array(select dead_letter_id from noted where outcome in ('returned', 'failed', 'canceled')))
+  from noted
+  where d.dead_letter_id = noted.dead_letter_id and noted.is_out
     and d.state = 'retrying'
+  returning d.tenant_id, d.task_id, d.attempts, d.state, d.disposition, d.disposition_reason
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.' || state, array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', disposition_reason, 'disposition', disposition, 'campaign_id', $1::int)
+  from closed
+  group by tenant_id, state, disposition, disposition_reason
 )
 update holdfast.campaign c
 set succeeded = c.succeeded + s.succeeded, returned = c.returned + s.returned, failed = c.failed + s.failed,
   canceled = c.canceled + s.canceled, dropped = c.dropped + s.dropped,
-  leg_succeeded = c.leg_succeeded + s.leg_succeeded, leg_returned = c.leg_returned + s.leg_returned,
-  leg_failed = c.leg_failed + s.leg_failed
+  leg_released = c.leg_released - s.leg_dropped, leg_succeeded = c.leg_succeeded + s.leg_succeeded,
+  leg_returned = c.leg_returned + s.leg_returned, leg_failed = c.leg_failed + s.leg_failed
 from (
   select count(*) filter (where outcome = 'succeeded') as succeeded, count(*) filter (where outcome = 'returned') as returned,
     count(*) filter (where outcome = 'failed') as failed, count(*) filter (where outcome = 'canceled') as canceled,
     count(*) filter (where outcome = 'dropped') as dropped,
     count(*) filter (where outcome = 'succeeded' and leg = $3) as leg_succeeded,
     count(*) filter (where outcome = 'returned' and leg = $3) as leg_returned,
-    count(*) filter (where outcome = 'failed' and leg = $3) as leg_failed
+    count(*) filter (where outcome = 'failed' and leg = $3) as leg_failed,
+    count(*) filter (where outcome = 'dropped' and leg = $3) as leg_dropped
   from noted
 ) s
 where c.campaign_id = $1
@@ -114,11 +142,8 @@ select count(*)::int as "left",
   count(*) filter (where q.paused_at is not null or r.paused_at is not null)::int as paused
 from (
   select d.lane_id, d.run_id
-  from holdfast.dead_letter d
+  from holdfast.letter_to_go d
   where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and 'retry' = any(d.recovery_options)
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
     and not exists (
       select from holdfast.campaign_letter m
       where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -133,11 +158,8 @@ left join holdfast.run r on r.run_id = o.run_id and r.state = 'o';
 -- name: next_campaign_letters
 -- The next letters of a campaign, oldest first; those of paused queues and runs wait.
 select d.dead_letter_id, d.run_id
-from holdfast.dead_letter d
+from holdfast.letter_to_go d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and 'retry' = any(d.recovery_options)
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -159,10 +181,11 @@ limit $5;
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
   case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
 from holdfast.dead_letter d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3 and d.dead_letter_id = any($5::bigint[])
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and 'retry' = any(d.recovery_options)
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+where d.state in ('open', 'ignored') and d.dead_letter_id = any(array(
+    select g.dead_letter_id
+    from holdfast.letter_to_go g
+    where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+  ))
   and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -172,7 +195,7 @@ for update of d skip locked;
 
 -- name: note_released
 -- Remember which letters a campaign released, also those of other groups that went with their run; those that could not
--- go are dropped. Under the campaign's lock.
+-- go are dropped, and are none of the canary. Under the campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
   select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
@@ -180,8 +203,8 @@ with noted as (
   returning outcome
 )
 update holdfast.campaign c
-set released = c.released + s.released, leg_released = c.leg_released + s.released, dropped = c.dropped + s.dropped,
-  total = greatest(c.total, c.released + s.released)
+set released = c.released + s.released, leg_released = c.leg_released + s.released - s.dropped,
+  dropped = c.dropped + s.dropped, total = greatest(c.total, c.released + s.released)
 from (
   select count(*) as released, count(*) filter (where outcome = 'dropped') as dropped
   from noted
@@ -256,10 +279,7 @@ from aborted;
 with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id
   from holdfast.campaign c
-  left join holdfast.dead_letter d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and 'retry' = any(d.recovery_options)
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+  left join holdfast.letter_to_go d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
   where c.campaign_id = $1
   group by c.campaign_id
 ),

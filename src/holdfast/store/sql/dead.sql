@@ -223,7 +223,7 @@ from sent;
 
 -- name: take_letter
 -- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it. Those of paused runs
--- wait with them.
+-- wait with them; those of canceled runs cannot go.
 update holdfast.dead_letter d
 set hidden_until = holdfast.instant() + make_interval(secs => $2)
 where d.dead_letter_id = (
@@ -233,7 +233,7 @@ where d.dead_letter_id = (
     and (o.hidden_until is null or o.hidden_until <= holdfast.instant())
     and not exists (
       select from holdfast.run r
-      where r.run_id = o.run_id and r.state = 'o' and r.paused_at is not null
+      where r.run_id = o.run_id and (r.canceled_at is not null or (r.state = 'o' and r.paused_at is not null))
     )
   order by o.dead_letter_id
   limit 1

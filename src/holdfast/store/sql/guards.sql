@@ -200,6 +200,17 @@ select was.state as was, was.attempts, was.failures, steered.state,
 from steered
 join was on was.breaker_id = steered.breaker_id;
 
+-- name: lock_quota_parts
+-- Become the one who changes parts of a tenant's quotas, until the transaction ends: there may be no quota yet to lock.
+select pg_advisory_xact_lock(1752132970, $1);
+
+-- name: quota_now
+-- The quota of a queue, or of the tenant.
+select k.retries_max, k.share, k.window_seconds
+from holdfast.quota k
+left join holdfast.queue q on q.queue_id = k.queue_id
+where k.tenant_id = $1 and k.action is null and q.name is not distinct from $2::text;
+
 -- name: declare_quota
 -- Set the quota of an action, of a queue, or of the tenant. What it counted under another window means nothing any more.
 -- Answers what it was before, if anything.

@@ -20,22 +20,20 @@ limit $3;
 -- What a campaign over a group would do, by lane: how many tasks, in what queue under which limits.
 select l.action, q.name as queue, q.paused_at is not null as is_paused, q.max_running, q.starts_per_second,
   count(*)::int as tasks, count(d.run_id)::int as nodes, min(d.opened_at) as first_seen, max(d.opened_at) as last_seen
-from holdfast.dead_letter d
+from holdfast.letter_to_go d
 join holdfast.lane l on l.lane_id = d.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
-where d.tenant_id = $1 and d.fingerprint = $2 and 'retry' = any(d.recovery_options)
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+where d.tenant_id = $1 and d.fingerprint = $2
 group by l.action, q.queue_id, q.name
 order by count(*) desc, l.action;
 
 -- name: group_versions
--- Versions of the workers that ran into the fault, and of those that are there now and can run its actions.
+-- Versions of the workers that ran into the fault, and of those of its tenant that are there now and can run its actions.
 select coalesce(array_agg(distinct w.version) filter (where w.worker_id is not null), '{}') as failed_on,
   array(
     select distinct p.version
     from holdfast.worker p
-    where p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => $3)
+    where p.tenant_id = $1 and p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => $3)
       and p.actions && (
         select array_agg(distinct l.action)
         from holdfast.dead_letter d
@@ -49,10 +47,10 @@ left join holdfast.worker w on w.worker_id = f.worker_id
 where d.tenant_id = $1 and d.fingerprint = $2;
 
 -- name: lane_versions
--- Versions of the workers that are there now and can run the actions of some lanes.
+-- Versions of the workers of a tenant that are there now and can run the actions of some lanes.
 select distinct w.version
 from holdfast.worker w
-where w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
+where w.tenant_id = $3 and w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
   and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any($1::int[]));
 
 -- name: campaign_state
@@ -64,10 +62,8 @@ where c.campaign_id = $1;
 -- name: group_runs
 -- Some of the runs whose nodes are among the letters of a group that can go, the oldest first, and how many there are.
 select d.run_id, (count(*) over ())::int as runs
-from holdfast.dead_letter d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.run_id is not null and 'retry' = any(d.recovery_options)
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
+from holdfast.letter_to_go d
+where d.tenant_id = $1 and d.fingerprint = $2 and d.run_id is not null
 group by d.run_id
 order by d.run_id
 limit $3;
@@ -80,10 +76,8 @@ select e.name, count(*) filter (where e.state = 'd' and e.compensated_by is null
   count(*) filter (where e.state <> 'r' and e.compensation is not null and e.compensated_by is null)::int as compensable
 from (
   select d.task_id
-  from holdfast.dead_letter d
+  from holdfast.letter_to_go d
   where d.tenant_id = $1 and d.fingerprint = $2
-    and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-    and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
   union
   select unnest($3::bigint[])
 ) t

@@ -33,13 +33,10 @@ join holdfast.run r on r.run_id = n.run_id
 where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = $2;
 
 -- name: group_letters
--- A page of the letters of a group that stand for their task: the newest one of each, if it is open, or was left and
--- its task can still go.
+-- A page of the letters of a group whose task can go again.
 select d.dead_letter_id, d.state
-from holdfast.dead_letter d
+from holdfast.letter_to_go d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
-  and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))
-  and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 order by d.dead_letter_id
 limit $4;
 

@@ -171,11 +171,13 @@ where (xid, seq) in (
 );
 
 -- name: forget_workers
--- Workers that left longer ago than history.
+-- Workers that left longer ago than history, and that no failure on record names: on which version a task failed is asked
+-- as long as it rests.
 delete from holdfast.worker w
 where w.state in ('gone', 'lost')
   and w.ended_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-  and not exists (select from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id);
+  and not exists (select from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id)
+  and not exists (select from holdfast.failure f where f.worker_id = w.worker_id);
 
 -- name: live_is_dirty
 -- Does the hot table have dead rows worth a vacuum?
