@@ -59,9 +59,13 @@ class Replay:
         effects: Mapping[str, Any] | None = None,
         datasets: Datasets | None = None,
         sends: bool = False,
+        runs_steps: bool = False,
         output_bytes_max: int,
     ) -> None:
-        """`sends` lets an action run that is nothing but a request or a command; without it such a one is refused."""
+        """`sends` lets an action run that is nothing but a request or a command; without it such a one is refused.
+
+        With `runs_steps` steps are called, also where the record has what they gave.
+        """
         if not sends and (runtime := getattr(action.function, "runtime", None)) is not None:
             raise _would_send(action.name, runtime)
         self._action = action
@@ -70,7 +74,8 @@ class Replay:
         self._notes: list[tuple[str, dict[str, Any]]] = []
         self._is_async = inspect.iscoroutinefunction(action.function)
         stop, answers = threading.Event(), effects or {}
-        self._record = Record(captured.receipts, answers, bytes_max=output_bytes_max)
+        steps = None if runs_steps else captured.steps
+        self._record = Record(captured.receipts, answers, steps=steps, bytes_max=output_bytes_max)
         governed = Governed(self._record.ask, is_blocking=not self._is_async, stop=stop, bytes_max=output_bytes_max)
         self._context = Context(
             task_id=str(captured.task_id),
@@ -155,6 +160,7 @@ async def prepare(
     attempt: int | None,
     effects: Mapping[str, Any] | None,
     sends: bool,
+    runs_steps: bool,
 ) -> Replay:
     """Read what a task was given from the database, and find its code."""
     number = task_number(task_id)
@@ -165,6 +171,7 @@ async def prepare(
         effects=effects,
         datasets=datasets,
         sends=sends,
+        runs_steps=runs_steps,
         output_bytes_max=engine.settings.limits.output_bytes_max,
     )
 

@@ -1,8 +1,9 @@
 """What stands in for the database while a replay runs: the record answers, and nothing is written or sent.
 
-Effects go by their key, as behind the real gate: the receipt or refusal on record, else what the caller gave, else the
-replay ends there. Steps are called, because a replay is for looking into them. Rows for datasets are checked and
-counted, as a worker would, and go nowhere.
+Effects go by their key, as behind the real gate: what the caller gave, else the receipt or refusal on record, else the
+replay ends there. Steps give what they gave then, because effects were asked for with it; what was not kept is called,
+and all of them if the caller wants to look into them. Rows for datasets are checked and counted, as a worker would, and
+go nowhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast import wire
 from holdfast.core.dataset import Dataset, Mode
 from holdfast.core.replay import Receipt
 from holdfast.dispatcher.effects import Gate, OpenEffect
-from holdfast.dispatcher.steps import KeepStep, RecallSteps, Steps
+from holdfast.dispatcher.steps import KeepStep, RecallSteps, Step, Steps
 from holdfast.errors import Conflict
 from holdfast.worker.context import DatasetWriter
 from holdfast.worker.ledger import Answer, Kept, Renew, Renewed, Request
@@ -30,7 +31,16 @@ class EffectRefused(Conflict):
 class Record:
     """The ledger of a replay. `asked` are the names of the effects its code wanted, in their order."""
 
-    def __init__(self, receipts: Sequence[Receipt], answers: Mapping[str, Any], *, bytes_max: int) -> None:
+    def __init__(
+        self,
+        receipts: Sequence[Receipt],
+        answers: Mapping[str, Any],
+        *,
+        steps: Sequence[Step] | None,
+        bytes_max: int,
+    ) -> None:
+        """`steps` None has them all called."""
+        self._steps = steps
         self._receipts = {_place(one.effect, one.user_key, one.ordinal): one for one in receipts}
         self._answers = answers
         self._bytes_max = bytes_max
@@ -42,7 +52,7 @@ class Record:
             case OpenEffect():
                 return self._gate(request)
             case RecallSteps():
-                return Steps([])
+                return Steps(list(self._steps or ()))
             case KeepStep():
                 return Kept()
             case Renew():
@@ -65,14 +75,18 @@ class Record:
                 advice=f"Give its receipt: --effect {named}=JSON, or effects={{{named!r}: …}}.",
             )
         if known.digest != wanted.digest:
-            raise Conflict(
-                f"{wanted.name} was asked for with other arguments when it ran.",
-                code="effect_key_reused",
-                advice="Give another key for another effect; take what changes from run to run through ctx.step.",
-            )
+            raise self._other_arguments(wanted.name)
         if known.state == "done":
             return Gate(key="", receipt=known.receipt or b"null")
         return Gate(key="", code=known.code, message=known.message)
+
+    def _other_arguments(self, name: str) -> Conflict:
+        why = "what changes by itself must come from ctx.step" if self._steps is not None else "steps ran anew"
+        return Conflict(
+            f"{name} was asked for with other arguments when it ran.",
+            code="effect_key_reused",
+            advice=f"Code or values changed since: {why}. Or give its receipt: --effect {name}=JSON, or effects=.",
+        )
 
 
 def _place(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | None, int]:

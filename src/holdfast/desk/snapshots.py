@@ -12,6 +12,7 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.dispatcher import replay
 from holdfast.dispatcher.replay import Captured
+from holdfast.dispatcher.steps import Step
 from holdfast.store.catalog import Lane
 
 
@@ -45,6 +46,14 @@ class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step gave, in the generation of the attempt. `digest` stands for its arguments."""
+
+    name: str
+    digest: str
+    output: msgspec.Raw
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a task was given, to run it elsewhere, and the attempt to compare that with."""
 
@@ -57,6 +66,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     input: msgspec.Raw
     recorded: RecordedEnd | None
     receipts: list[RecordedReceipt] = []
+    steps: list[RecordedStep] = []
 
 
 @operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
@@ -85,6 +95,9 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
         input=msgspec.Raw(found.input),
         recorded=recorded,
         receipts=[_receipt(one) for one in found.receipts],
+        steps=[
+            RecordedStep(name=one.name, digest=one.digest.hex(), output=msgspec.Raw(one.output)) for one in found.steps
+        ],
     )
 
 
@@ -128,6 +141,7 @@ def captured_of(snapshot: Snapshot) -> Captured:
             )
             for one in snapshot.receipts
         ),
+        steps=tuple(Step(one.name, bytes.fromhex(one.digest), bytes(one.output)) for one in snapshot.steps),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.replay import Receipt, Recorded
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.steps import Step
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog, Lane
 from holdfast.store.database import Database, Session
@@ -17,6 +18,7 @@ from holdfast.store.statements import sql
 _READ_CAPTURED = sql("read_captured")
 _READ_RECORDED = sql("read_recorded")
 _READ_RECEIPTS = sql("read_receipts")
+_READ_STEPS = sql("read_steps")
 _RUN_SNAPSHOTS = sql("run_snapshots")
 
 FAILED = ("failed", "timed_out")
@@ -33,6 +35,8 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Recorded | None
     receipts: tuple[Receipt, ...] = ()
     """What the effects of the task were answered with; a replay is given the same."""
+    steps: tuple[Step, ...] = ()
+    """What steps gave in the generation of that attempt: effects were asked for with it."""
 
     @property
     def attempt(self) -> int:
@@ -54,12 +58,13 @@ async def capture(
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
         if row["is_past"]:
             raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
-        recorded = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
+        chosen = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
         lane_id = row["lane_id"] or await _lane_of_node(session, catalog, row["run_id"], row["node_no"])
         if lane_id == 0:
             raise _refused(task_id, "its node runs no code of its own")
         await catalog.learn([lane_id], (), session=session)
         receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id)
+        steps = [] if chosen is None else await session.fetch(_READ_STEPS, task_id, tenant_id, chosen["generation"])
         claimed = await _with_input(session, catalog, tenant_id, task_id, lane_id, row)
     return Captured(
         task_id=task_id,
@@ -67,20 +72,24 @@ async def capture(
         lane=catalog.lane(lane_id),
         input=claimed.input,
         tags=tuple(claimed.tags or ()),
-        recorded=recorded,
+        recorded=None if chosen is None else _recorded(chosen),
         receipts=tuple(Receipt(**dict(one)) for one in receipts),
+        steps=tuple(Step(*one) for one in steps),
     )
 
 
-def _chosen(task_id: int, rows: list[Any], attempt: int | None) -> Recorded | None:
+def _recorded(row: Any) -> Recorded:
+    return Recorded(**{name: value for name, value in row.items() if name != "generation"})
+
+
+def _chosen(task_id: int, known: list[Any], attempt: int | None) -> Any:
     """Of the attempts, newest first, the one to compare with."""
-    known = [Recorded(**dict(row)) for row in rows]
     if attempt is not None:
-        found = next((one for one in known if one.attempt == attempt), None)
+        found = next((one for one in known if one["attempt"] == attempt), None)
         if found is None:
             raise NotFound(f"Task {task_id} has no attempt {attempt}.", code="attempt_not_found")
         return found
-    return next((one for one in known if one.state in FAILED), known[0] if known else None)
+    return next((one for one in known if one["state"] in FAILED), known[0] if known else None)
 
 
 async def _lane_of_node(session: Session, catalog: Catalog, run_id: int, node_no: int) -> int:

@@ -40,17 +40,17 @@ limit 1;
 
 -- name: read_recorded
 -- How the attempts of a task ended, the newest first; an open one has not.
-select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, '' as code,
+select a.attempt, a.generation, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, '' as code,
   '' as type, '' as message, '' as traceback, a.output
 from holdfast.attempt a
 where a.task_id = $1 and a.tenant_id = $2
 union all
-select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, f.code, f.type, f.message,
+select f.attempt, f.generation, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, f.code, f.type, f.message,
   f.traceback, null
 from holdfast.failure f
 where f.task_id = $1 and f.tenant_id = $2
 union all
-select t.attempt, 'running', '', '', '', '', null
+select t.attempt, t.generation, 'running', '', '', '', '', null
 from holdfast.live t
 where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt desc;
@@ -62,3 +62,10 @@ select e.name as effect, e.user_key, e.ordinal, e.digest, case e.state when 'd' 
 from holdfast.effect e
 where e.task_id = $1 and e.tenant_id = $2 and e.state in ('d', 'r')
 order by e.opened_at, e.key;
+
+-- name: read_steps
+-- What the steps of a task gave in one generation, whichever attempt kept it: the others took it over.
+select s.name, s.digest, s.output
+from holdfast.step s
+where s.task_id = $1 and s.tenant_id = $2 and s.generation = $3
+order by s.kept_at, s.name, s.digest;
