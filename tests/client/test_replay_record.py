@@ -64,3 +64,59 @@ async def test_each_generation_has_its_own_steps(app, client, engine, charge):
     ends = [await client.replay(task.task_id, attempt=attempt) for attempt in (1, 2)]
     assert [end.failure.message for end in ends] == [end.recorded.message for end in ends]
     assert ends[0].failure.message != ends[1].failure.message
+
+
+async def test_a_dead_node_is_given_what_its_letter_keeps(app, client, engine):
+    """Not what its bindings give since its upstream ran again; each generation has its own."""
+    made = {"number": 5}
+
+    @app.action(max_retries=0)
+    def first() -> int:
+        return made["number"]
+
+    @app.action(max_retries=0)
+    def second(ctx: hf.Context, x: int) -> None:
+        raise ValueError(f"{x} for {ctx.tags[0]}")
+
+    @app.flow
+    def both():
+        return second(x=first())
+
+    run = await client.start(both.options(tags=["ada"]))
+    await run_until_idle(app, engine)
+    made["number"] = 6
+    await run.retry("again", only="first")
+    await run_until_idle(app, engine)
+    task_id = next(task.task_id for task in await run.tasks() if task.node == "second")
+    seen = [(await client.replay(task_id, attempt=attempt)).failure.message for attempt in (1, 2)]
+    assert seen == ["5 for ada", "6 for ada"]
+
+
+async def test_a_dead_item_that_was_replaced_can_still_be_looked_into(app, client, engine):
+    listed = {"lines": ["a", "b"]}
+
+    @app.action(max_retries=0)
+    def listing() -> list:
+        return listed["lines"]
+
+    @app.action(max_retries=0)
+    def put(line: str) -> str:
+        if line == "b":
+            raise ValueError(line)
+        return line
+
+    @app.flow
+    def logged():
+        return put.map(line=listing())
+
+    run = await client.start(logged)
+    await run_until_idle(app, engine)
+    first = await engine.database.fetchval("select items_first from holdfast.node where items_first is not null")
+    listed["lines"] = ["c"]
+    await run.retry("again", only="listing")
+    await run_until_idle(app, engine)
+    assert (await client.replay(str(first + 1))).failure.message == "b"
+    await engine.database.fetch("update holdfast.dead_letter set input = null")
+    for item in (first, first + 1):
+        with pytest.raises(hf.Conflict, match="is gone"):
+            await client.replay(str(item))

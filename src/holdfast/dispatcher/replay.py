@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.replay import Receipt, Recorded
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.outputs import read_runs
 from holdfast.dispatcher.steps import Step
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog, Lane
@@ -19,6 +20,7 @@ _READ_CAPTURED = sql("read_captured")
 _READ_RECORDED = sql("read_recorded")
 _READ_RECEIPTS = sql("read_receipts")
 _READ_STEPS = sql("read_steps")
+_READ_KEPT_INPUT = sql("read_kept_input")
 _RUN_SNAPSHOTS = sql("run_snapshots")
 
 FAILED = ("failed", "timed_out")
@@ -48,30 +50,32 @@ async def capture(
 ) -> Captured:
     """Read a task for a replay: of the attempt named, else of the last that failed, else of the last.
 
-    The input of a node is built from its bindings, as for a claim. `NotFound` without such a task or attempt;
-    `Conflict` if there is no code or no input to run.
+    What a node was given is what its dead letter keeps, else it is built from its bindings, as for a claim.
+    `NotFound` without such a task or attempt; `Conflict` if there is no code or no input to run.
     """
     async with database.transaction() as session:
         await session.execute("set transaction read only")
         row = await session.fetchrow(_READ_CAPTURED, task_id, tenant_id)
         if row is None:
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-        if row["is_past"]:
-            raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
         chosen = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
+        here = (task_id, tenant_id, 0 if chosen is None else chosen["generation"])
+        kept = await session.fetchval(_READ_KEPT_INPUT, *here)
+        if row["is_past"] and kept is None:
+            raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
         lane_id = row["lane_id"] or await _lane_of_node(session, catalog, row["run_id"], row["node_no"])
         if lane_id == 0:
             raise _refused(task_id, "its node runs no code of its own")
         await catalog.learn([lane_id], (), session=session)
         receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id)
-        steps = [] if chosen is None else await session.fetch(_READ_STEPS, task_id, tenant_id, chosen["generation"])
-        claimed = await _with_input(session, catalog, tenant_id, task_id, lane_id, row)
+        steps = await session.fetch(_READ_STEPS, *here)
+        given, tags = await _with_input(session, catalog, tenant_id, task_id, lane_id, row, kept)
     return Captured(
         task_id=task_id,
         run_id=row["run_id"],
         lane=catalog.lane(lane_id),
-        input=claimed.input,
-        tags=tuple(claimed.tags or ()),
+        input=given,
+        tags=tuple(tags or ()),
         recorded=None if chosen is None else _recorded(chosen),
         receipts=tuple(Receipt(**dict(one)) for one in receipts),
         steps=tuple(Step(*one) for one in steps),
@@ -99,15 +103,18 @@ async def _lane_of_node(session: Session, catalog: Catalog, run_id: int, node_no
 
 
 async def _with_input(
-    session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any
-) -> Claimed:
+    session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any, kept: bytes | None
+) -> tuple[bytes, list[str] | None]:
+    """What the task was given, and the tags that came with it."""
+    if kept is not None:
+        return kept, (await read_runs(session, catalog, [row["run_id"]]))[row["run_id"]].tags
     given = Claimed(
         task_id, 0, None, lane_id, 0, 0, 0, tenant_id, row["run_id"], row["node_no"], row["input"] or b"{}", row["tags"]
     )
     [claimed] = await with_inputs(session, catalog, [given])
     if claimed.fault is not None:
         raise _refused(task_id, f"its input cannot be built: {claimed.fault.message}")
-    return claimed
+    return claimed.input, claimed.tags
 
 
 def _refused(task_id: int, why: str) -> Conflict:

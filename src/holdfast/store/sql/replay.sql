@@ -7,7 +7,10 @@ from (
   from holdfast.live t
   where t.task_id = $1 and t.tenant_id = $2 and t.run_id is not null
   union all
-  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags, false
+  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags, exists (
+      select from holdfast.past_items p
+      where p.run_id = e.run_id and e.task_id between p.items_first and p.items_first + p.items - 1
+    )
   from holdfast.ended e
   where e.task_id = $1 and e.tenant_id = $2
   union all
@@ -69,3 +72,11 @@ select s.name, s.digest, s.output
 from holdfast.step s
 where s.task_id = $1 and s.tenant_id = $2 and s.generation = $3
 order by s.kept_at, s.name, s.digest;
+
+-- name: read_kept_input
+-- What a node was given, as the letter of an attempt's generation keeps it: its bindings may give something else by now.
+select d.input
+from holdfast.dead_letter d
+where d.task_id = $1 and d.tenant_id = $2 and d.generation = $3 and d.input is not null
+order by d.dead_letter_id desc
+limit 1;
