@@ -186,15 +186,24 @@ cross join unnest($2::bigint[]) as b (task_id)
 returning task_id;
 
 -- name: builds_left
--- How much of the work on a generation is not over, and how much failed; the task and the run that ask do not count, nor
--- does what others were started for instead.
+-- How much of the work on a generation is not over, and how much failed; the task that asks does not count, nor its run,
+-- the runs whose sub-flow that is, or what others were started for instead.
+with recursive asking as (
+  select $3::bigint as run_id
+  union all
+  select r.parent_run_id
+  from asking a
+  join holdfast.run r on r.run_id = a.run_id
+  where r.parent_run_id is not null
+)
 select count(*) filter (where t.task_id is not null or r.state = 'o') as unfinished,
   count(*) filter (where e.state = 'f' or r.state = 'f') as failed
 from holdfast.dataset_build b
 left join holdfast.live t on t.task_id = b.task_id
 left join holdfast.ended e on e.task_id = b.task_id
 left join holdfast.run r on r.run_id = b.task_id
-where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1) and b.task_id <> coalesce($3::bigint, -1)
+where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1)
+  and not exists (select from asking a where a.run_id = b.task_id)
   and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id));
 
 -- name: builds_to_cancel
