@@ -68,6 +68,104 @@ async def test_items_that_take_the_place_of_others_take_their_rows_back(app, cli
     assert await logged_lines(engine) == lines
 
 
+@pytest.fixture
+def filing(app):
+    """A list, each member of it appended to a partition of its own; and one task that writes where it is told."""
+    app.dataset("log", columns={"line": "text"})
+    now = {"lines": ["a", "b", "c"], "at": "one"}
+
+    @app.action(max_retries=0)
+    def listing() -> list:
+        return now["lines"]
+
+    @app.action(max_retries=0)
+    async def put(ctx: hf.Context, line: str) -> None:
+        await ctx.dataset("log").append([[line]], partition=line)
+
+    @app.action(max_retries=0)
+    async def write(ctx: hf.Context) -> None:
+        if now["at"] == "nowhere":
+            return
+        if now["at"] == "never":
+            raise hf.Fatal("not yet")
+        await getattr(ctx.dataset("log"), now.get("mode", "append"))([[now["at"]]], partition=now["at"])
+
+    @app.flow
+    def each():
+        return put.map(line=listing())
+
+    @app.flow
+    def inner(lines: list):
+        return put.map(line=lines)
+
+    @app.flow
+    def outer():
+        return inner(lines=listing())
+
+    @app.flow
+    def one():
+        return write()
+
+    return now | {"now": now, "each": each, "outer": outer, "one": one}
+
+
+@pytest.mark.parametrize("name", ["each", "outer"])
+@pytest.mark.parametrize("lines", [["a", "b"], [], ["a", "d"]])
+async def test_rows_of_items_that_were_replaced_go_from_every_partition(app, client, engine, filing, name, lines):
+    await run_until_idle(app, engine)
+    run = await client.start(filing[name])
+    await run_until_idle(app, engine)
+    filing["now"]["lines"] = lines
+    await run.retry("again", only="listing")
+    await run_until_idle(app, engine)
+    assert await logged_lines(engine) == lines
+    assert not await engine.database.fetch("select from holdfast.dataset_owed")
+
+
+@pytest.mark.parametrize(
+    ("again", "left"),
+    [
+        ({"at": "two"}, ["two"]),
+        ({"at": "two", "mode": "replace"}, ["two"]),
+        ({"at": "one"}, ["one"]),
+        ({"at": "nowhere"}, []),
+        ({"at": "never"}, ["one"]),
+    ],
+)
+async def test_a_task_that_runs_again_leaves_no_row_elsewhere(app, client, engine, filing, again, left):
+    """Where it fails again, it has brought nothing in the place of what it had."""
+    await run_until_idle(app, engine)
+    run = await client.start(filing["one"])
+    await run_until_idle(app, engine)
+    filing["now"].update(again)
+    await run.retry("again", only="write")
+    await run_until_idle(app, engine)
+    assert await logged_lines(engine) == left
+
+
+async def test_what_is_owed_is_found_where_commits_are_forgotten(app, client, engine, filing):
+    await run_until_idle(app, engine)
+    run = await client.start(filing["one"])
+    await run_until_idle(app, engine)
+    await engine.database.fetch("delete from holdfast.dataset_commit")
+    filing["now"]["at"] = "two"
+    await run.retry("again", only="write")
+    await run_until_idle(app, engine)
+    assert await logged_lines(engine) == ["two"]
+
+
+async def test_rows_that_an_older_worker_brought_are_not_taken_for_what_was_owed(app, client, engine, filing):
+    await run_until_idle(app, engine)
+    run = await client.start(filing["one"])
+    await run_until_idle(app, engine)
+    await run.retry("again", only="write")
+    [owed] = await engine.database.fetch("select * from holdfast.dataset_owed")
+    await run_until_idle(app, engine)
+    await engine.database.fetch("insert into holdfast.dataset_owed values ($1, $2, $3, $4, $5)", *owed)
+    await run_until_idle(app, engine)
+    assert await logged_lines(engine) == ["one"]
+
+
 async def test_a_run_that_was_replaced_keeps_no_version_from_being_cut_over(app, client, engine, logging_app):
     logging_app["listed"]["bad"] = ["b"]
     await run_until_idle(app, engine)

@@ -11,6 +11,7 @@ from holdfast.action import in_process
 from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.take_back import take_back_once
 from holdfast.errors import WaitTimeout
 from holdfast.testing.clock import Clock
 from holdfast.worker.loop import Worker
@@ -90,6 +91,7 @@ async def _drain(engine: Engine, clock: Clock | None, running: asyncio.Task[None
             live = await engine.database.fetchrow(_LIVE)
         if not live["busy"]:
             if clock is None or not live["waiting"]:
+                await take_back_once(engine.database)
                 return int(live["waiting"])
             await clock.advance(seconds=max(0.0, live["due_seconds"]) + 0.001)
         elif asyncio.get_running_loop().time() > deadline:
