@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from tests.each import each
 
 import holdfast as hf
 from holdfast.core.replay import Likeness
@@ -120,3 +121,69 @@ async def test_a_dead_item_that_was_replaced_can_still_be_looked_into(app, clien
     for item in (first, first + 1):
         with pytest.raises(hf.Conflict, match="is gone"):
             await client.replay(str(item))
+
+
+@pytest.fixture
+def sharing(app):
+    """Two kinds of code that ask for what another task had sent under a key, and fail after it."""
+
+    @app.action(max_retries=0)
+    async def waiting(ctx: hf.Context, n: int) -> None:
+        got = await ctx.effect("card.charge", send, "one", key="order:7")
+        if n > 1:
+            raise ValueError(got["id"])
+
+    @app.action(max_retries=0)
+    def plain(ctx: hf.Context, n: int) -> None:
+        got = ctx.effect("card.charge", send, "one" if n < 3 else "other", key="order:8")
+        if n > 1:
+            raise ValueError(got["id"])
+
+    return {"waiting": waiting, "plain": plain}
+
+
+@each("kind", ["waiting", "plain"])
+async def test_a_receipt_that_another_task_got_answers_too(app, client, engine, sharing, kind):
+    tasks = []
+    for n in (1, 2):
+        tasks.append(await client.enqueue(sharing[kind], n=n))
+        await run_until_idle(app, engine)
+    done = await client.replay(tasks[1].task_id)
+    assert (done.failure.message, done.comparison.likeness) == ("one", Likeness.SAME_FAILURE)
+    if kind == "plain":
+        assert (await client.prepare_replay(tasks[1].task_id)).run_here().failure.message == "one"
+
+
+async def test_the_key_of_another_task_stands_for_its_arguments(app, client, engine, sharing):
+    for n in (1, 3):
+        task = await client.enqueue(sharing["plain"], n=n)
+        await run_until_idle(app, engine)
+    done = await client.replay(task.task_id)
+    assert (done.failure.code, done.recorded.code) == ("effect_key_reused", "effect_key_reused")
+
+
+async def test_items_are_answered_with_what_those_before_them_got(app, client, engine):
+    made = {"lines": ["a", "b"], "is_bad": False}
+
+    @app.action(max_retries=0)
+    def listing() -> list:
+        return made["lines"]
+
+    @app.action(max_retries=0)
+    async def mail(ctx: hf.Context, line: str) -> None:
+        got = await ctx.effect("smtp.send", send, line)
+        if made["is_bad"]:
+            raise ValueError(got["id"])
+
+    @app.flow
+    def mailed():
+        return mail.map(line=listing())
+
+    run = await client.start(mailed)
+    await run_until_idle(app, engine)
+    made.update(lines=["a", "c"], is_bad=True)
+    await run.retry("again", only="listing")
+    await run_until_idle(app, engine)
+    first = await engine.database.fetchval("select items_first from holdfast.node where items_first is not null")
+    seen = [(await client.replay(str(first + number))).failure.message for number in (0, 1)]
+    assert seen == ["a", "c"]

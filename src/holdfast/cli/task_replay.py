@@ -15,8 +15,11 @@ from holdfast.cli.words import harmless, state_text
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.app import App
     from holdfast.client.replay import Replay, Replayed
+    from holdfast.core.replay import Receipt
 
 
 @click.command(cls=Command)
@@ -79,6 +82,13 @@ def _prepare(
     from holdfast.desk.snapshots import ReadSnapshot, captured_of, snapshot_task
 
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
+
+    async def look(effect: str, key: str) -> Sequence[Receipt]:
+        async with shell.desk() as desk:
+            return captured_of(
+                await desk.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
+            ).receipts
+
     settings = shell.settings()
     action = Client(settings, app.actions).action(captured.lane.action)
     return Replay(
@@ -88,6 +98,7 @@ def _prepare(
         datasets=app.datasets,
         sends=sends,
         runs_steps=runs_steps,
+        look=look,
         output_bytes_max=settings.limits.output_bytes_max,
     )
 

@@ -1,9 +1,9 @@
 """What stands in for the database while a replay runs: the record answers, and nothing is written or sent.
 
-Effects go by their key, as behind the real gate: what the caller gave, else the receipt or refusal on record, else the
-replay ends there. Steps give what they gave then, because effects were asked for with it; what was not kept is called,
-and all of them if the caller wants to look into them. Rows for datasets are checked and counted, as a worker would, and
-go nowhere.
+Effects go by their key, as behind the real gate: what the caller gave, else the receipt or refusal on record, whichever
+task sent it, else the replay ends there. Steps give what they gave then, because effects were asked for with it; what
+was not kept is called, and all of them if the caller wants to look into them. Rows for datasets are checked and
+counted, as a worker would, and go nowhere.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class EffectRefused(Conflict):
     default_code = "effect_in_replay"
 
 
+Look = Callable[[str, str], Coroutine[Any, Any, Sequence[Receipt]]]
+"""Looks for what an effect was answered with under a key of the user's, whichever task sent it."""
+
+
 class Record:
     """The ledger of a replay. `asked` are the names of the effects its code wanted, in their order."""
 
@@ -36,12 +40,16 @@ class Record:
         receipts: Sequence[Receipt],
         answers: Mapping[str, Any],
         *,
+        task_id: str,
+        look: Look | None,
         steps: Sequence[Step] | None,
         bytes_max: int,
     ) -> None:
         """`steps` None has them all called."""
         self._steps = steps
-        self._receipts = {_place(one.effect, one.user_key, one.ordinal): one for one in receipts}
+        self._receipts = list(receipts)
+        self._task_id = task_id
+        self._look = look
         self._answers = answers
         self._bytes_max = bytes_max
         self.asked: list[str] = []
@@ -50,7 +58,7 @@ class Record:
         """Answer at once: plain code runs this without a loop."""
         match request:
             case OpenEffect():
-                return self._gate(request)
+                return await self._gate(request)
             case RecallSteps():
                 return Steps(list(self._steps or ()))
             case KeepStep():
@@ -60,25 +68,36 @@ class Record:
             case _:
                 raise AssertionError("a replay's gate is never open, so nothing is ever answered")
 
-    def _gate(self, wanted: OpenEffect) -> Gate:
+    async def _gate(self, wanted: OpenEffect) -> Gate:
         self.asked.append(wanted.name)
         keyed = f"{wanted.name}:{wanted.user_key}"
         for name in (keyed, wanted.name):
             if name in self._answers:
                 receipt = wire.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
                 return Gate(key="", receipt=receipt)
-        known = self._receipts.get(_place(wanted.name, wanted.user_key, wanted.ordinal))
+        known = self._known(wanted)
+        if known is None and wanted.user_key is not None and self._look is not None:
+            self._receipts += await self._look(wanted.name, wanted.user_key)
+            known = self._known(wanted)
         if known is None:
             named = wanted.name if wanted.user_key is None else keyed
             raise EffectRefused(
                 f"The replay stopped at the effect {named!r}: it has no receipt on record, and replays send nothing.",
                 advice=f"Give its receipt: --effect {named}=JSON, or effects={{{named!r}: …}}.",
             )
-        if known.digest != wanted.digest:
-            raise self._other_arguments(wanted.name)
         if known.state == "done":
             return Gate(key="", receipt=known.receipt or b"null")
         return Gate(key="", code=known.code, message=known.message)
+
+    def _known(self, wanted: OpenEffect) -> Receipt | None:
+        """What stands for it on record. Of a task that stood here before, only what it did with the same arguments."""
+        place = _place(wanted.name, wanted.user_key, wanted.ordinal)
+        found = [one for one in self._receipts if _place(one.effect, one.user_key, one.ordinal) == place]
+        if same := next((one for one in found if one.digest == wanted.digest), None):
+            return same
+        if any(one.user_key is not None or one.task_id == self._task_id for one in found):
+            raise self._other_arguments(wanted.name)
+        return None
 
     def _other_arguments(self, name: str) -> Conflict:
         why = "what changes by itself must come from ctx.step" if self._steps is not None else "steps ran anew"

@@ -17,8 +17,12 @@ from holdfast.store.catalog import Lane
 
 
 class ReadSnapshot(Request, frozen=True, kw_only=True):
+    """With `effect` and `key` also what that one was answered with under its key, whichever task sent it."""
+
     task_id: str
     attempt: int | None = None
+    effect: str | None = None
+    key: str | None = None
 
 
 class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +38,10 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What an effect was answered with: a receipt, or a refusal. `digest` stands for its arguments."""
+    """What an effect was answered with: a receipt, or a refusal; and which task sent it. `digest` stands for its
+    arguments."""
 
+    task_id: str
     effect: str
     user_key: str | None
     ordinal: int
@@ -73,7 +79,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
     """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
     number = limits.task_number(asked.task_id)
-    found = await replay.capture(clerk.database, clerk.engine.catalog, clerk.tenant_id, number, attempt=asked.attempt)
+    also = None if asked.effect is None or asked.key is None else (asked.effect, asked.key)
+    here = (clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    found = await replay.capture(*here, attempt=asked.attempt, also=also)
     recorded = None
     if (end := found.recorded) is not None:
         recorded = RecordedEnd(
@@ -103,6 +111,7 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
 
 def _receipt(known: Receipt) -> RecordedReceipt:
     return RecordedReceipt(
+        task_id=known.task_id,
         effect=known.effect,
         user_key=known.user_key,
         ordinal=known.ordinal,
@@ -130,6 +139,7 @@ def captured_of(snapshot: Snapshot) -> Captured:
         recorded=recorded,
         receipts=tuple(
             Receipt(
+                task_id=one.task_id,
                 effect=one.effect,
                 user_key=one.user_key,
                 ordinal=one.ordinal,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.effects import stable_key
 from holdfast.core.replay import Receipt, Recorded
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed
@@ -46,13 +47,21 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def capture(
-    database: Database, catalog: Catalog, tenant_id: int, task_id: int, *, attempt: int | None = None
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    attempt: int | None = None,
+    also: tuple[str, str] | None = None,
 ) -> Captured:
     """Read a task for a replay: of the attempt named, else of the last that failed, else of the last.
 
     What a node was given is what its dead letter keeps, else it is built from its bindings, as for a claim.
-    `NotFound` without such a task or attempt; `Conflict` if there is no code or no input to run.
+    `also` an effect and its key: its receipt is on record too, whoever sent it. `NotFound` without such a task or
+    attempt; `Conflict` if there is no code or no input to run.
     """
+    installation = "" if also is None else await catalog.installation()
     async with database.transaction() as session:
         await session.execute("set transaction read only")
         row = await session.fetchrow(_READ_CAPTURED, task_id, tenant_id)
@@ -67,7 +76,8 @@ async def capture(
         if lane_id == 0:
             raise _refused(task_id, "its node runs no code of its own")
         await catalog.learn([lane_id], (), session=session)
-        receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id)
+        key = None if also is None else _key(installation, catalog.lane(lane_id).tenant, *also)
+        receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id, key)
         steps = await session.fetch(_READ_STEPS, *here)
         given, tags = await _with_input(session, catalog, tenant_id, task_id, lane_id, row, kept)
     return Captured(
@@ -80,6 +90,10 @@ async def capture(
         receipts=tuple(Receipt(**dict(one)) for one in receipts),
         steps=tuple(Step(*one) for one in steps),
     )
+
+
+def _key(installation: str, tenant: str, effect: str, user_key: str) -> str:
+    return stable_key(installation=installation, tenant=tenant, effect=effect, user_key=user_key, task_id="", ordinal=0)
 
 
 def _recorded(row: Any) -> Recorded:

@@ -59,11 +59,25 @@ where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt desc;
 
 -- name: read_receipts
--- What the effects of a task were answered with: receipts and refusals, not what is unknown.
-select e.name as effect, e.user_key, e.ordinal, e.digest, case e.state when 'd' then 'done' else 'refused' end as state,
+-- What the effects of a task were answered with: receipts and refusals, not what is unknown. Also receipts of tasks in
+-- whose place it is there, and the one under a key ($3), whoever sent it; refusals of others are no answer to it.
+with known as (
+  select e.key
+  from holdfast.effect e
+  where e.task_id = $1 and e.tenant_id = $2
+  union
+  select e.key
+  from holdfast.stood_before($1) b
+  join holdfast.effect e on e.task_id = b.alike
+  where e.tenant_id = $2 and e.user_key is null and e.compensated_by is null
+  union
+  select $3::text
+)
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.ordinal, e.digest, case e.state when 'd' then 'done' else 'refused' end as state,
   e.receipt, coalesce(e.code, '') as code, coalesce(e.message, '') as message
-from holdfast.effect e
-where e.task_id = $1 and e.tenant_id = $2 and e.state in ('d', 'r')
+from known
+join holdfast.effect e on e.tenant_id = $2 and e.key = known.key
+where e.state = 'd' or (e.state = 'r' and e.task_id = $1)
 order by e.opened_at, e.key;
 
 -- name: read_steps
