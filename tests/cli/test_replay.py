@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 
 import pytest
 from tests.each import each
 
-from holdfast.core.outcome import Failed
+from holdfast import wire
+from holdfast.core.effects import EffectState
+from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.testing.factories import a_failure, a_task
 
 MAIL = """
@@ -17,6 +21,11 @@ MAIL = """
 def mail(ctx: hf.Context) -> str:
     ctx.log("mailing")
     return ctx.effect("smtp.send", print, "sent")
+
+
+@app.action(queue="math")
+def share(ctx: hf.Context) -> str:
+    return ctx.effect("smtp.send", print, "sent", key="k")
 """
 
 
@@ -70,6 +79,24 @@ def test_effects_are_answered_by_option(holdfast, task_of, app_ref):
     ran = holdfast("task", "replay", task_id, "--app", app_ref, "--effect", 'smtp.send="m1"')
     assert (ran.code, ran.out) == (0, '"m1"\n')
     assert "mailing" in ran.err
+
+
+def test_a_receipt_that_another_task_got_is_looked_for(holdfast, seed, task_of, app_ref):
+    async def send(dispatcher):
+        await dispatcher.enqueue(a_task(action="shop.share", input={}))
+        lease, engine = await dispatcher.claim_one(), dispatcher.engine
+        digest = hashlib.sha256(wire.canonical([("sent",), {}], bytes_max=100, what="arguments")).digest()
+        wanted = OpenEffect(name="smtp.send", user_key="k", ordinal=0, digest=digest)
+        gate = await open_effect(
+            engine.database, engine.catalog, Sender(claimed=lease.claimed, tenant="default"), wanted
+        )
+        answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b'"m7"')
+        await answer_effect(engine.database, lease.claimed, answer)
+        await dispatcher.settle(lease, Completed(b"null"))
+
+    seed(send)
+    ran = holdfast("task", "replay", task_of("shop.share"), "--app", app_ref)
+    assert (ran.code, ran.out) == (0, '"m7"\n'), ran.err
 
 
 def test_what_the_code_prints_is_no_data(holdfast, task_of, shop):

@@ -215,6 +215,12 @@ DAMAGE = {
     "walls_have_no_doors": "grant delete on holdfast.audit to holdfast_tenant",
     "staged_rows_are_swept": """
         update holdfast.dataset_stage set staged_at = now() - interval '1 hour', attempt = 7""",
+    "owed_rows_are_taken_back": """
+        insert into holdfast.dataset_owed (generation_id, task_id, run_id, tenant_id, attempt)
+        select g.generation_id, 1, r.run_id, g.tenant_id, 1 from holdfast.dataset_generation g, holdfast.run r limit 1;
+        update holdfast.run
+        set state = 'c', pending = 0, active = 0, ended_at = now() - interval '1 hour'
+        where run_id = (select run_id from holdfast.dataset_owed)""",
     "the_installation_has_its_secrets": "delete from holdfast.secret",
 }
 

@@ -1,7 +1,8 @@
 """A worker killed with SIGKILL at every point between gate, send and receipt: one key, one receipt, at a real provider.
 
 The worker is a process of its own, the provider a real HTTP server that honours idempotency keys. Afterwards another
-worker goes on, and whatever happened before, the provider did the work once and knows one key.
+worker goes on, and whatever happened before, the provider did the work once and knows one key. A worker `elsewhere` has
+no database but a server to ask, and so has who goes on.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.worker.servers import HttpServer
 
 from holdfast.client.client import Client
 from holdfast.dispatcher.effects import list_effects
 from holdfast.load import load_app
 from holdfast.settings import Settings
+from holdfast.worker.http_line import HttpLine
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Orders
@@ -106,8 +109,8 @@ def http(monkeypatch):
 def start_victim(holdfast_url):
     started = []
 
-    def start(when: str, statement: str) -> subprocess.Popen:
-        command = [sys.executable, str(HERE / "victim_main.py"), holdfast_url, APP, when, statement]
+    def start(when: str, statement: str, url: str = holdfast_url) -> subprocess.Popen:
+        command = [sys.executable, str(HERE / "victim_main.py"), url, APP, when, statement]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ))
         assert started[-1].stdout.readline() == "ready\n"
         return started[-1]
@@ -119,14 +122,23 @@ def start_victim(holdfast_url):
 
 
 @pytest.fixture
+def server(holdfast_url):
+    """A server for workers that have no database."""
+    made = HttpServer(holdfast_url, Settings(url=holdfast_url), loops=False)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
 def survivor(engine, holdfast_url):
     """A worker that goes on until the task is over."""
 
-    async def finish(client, task):
+    async def finish(client, task, url=""):
         app = load_app(APP)
         settings = Settings(url=holdfast_url)
         orders = Orders(app_ref=APP, url=holdfast_url, settings=settings, slots=2, queues=None, name="survivor")
-        worker = Worker(engine, app.actions, slots=2, name="survivor", isolator=Isolated(orders))
+        line = HttpLine(url, Settings(env="local")) if url else engine
+        worker = Worker(line, app.actions, slots=2, name="survivor", isolator=Isolated(orders))
         running = asyncio.create_task(worker.run())
         try:
             return await task.result(timeout=30)
@@ -137,23 +149,24 @@ def survivor(engine, holdfast_url):
     return finish
 
 
-@pytest.mark.takes_turns(3)
-@pytest.mark.parametrize("kind", ["coroutine", "thread", "process"])
+@pytest.mark.takes_turns(4)
+@pytest.mark.parametrize("kind", ["coroutine", "thread", "process", "elsewhere"])
 @pytest.mark.parametrize("point", POINTS)
-async def test_one_key_and_one_receipt(point, kind, http, start_victim, survivor, engine, dispatcher, clock):
+async def test_one_key_and_one_receipt(point, kind, http, server, start_victim, survivor, engine, dispatcher, clock):
     when, what = POINTS[point]
-    victim = await asyncio.to_thread(start_victim, when, what)
+    url = server.start() if kind == "elsewhere" else ""
+    victim = await asyncio.to_thread(start_victim, when, what, *filter(None, [url]))
     if when == "provider":
         http.deadly, http.victim = what, victim
     async with Client(Settings(url=engine.database.url), load_app(APP).actions) as client:
-        task = await client.enqueue(f"victim.{kind}", order=7)
+        task = await client.enqueue(f"victim.{'coroutine' if url else kind}", order=7)
         assert await asyncio.to_thread(victim.wait, 30) == -signal.SIGKILL
         http.victim = None
         await clock.advance(seconds=11)
         assert await dispatcher.reap_once() == 1
         left = await list_effects(engine.database, 1)
         assert [one.state for one in left] == _left(point)
-        output = await survivor(client, task)
+        output = await survivor(client, task, url)
 
     assert output == {"receipt": 1, "order": 7}
     assert list(http.done) == list(set(http.asked)), "the provider was asked under more than one key"

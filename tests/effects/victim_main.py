@@ -1,4 +1,4 @@
-"""A worker process that kills itself with SIGKILL at a statement: URL APP WHEN STATEMENT."""
+"""A worker process that kills itself with SIGKILL at a statement, or at the request for it: URL APP WHEN STATEMENT."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from typing import Any
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.load import load_app
 from holdfast.settings import Settings
+from holdfast.worker import http_ledger
+from holdfast.worker.http_call import Calls
+from holdfast.worker.http_line import HttpLine, fetch_terms
 from holdfast.worker.isolated import Isolated
 from holdfast.worker.loop import Worker
 from holdfast.worker.orders import Orders
@@ -34,18 +38,48 @@ class Kill:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(url: str, app_ref: str, when: str, statement: str) -> None:
-    app = load_app(app_ref)
+PATHS = {"open_effect": "/internal/effects", "answer_effect": "/internal/effects/answer"}
+"""What a worker asks a server for instead of a statement."""
+
+
+class DeadlyCalls(Calls):
+    """Calls to a server that kill their process before or after the one for a statement."""
+
+    deadly = ("", "")
+
+    async def post(self, path: str, *given: Any, **options: Any) -> Any:
+        self._strike("before", path)
+        answer = await super().post(path, *given, **options)
+        self._strike("after", path)
+        return answer
+
+    def _strike(self, when: str, path: str) -> None:
+        if self.deadly == (when, path):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(url: str, app_ref: str, *deadly: str) -> None:
+    if url.startswith("http"):
+        http_ledger.Calls = DeadlyCalls
+        settings = await fetch_terms(url, Settings(env="local"))
+        await work(HttpLine(url, settings), url, app_ref, settings, *deadly)
+        return
     settings = Settings(url=url)
     settings = replace(settings, worker=replace(settings.worker, poll_seconds=0.1))
-    orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=2, queues=None, name="victim")
     async with Engine(url, settings) as engine:
-        worker = Worker(engine, app.actions, slots=2, name="victim", isolator=Isolated(orders))
-        running = asyncio.create_task(worker.run())
-        await worker.ready.wait()
-        engine.database.tap = Kill(when, statement)
-        print("ready", flush=True)
-        await running
+        await work(engine, url, app_ref, settings, *deadly)
+
+
+async def work(line: Any, url: str, app_ref: str, settings: Settings, when: str, statement: str) -> None:
+    orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=2, queues=None, name="victim")
+    worker = Worker(line, load_app(app_ref).actions, slots=2, name="victim", isolator=Isolated(orders))
+    running = asyncio.create_task(worker.run())
+    await worker.ready.wait()
+    if isinstance(line, Engine):
+        line.database.tap = Kill(when, statement)
+    DeadlyCalls.deadly = (when, PATHS.get(statement, ""))
+    print("ready", flush=True)
+    await running
 
 
 if __name__ == "__main__":

@@ -103,6 +103,10 @@ RUNNING: Sequence[Mutant] = [
         "",
         "the update takes the same locks; only their order would be left to its plan, which follows the index",
     ),
+    *killed("owe_rows", ("and g.state in ('b', 'c')", "", "an_old_generation_is_owed_nothing")),
+    redundant("owe_rows", "g.tenant_id = $2 and", "$2::int > 0 and", "tasks build generations of their own tenant"),
+    redundant("owe_rows", "and a.state = 'c'", "", "what never completed has no rows: nobody need look for them"),
+    *killed("take_owed", ("and o.state in ('b', 'c')", "", "a_generation_that_was_rolled_back_keeps_its_rows")),
     *killed("unwant_child", ("and c.is_wanted", "", "a_child_is_told_to_its_node_again_only_if_it_was_wanted")),
     *killed(
         "close_replaced",

@@ -141,6 +141,7 @@ AS_OWNER = [
     "select holdfast.drop_staged(which, 1, gen_random_uuid(), 0)",
     "select holdfast.move_staged(which, 1, gen_random_uuid(), 0, '', 'replace')",
     "select holdfast.take_back(which, '', 1)",
+    "select holdfast.take_back_owed(which, 1, 1)",
     "select holdfast.unmake_generation(which)",
     "select holdfast.show_generation(which, false)",
 ]

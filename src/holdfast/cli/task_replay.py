@@ -15,8 +15,11 @@ from holdfast.cli.words import harmless, state_text
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.app import App
     from holdfast.client.replay import Replay, Replayed
+    from holdfast.core.replay import Receipt
 
 
 @click.command(cls=Command)
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     help="What an effect answers (NAME:KEY for one of several), where the record does not; it is never sent.",
 )
 @click.option("--send", "sends", is_flag=True, help="Let an action of the runtime http or shell act for real.")
+@click.option("--run-steps", "runs_steps", is_flag=True, help="Call steps anew, where the record has what they gave.")
 @click.option("--debug", is_flag=True, help="Open pdb where the code fails.")
 def replay(
     task_id: str,
@@ -40,21 +44,22 @@ def replay(
     attempt: int | None,
     effects: tuple[str, ...],
     sends: bool,
+    runs_steps: bool,
     debug: bool,
 ) -> None:
     """Run the input of a task here, in this process, and compare with how the attempt ended.
 
     The original is not touched: nothing is claimed, nothing is written, and effects are not sent: they answer what is
-    on record. An action that is a request or a command of its own (runtime http or shell) runs only with --send.
-    `breakpoint()` in the code works; there is no time limit. Where stdout is no terminal, what the code prints goes to
-    stderr. Exit code 0 if the replay completed, 1 if it failed.
+    on record, as do steps. An action that is a request or a command of its own (runtime http or shell) runs only with
+    --send. `breakpoint()` in the code works; there is no time limit. Where stdout is no terminal, what the code prints
+    goes to stderr. Exit code 0 if the replay completed, 1 if it failed.
     """
     shell = the_shell()
     answers = dict(_answer(text) for text in effects)
     if not app_ref and not packs:
         raise click.UsageError("Name the code: --app module:app, or --pack FOLDER.")
     app = shell.load_app(app_ref, packs)
-    prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends)
+    prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends, runs_steps=runs_steps)
     if not shell.is_json:
         shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
     # A debugger talks to whoever sits at stdout.
@@ -70,13 +75,20 @@ def replay(
 
 
 def _prepare(
-    shell: Shell, app: App, task_id: str, attempt: int | None, effects: dict[str, Any], *, sends: bool
+    shell: Shell, app: App, task_id: str, attempt: int | None, effects: dict[str, Any], *, sends: bool, runs_steps: bool
 ) -> Replay:
     from holdfast.client.client import Client
     from holdfast.client.replay import Replay
     from holdfast.desk.snapshots import ReadSnapshot, captured_of, snapshot_task
 
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
+
+    async def look(effect: str, key: str) -> Sequence[Receipt]:
+        async with shell.desk() as desk:
+            return captured_of(
+                await desk.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
+            ).receipts
+
     settings = shell.settings()
     action = Client(settings, app.actions).action(captured.lane.action)
     return Replay(
@@ -85,6 +97,8 @@ def _prepare(
         effects=effects,
         datasets=app.datasets,
         sends=sends,
+        runs_steps=runs_steps,
+        look=look,
         output_bytes_max=settings.limits.output_bytes_max,
     )
 

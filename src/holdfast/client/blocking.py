@@ -125,15 +125,31 @@ class SyncClient:
         return self.finished(self._client.why(task_id))
 
     def replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+        self,
+        task_id: str,
+        *,
+        attempt: int | None = None,
+        effects: Mapping[str, Any] | None = None,
+        sends: bool = False,
+        runs_steps: bool = False,
     ) -> Replayed:
-        return self.finished(self._client.replay(task_id, attempt=attempt, effects=effects, sends=sends))
+        return self.finished(
+            self._client.replay(task_id, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps)
+        )
 
     def prepare_replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+        self,
+        task_id: str,
+        *,
+        attempt: int | None = None,
+        effects: Mapping[str, Any] | None = None,
+        sends: bool = False,
+        runs_steps: bool = False,
     ) -> Replay:
         """The same without running it yet: `client.finished(prepared.run())` does."""
-        return self.finished(self._client.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends))
+        return self.finished(
+            self._client.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps)
+        )
 
     def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
         return self.finished(self._client.retry(task_id, reason=reason, actor=actor))

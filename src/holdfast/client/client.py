@@ -28,6 +28,7 @@ from holdfast.core.dataset import Dataset
 from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
+from holdfast.core.limits import task_number
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher.compensate import Compensation, compensate
 from holdfast.dispatcher.effects import EffectView, list_effects
@@ -347,24 +348,39 @@ class Client:
         )
 
     async def replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+        self,
+        task_id: str,
+        *,
+        attempt: int | None = None,
+        effects: Mapping[str, Any] | None = None,
+        sends: bool = False,
+        runs_steps: bool = False,
     ) -> Replayed:
         """Run the captured input of a task here, without touching the original, and compare with the record.
 
         The code is the app's own. Effects are answered from the record, or from `effects` by name (`name:key` for one
-        of several); one without an answer ends the replay. An action that is itself a request or a command, of the
-        runtimes http and shell, is refused unless `sends`.
+        of several); one without an answer ends the replay. Steps give what they gave, unless `runs_steps`. An action
+        that is itself a request or a command, of the runtimes http and shell, is refused unless `sends`.
         """
-        return await (await self.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends)).run()
+        prepared = await self.prepare_replay(
+            task_id, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps
+        )
+        return await prepared.run()
 
     async def prepare_replay(
-        self, task_id: str, *, attempt: int | None = None, effects: Mapping[str, Any] | None = None, sends: bool = False
+        self,
+        task_id: str,
+        *,
+        attempt: int | None = None,
+        effects: Mapping[str, Any] | None = None,
+        sends: bool = False,
+        runs_steps: bool = False,
     ) -> Replay:
         """The same without running it yet."""
         from holdfast.client.replay import prepare
 
         given = (self.engine, self._intake.action, self._datasets, task_id)
-        return await prepare(*given, attempt=attempt, effects=effects, sends=sends)
+        return await prepare(*given, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps)
 
     async def effects(self, task_id: str) -> list[EffectView]:
         """What a task's attempts did outside, and what became of it."""
@@ -386,6 +402,3 @@ class Client:
 
 def _closed() -> Invalid:
     return Invalid("The client is not open.", code="client_closed", advice="Use `async with app.client() as client:`.")
-
-
-task_number = limits.task_number

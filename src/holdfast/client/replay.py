@@ -11,19 +11,21 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import wire
 from holdfast.action import Action
-from holdfast.client.replay_record import Record, Unwritten
+from holdfast.client.replay_record import Look, Record, Unwritten
 from holdfast.core.failure import Failure, failure_of, input_failure
 from holdfast.core.limits import task_number
-from holdfast.core.replay import Comparison, Recorded, compare
+from holdfast.core.replay import Comparison, Receipt, Recorded, compare
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.replay import Captured, capture
 from holdfast.errors import Conflict, HoldfastError
+from holdfast.store.catalog import Catalog
 from holdfast.worker.context import Context
 from holdfast.worker.governed import Governed
 from holdfast.worker.writing import Datasets
@@ -59,9 +61,15 @@ class Replay:
         effects: Mapping[str, Any] | None = None,
         datasets: Datasets | None = None,
         sends: bool = False,
+        runs_steps: bool = False,
+        look: Look | None = None,
         output_bytes_max: int,
     ) -> None:
-        """`sends` lets an action run that is nothing but a request or a command; without it such a one is refused."""
+        """`sends` lets an action run that is nothing but a request or a command; without it such a one is refused.
+
+        With `runs_steps` steps are called, also where the record has what they gave. `look` finds receipts that other
+        tasks got; it may be used on any event loop.
+        """
         if not sends and (runtime := getattr(action.function, "runtime", None)) is not None:
             raise _would_send(action.name, runtime)
         self._action = action
@@ -70,7 +78,15 @@ class Replay:
         self._notes: list[tuple[str, dict[str, Any]]] = []
         self._is_async = inspect.iscoroutinefunction(action.function)
         stop, answers = threading.Event(), effects or {}
-        self._record = Record(captured.receipts, answers, bytes_max=output_bytes_max)
+        steps = None if runs_steps else captured.steps
+        self._record = Record(
+            captured.receipts,
+            answers,
+            task_id=str(captured.task_id),
+            look=look if look is None or self._is_async else _waiting(look),
+            steps=steps,
+            bytes_max=output_bytes_max,
+        )
         governed = Governed(self._record.ask, is_blocking=not self._is_async, stop=stop, bytes_max=output_bytes_max)
         self._context = Context(
             task_id=str(captured.task_id),
@@ -155,9 +171,20 @@ async def prepare(
     attempt: int | None,
     effects: Mapping[str, Any] | None,
     sends: bool,
+    runs_steps: bool,
 ) -> Replay:
     """Read what a task was given from the database, and find its code."""
     number = task_number(task_id)
+
+    async def look(effect: str, key: str) -> Sequence[Receipt]:
+        # The code that asks may run on a loop of its own, and after the client was closed.
+        database = await engine.database.apart(sessions_max=1).open()
+        try:
+            found = await capture(database, Catalog(database), engine.tenant_id, number, also=(effect, key))
+        finally:
+            await database.close()
+        return found.receipts
+
     captured = await capture(engine.database, engine.catalog, engine.tenant_id, number, attempt=attempt)
     return Replay(
         find(captured.lane.action),
@@ -165,6 +192,8 @@ async def prepare(
         effects=effects,
         datasets=datasets,
         sends=sends,
+        runs_steps=runs_steps,
+        look=look,
         output_bytes_max=engine.settings.limits.output_bytes_max,
     )
 
@@ -175,6 +204,16 @@ class _Refused(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+def _waiting(look: Look) -> Look:
+    """The same for plain code, which waits where it stands, maybe in a thread that has a loop."""
+
+    async def waited(effect: str, key: str) -> Sequence[Receipt]:
+        with ThreadPoolExecutor(max_workers=1) as aside:
+            return aside.submit(asyncio.run, look(effect, key)).result()
+
+    return waited
 
 
 def _would_send(action: str, runtime: str) -> Conflict:

@@ -1,7 +1,8 @@
 """What stands in for the database while a replay runs: the record answers, and nothing is written or sent.
 
-Effects go by their key, as behind the real gate: the receipt or refusal on record, else what the caller gave, else the
-replay ends there. Steps are called, because a replay is for looking into them. Rows for datasets are checked and
+Effects go by their key, as behind the real gate: what the caller gave, else the receipt or refusal on record, whichever
+task sent it, else the replay ends there. Steps give what they gave then, because effects were asked for with it; what
+was not kept is called, and all of them if the caller wants to look into them. Rows for datasets are checked and
 counted, as a worker would, and go nowhere.
 """
 
@@ -14,7 +15,7 @@ from holdfast import wire
 from holdfast.core.dataset import Dataset, Mode
 from holdfast.core.replay import Receipt
 from holdfast.dispatcher.effects import Gate, OpenEffect
-from holdfast.dispatcher.steps import KeepStep, RecallSteps, Steps
+from holdfast.dispatcher.steps import KeepStep, RecallSteps, Step, Steps
 from holdfast.errors import Conflict
 from holdfast.worker.context import DatasetWriter
 from holdfast.worker.ledger import Answer, Kept, Renew, Renewed, Request
@@ -27,11 +28,28 @@ class EffectRefused(Conflict):
     default_code = "effect_in_replay"
 
 
+Look = Callable[[str, str], Coroutine[Any, Any, Sequence[Receipt]]]
+"""Looks for what an effect was answered with under a key of the user's, whichever task sent it."""
+
+
 class Record:
     """The ledger of a replay. `asked` are the names of the effects its code wanted, in their order."""
 
-    def __init__(self, receipts: Sequence[Receipt], answers: Mapping[str, Any], *, bytes_max: int) -> None:
-        self._receipts = {_place(one.effect, one.user_key, one.ordinal): one for one in receipts}
+    def __init__(
+        self,
+        receipts: Sequence[Receipt],
+        answers: Mapping[str, Any],
+        *,
+        task_id: str,
+        look: Look | None,
+        steps: Sequence[Step] | None,
+        bytes_max: int,
+    ) -> None:
+        """`steps` None has them all called."""
+        self._steps = steps
+        self._receipts = list(receipts)
+        self._task_id = task_id
+        self._look = look
         self._answers = answers
         self._bytes_max = bytes_max
         self.asked: list[str] = []
@@ -40,9 +58,9 @@ class Record:
         """Answer at once: plain code runs this without a loop."""
         match request:
             case OpenEffect():
-                return self._gate(request)
+                return await self._gate(request)
             case RecallSteps():
-                return Steps([])
+                return Steps(list(self._steps or ()))
             case KeepStep():
                 return Kept()
             case Renew():
@@ -50,29 +68,44 @@ class Record:
             case _:
                 raise AssertionError("a replay's gate is never open, so nothing is ever answered")
 
-    def _gate(self, wanted: OpenEffect) -> Gate:
+    async def _gate(self, wanted: OpenEffect) -> Gate:
         self.asked.append(wanted.name)
         keyed = f"{wanted.name}:{wanted.user_key}"
         for name in (keyed, wanted.name):
             if name in self._answers:
                 receipt = wire.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
                 return Gate(key="", receipt=receipt)
-        known = self._receipts.get(_place(wanted.name, wanted.user_key, wanted.ordinal))
+        known = self._known(wanted)
+        if known is None and wanted.user_key is not None and self._look is not None:
+            self._receipts += await self._look(wanted.name, wanted.user_key)
+            known = self._known(wanted)
         if known is None:
             named = wanted.name if wanted.user_key is None else keyed
             raise EffectRefused(
                 f"The replay stopped at the effect {named!r}: it has no receipt on record, and replays send nothing.",
                 advice=f"Give its receipt: --effect {named}=JSON, or effects={{{named!r}: …}}.",
             )
-        if known.digest != wanted.digest:
-            raise Conflict(
-                f"{wanted.name} was asked for with other arguments when it ran.",
-                code="effect_key_reused",
-                advice="Give another key for another effect; take what changes from run to run through ctx.step.",
-            )
         if known.state == "done":
             return Gate(key="", receipt=known.receipt or b"null")
         return Gate(key="", code=known.code, message=known.message)
+
+    def _known(self, wanted: OpenEffect) -> Receipt | None:
+        """What stands for it on record. Of a task that stood here before, only what it did with the same arguments."""
+        place = _place(wanted.name, wanted.user_key, wanted.ordinal)
+        found = [one for one in self._receipts if _place(one.effect, one.user_key, one.ordinal) == place]
+        if same := next((one for one in found if one.digest == wanted.digest), None):
+            return same
+        if any(one.user_key is not None or one.task_id == self._task_id for one in found):
+            raise self._other_arguments(wanted.name)
+        return None
+
+    def _other_arguments(self, name: str) -> Conflict:
+        why = "what changes by itself must come from ctx.step" if self._steps is not None else "steps ran anew"
+        return Conflict(
+            f"{name} was asked for with other arguments when it ran.",
+            code="effect_key_reused",
+            advice=f"Code or values changed since: {why}. Or give its receipt: --effect {name}=JSON, or effects=.",
+        )
 
 
 def _place(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | None, int]:

@@ -26,8 +26,9 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """An answer on record to an effect: its receipt (JSON) where it is `done`, else how it was `refused`."""
+    """An answer on record to an effect, which a task sent: its receipt (JSON) if `done`, else how it was `refused`."""
 
+    task_id: str
     effect: str
     user_key: str | None
     ordinal: int

@@ -12,12 +12,17 @@ from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.dispatcher import replay
 from holdfast.dispatcher.replay import Captured
+from holdfast.dispatcher.steps import Step
 from holdfast.store.catalog import Lane
 
 
 class ReadSnapshot(Request, frozen=True, kw_only=True):
+    """With `effect` and `key` also what that one was answered with under its key, whichever task sent it."""
+
     task_id: str
     attempt: int | None = None
+    effect: str | None = None
+    key: str | None = None
 
 
 class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +38,10 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What an effect was answered with: a receipt, or a refusal. `digest` stands for its arguments."""
+    """What an effect was answered with: a receipt, or a refusal; and which task sent it. `digest` stands for its
+    arguments."""
 
+    task_id: str
     effect: str
     user_key: str | None
     ordinal: int
@@ -43,6 +50,14 @@ class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
     receipt: msgspec.Raw
     code: str
     message: str
+
+
+class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step gave, in the generation of the attempt. `digest` stands for its arguments."""
+
+    name: str
+    digest: str
+    output: msgspec.Raw
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +72,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     input: msgspec.Raw
     recorded: RecordedEnd | None
     receipts: list[RecordedReceipt] = []
+    steps: list[RecordedStep] = []
 
 
 @operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
 async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
     """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
     number = limits.task_number(asked.task_id)
-    found = await replay.capture(clerk.database, clerk.engine.catalog, clerk.tenant_id, number, attempt=asked.attempt)
+    also = None if asked.effect is None or asked.key is None else (asked.effect, asked.key)
+    here = (clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    found = await replay.capture(*here, attempt=asked.attempt, also=also)
     recorded = None
     if (end := found.recorded) is not None:
         recorded = RecordedEnd(
@@ -85,11 +103,15 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
         input=msgspec.Raw(found.input),
         recorded=recorded,
         receipts=[_receipt(one) for one in found.receipts],
+        steps=[
+            RecordedStep(name=one.name, digest=one.digest.hex(), output=msgspec.Raw(one.output)) for one in found.steps
+        ],
     )
 
 
 def _receipt(known: Receipt) -> RecordedReceipt:
     return RecordedReceipt(
+        task_id=known.task_id,
         effect=known.effect,
         user_key=known.user_key,
         ordinal=known.ordinal,
@@ -117,6 +139,7 @@ def captured_of(snapshot: Snapshot) -> Captured:
         recorded=recorded,
         receipts=tuple(
             Receipt(
+                task_id=one.task_id,
                 effect=one.effect,
                 user_key=one.user_key,
                 ordinal=one.ordinal,
@@ -128,6 +151,7 @@ def captured_of(snapshot: Snapshot) -> Captured:
             )
             for one in snapshot.receipts
         ),
+        steps=tuple(Step(one.name, bytes.fromhex(one.digest), bytes(one.output)) for one in snapshot.steps),
     )
 
 

@@ -125,8 +125,8 @@ async def _move(
     # A task of a run may be there in the place of others: items that its node left, or a node of a replaced run.
     may_be_again = held["generation"] > 1 or held["run_id"] is not None
     is_again = may_be_again and (generation_id, partition) not in touched
-    if is_again and mode == Mode.APPEND and not generation["is_keyed"]:
-        # Run again, the task brings its rows again; without a key its earlier ones must go.
+    if is_again and not generation["is_keyed"]:
+        # Run again, the task brings its rows again; without a key its earlier ones must go, wherever they are.
         taken_back = await session.fetchval(_TAKE_BACK, generation_id, partition, report.task_id)
     touched.add((generation_id, partition))
     staged, removed, added = await session.fetchrow(_MOVE_STAGED, generation_id, *here, partition, mode)

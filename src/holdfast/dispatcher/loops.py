@@ -30,6 +30,7 @@ from holdfast.dispatcher.runs import finish_cancels_once
 from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
 from holdfast.dispatcher.signals import deliver_once, expire_waits_once
 from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
+from holdfast.dispatcher.take_back import TAKE_BATCH, take_back_once
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded, is_possible
 from holdfast.store.database import TROUBLE
@@ -166,12 +167,13 @@ class Loops:
         return None
 
     async def sweep_datasets(self) -> float | None:
-        """Delete what nobody will commit, and finish what a rollback left to do."""
+        """Delete what nobody will commit, take back what runs owe, and finish what a rollback left to do."""
         engine = self._engine
         grace = self._settings.worker.cancel_grace_seconds
         done = await finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
         await follow_up(engine, done)
-        return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH else None
+        is_full = await take_back_once(engine.database) == TAKE_BATCH
+        return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH or is_full else None
 
     async def deliver(self) -> float | None:
         """Begin to send events to webhooks that are due."""

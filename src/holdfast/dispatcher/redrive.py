@@ -23,6 +23,7 @@ from holdfast.core.states import TaskState
 from holdfast.dispatcher.locked import LockedRun, RunRow
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.release import advance, take_up_all
+from holdfast.dispatcher.take_back import owe_rows
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -102,11 +103,12 @@ async def redrive_run(
     if replaced:
         gone = [row["run_id"] for row in await session.fetch(_REPLACE_CHILDREN, replaced)]
         await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, DISPATCHER_ACTOR)
+    reset = [one.node for one in plan.resets]
+    numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
+    await owe_rows(session, tenant_id, run_id, run.row.generation, nodes=numbers, replaced=replaced)
     if is_resumed:
         await take_up_all(session, catalog, run)
     news = (await advance(session, catalog, [run])).and_(News(set(), [], kept))
-    reset = [one.node for one in plan.resets]
-    numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
     keeping = frozenset(row["node_no"] for row in _with_items(run.snapshot, plan, rows))
     return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, is_resumed, news)
 

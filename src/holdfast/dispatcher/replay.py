@@ -6,9 +6,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.effects import stable_key
 from holdfast.core.replay import Receipt, Recorded
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.outputs import read_runs
+from holdfast.dispatcher.steps import Step
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog, Lane
 from holdfast.store.database import Database, Session
@@ -17,6 +20,8 @@ from holdfast.store.statements import sql
 _READ_CAPTURED = sql("read_captured")
 _READ_RECORDED = sql("read_recorded")
 _READ_RECEIPTS = sql("read_receipts")
+_READ_STEPS = sql("read_steps")
+_READ_KEPT_INPUT = sql("read_kept_input")
 _RUN_SNAPSHOTS = sql("run_snapshots")
 
 FAILED = ("failed", "timed_out")
@@ -33,6 +38,8 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Recorded | None
     receipts: tuple[Receipt, ...] = ()
     """What the effects of the task were answered with; a replay is given the same."""
+    steps: tuple[Step, ...] = ()
+    """What steps gave in the generation of that attempt: effects were asked for with it."""
 
     @property
     def attempt(self) -> int:
@@ -40,47 +47,67 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def capture(
-    database: Database, catalog: Catalog, tenant_id: int, task_id: int, *, attempt: int | None = None
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    attempt: int | None = None,
+    also: tuple[str, str] | None = None,
 ) -> Captured:
     """Read a task for a replay: of the attempt named, else of the last that failed, else of the last.
 
-    The input of a node is built from its bindings, as for a claim. `NotFound` without such a task or attempt;
-    `Conflict` if there is no code or no input to run.
+    What a node was given is what its dead letter keeps, else it is built from its bindings, as for a claim.
+    `also` an effect and its key: its receipt is on record too, whoever sent it. `NotFound` without such a task or
+    attempt; `Conflict` if there is no code or no input to run.
     """
+    installation = "" if also is None else await catalog.installation()
     async with database.transaction() as session:
         await session.execute("set transaction read only")
         row = await session.fetchrow(_READ_CAPTURED, task_id, tenant_id)
         if row is None:
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-        if row["is_past"]:
+        chosen = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
+        here = (task_id, tenant_id, 0 if chosen is None else chosen["generation"])
+        kept = await session.fetchval(_READ_KEPT_INPUT, *here)
+        if row["is_past"] and kept is None:
             raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
-        recorded = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
         lane_id = row["lane_id"] or await _lane_of_node(session, catalog, row["run_id"], row["node_no"])
         if lane_id == 0:
             raise _refused(task_id, "its node runs no code of its own")
         await catalog.learn([lane_id], (), session=session)
-        receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id)
-        claimed = await _with_input(session, catalog, tenant_id, task_id, lane_id, row)
+        key = None if also is None else _key(installation, catalog.lane(lane_id).tenant, *also)
+        receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id, key)
+        steps = await session.fetch(_READ_STEPS, *here)
+        given, tags = await _with_input(session, catalog, tenant_id, task_id, lane_id, row, kept)
     return Captured(
         task_id=task_id,
         run_id=row["run_id"],
         lane=catalog.lane(lane_id),
-        input=claimed.input,
-        tags=tuple(claimed.tags or ()),
-        recorded=recorded,
+        input=given,
+        tags=tuple(tags or ()),
+        recorded=None if chosen is None else _recorded(chosen),
         receipts=tuple(Receipt(**dict(one)) for one in receipts),
+        steps=tuple(Step(*one) for one in steps),
     )
 
 
-def _chosen(task_id: int, rows: list[Any], attempt: int | None) -> Recorded | None:
+def _key(installation: str, tenant: str, effect: str, user_key: str) -> str:
+    return stable_key(installation=installation, tenant=tenant, effect=effect, user_key=user_key, task_id="", ordinal=0)
+
+
+def _recorded(row: Any) -> Recorded:
+    return Recorded(**{name: value for name, value in row.items() if name != "generation"})
+
+
+def _chosen(task_id: int, known: list[Any], attempt: int | None) -> Any:
     """Of the attempts, newest first, the one to compare with."""
-    known = [Recorded(**dict(row)) for row in rows]
     if attempt is not None:
-        found = next((one for one in known if one.attempt == attempt), None)
+        found = next((one for one in known if one["attempt"] == attempt), None)
         if found is None:
             raise NotFound(f"Task {task_id} has no attempt {attempt}.", code="attempt_not_found")
         return found
-    return next((one for one in known if one.state in FAILED), known[0] if known else None)
+    return next((one for one in known if one["state"] in FAILED), known[0] if known else None)
 
 
 async def _lane_of_node(session: Session, catalog: Catalog, run_id: int, node_no: int) -> int:
@@ -90,15 +117,18 @@ async def _lane_of_node(session: Session, catalog: Catalog, run_id: int, node_no
 
 
 async def _with_input(
-    session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any
-) -> Claimed:
+    session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any, kept: bytes | None
+) -> tuple[bytes, list[str] | None]:
+    """What the task was given, and the tags that came with it."""
+    if kept is not None:
+        return kept, (await read_runs(session, catalog, [row["run_id"]]))[row["run_id"]].tags
     given = Claimed(
         task_id, 0, None, lane_id, 0, 0, 0, tenant_id, row["run_id"], row["node_no"], row["input"] or b"{}", row["tags"]
     )
     [claimed] = await with_inputs(session, catalog, [given])
     if claimed.fault is not None:
         raise _refused(task_id, f"its input cannot be built: {claimed.fault.message}")
-    return claimed
+    return claimed.input, claimed.tags
 
 
 def _refused(task_id: int, why: str) -> Conflict:

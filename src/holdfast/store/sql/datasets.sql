@@ -111,9 +111,81 @@ where s.task_id = $1 and s.lease_token = $2 and s.part = $3 and s.generation_id 
 returning s.mode, s.partition;
 
 -- name: take_back
--- Take out what earlier generations of a task, and the tasks in whose place it is there, appended to a partition without
--- a key.
-select holdfast.take_back($1, $2, $3) as removed;
+-- Take out what earlier generations of a task, and the tasks in whose place it is there, appended without a key: to this
+-- partition, and whatever they owe elsewhere.
+select holdfast.take_back($1, $2, $3) + sum(holdfast.take_back_owed($1, t.first_id, t.last_id))::bigint as removed
+from (
+  select $3::bigint as first_id, $3::bigint as last_id
+  union all
+  select b.first_id, b.last_id from holdfast.stood_before($3) b
+) t;
+
+-- name: owe_rows
+-- Remember what some nodes of a run ($3) that are reset, the items they leave, and the runs that are replaced with all
+-- they started ($4) have appended without a key. Items that a node goes on with ($5) owe nothing. Under the lock of the
+-- run.
+with recursive below as (
+  select c.run_id, c.nodes
+  from holdfast.run c
+  where c.run_id = any($4::bigint[])
+  union
+  select c.run_id, c.nodes
+  from below
+  join holdfast.run c on c.parent_run_id = below.run_id
+),
+span as materialized (
+  select $1::bigint + 1 + n.node_no as first_id, $1::bigint + 1 + n.node_no as last_id
+  from unnest($3::int[]) as n (node_no)
+  union all
+  select p.items_first, p.items_first + p.items - 1
+  from holdfast.past_items p
+  where p.run_id = $1 and p.node_no = any($3::int[]) and p.kept_for is distinct from $5::smallint
+  union all
+  select below.run_id + 1, below.run_id + below.nodes
+  from below
+  union all
+  select s.items_first, s.items_first + s.items - 1
+  from below
+  join holdfast.item_span s on s.run_id = below.run_id
+),
+written as (
+  select g.generation_id, b.task_id, max(c.attempt) as attempt
+  from holdfast.dataset_generation g
+  cross join span
+  join holdfast.dataset_build b on b.generation_id = g.generation_id and b.task_id between span.first_id and span.last_id
+  left join holdfast.dataset_commit c on c.task_id = b.task_id and c.generation_id = g.generation_id
+  where g.tenant_id = $2 and g.state in ('b', 'c') and cardinality(g.key) = 0
+  group by g.generation_id, b.task_id
+)
+insert into holdfast.dataset_owed as o (generation_id, task_id, run_id, tenant_id, attempt)
+select w.generation_id, w.task_id, $1, $2, coalesce(w.attempt, 0)
+from written w
+where w.attempt is not null
+  or exists (select from holdfast.attempt a where a.task_id = w.task_id and a.state = 'c')
+on conflict (generation_id, task_id) do update
+set run_id = excluded.run_id, attempt = excluded.attempt;
+
+-- name: owed_rows
+-- What runs owe that have completed since, where it can be taken back.
+select o.generation_id, o.task_id
+from holdfast.dataset_owed o
+join holdfast.run r on r.run_id = o.run_id
+join holdfast.dataset_generation g on g.generation_id = o.generation_id
+where r.state = 'c' and g.state in ('b', 'c')
+order by o.generation_id, o.task_id
+limit $1;
+
+-- name: take_owed
+-- Take back what some tasks owe to a generation, while it takes rows, and count these. Under its lock.
+update holdfast.dataset_generation g
+set rows = g.rows - taken.removed
+from (
+  select coalesce(sum(holdfast.take_back_owed($1, t.task_id, t.task_id)), 0)::bigint as removed
+  from unnest($2::bigint[]) as t (task_id)
+  join holdfast.dataset_generation o on o.generation_id = $1 and o.state in ('b', 'c')
+) taken
+where g.generation_id = $1
+returning taken.removed;
 
 -- name: move_staged
 -- Move the rows of a part from the stage into the generation.
@@ -189,15 +261,24 @@ set task_id = excluded.task_id
 returning task_id;
 
 -- name: builds_left
--- How much of the work on a generation is not over, and how much failed; the task and the run that ask do not count, nor
--- does what others were started for instead.
+-- How much of the work on a generation is not over, and how much failed; the task that asks does not count, nor its run,
+-- the runs whose sub-flow that is, or what others were started for instead.
+with recursive asking as (
+  select $3::bigint as run_id
+  union all
+  select r.parent_run_id
+  from asking a
+  join holdfast.run r on r.run_id = a.run_id
+  where r.parent_run_id is not null
+)
 select count(*) filter (where t.task_id is not null or r.state = 'o') as unfinished,
   count(*) filter (where e.state = 'f' or r.state = 'f') as failed
 from holdfast.dataset_build b
 left join holdfast.live t on t.task_id = b.task_id
 left join holdfast.ended e on e.task_id = b.task_id
 left join holdfast.run r on r.run_id = b.task_id
-where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1) and b.task_id <> coalesce($3::bigint, -1)
+where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1)
+  and not exists (select from asking a where a.run_id = b.task_id)
   and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id));
 
 -- name: builds_to_cancel
@@ -211,11 +292,21 @@ order by b.task_id
 limit $2;
 
 -- name: supersede
--- The current generation of a dataset becomes an old one. Under the lock of the dataset.
-update holdfast.dataset_generation g
-set state = 'o'
-where g.dataset_id = $1 and g.state = 'c'
-returning g.version;
+-- The current generation of a dataset becomes an old one, and stays as it is: what it was owed comes to the next. Under
+-- the lock of the dataset.
+with old as (
+  update holdfast.dataset_generation g
+  set state = 'o'
+  where g.dataset_id = $1 and g.state = 'c'
+  returning g.generation_id, g.version
+),
+forgiven as (
+  delete from holdfast.dataset_owed o
+  using old
+  where o.generation_id = old.generation_id
+)
+select version
+from old;
 
 -- name: cut_over
 -- Make a generation the current one. Under the lock of its dataset; `show_generation` follows in the same transaction.
@@ -305,6 +396,10 @@ where s.generation_id = $1;
 with built as (
   delete from holdfast.dataset_build b
   where b.generation_id = $1
+),
+owed as (
+  delete from holdfast.dataset_owed o
+  where o.generation_id = $1
 )
 update holdfast.dataset_generation g
 set state = 'd', rows = 0

@@ -957,6 +957,15 @@ from holdfast.dataset_stage s
 left join holdfast.live t on t.task_id = s.task_id and t.attempt = s.attempt and t.state = 'r'
 where t.task_id is null and s.staged_at < holdfast.instant() - interval '10 minutes';
 
+-- name: owed_rows_are_taken_back
+-- Warning: a run completed again more than ten minutes ago, and rows it had appended before are still there. Does any
+-- server run?
+select o.task_id, o.generation_id
+from holdfast.dataset_owed o
+join holdfast.run r on r.run_id = o.run_id
+join holdfast.dataset_generation g on g.generation_id = o.generation_id
+where r.state = 'c' and r.ended_at < holdfast.instant() - interval '10 minutes' and g.state in ('b', 'c');
+
 -- name: the_installation_has_its_secrets
 -- The secret that capability tokens are signed with is there, and long enough.
 select w.purpose

@@ -7,7 +7,10 @@ from (
   from holdfast.live t
   where t.task_id = $1 and t.tenant_id = $2 and t.run_id is not null
   union all
-  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags, false
+  select 2, e.run_id, e.node_no, e.lane_id, e.input, e.tags, exists (
+      select from holdfast.past_items p
+      where p.run_id = e.run_id and e.task_id between p.items_first and p.items_first + p.items - 1
+    )
   from holdfast.ended e
   where e.task_id = $1 and e.tenant_id = $2
   union all
@@ -40,25 +43,54 @@ limit 1;
 
 -- name: read_recorded
 -- How the attempts of a task ended, the newest first; an open one has not.
-select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, '' as code,
+select a.attempt, a.generation, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, '' as code,
   '' as type, '' as message, '' as traceback, a.output
 from holdfast.attempt a
 where a.task_id = $1 and a.tenant_id = $2
 union all
-select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, f.code, f.type, f.message,
+select f.attempt, f.generation, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, f.code, f.type, f.message,
   f.traceback, null
 from holdfast.failure f
 where f.task_id = $1 and f.tenant_id = $2
 union all
-select t.attempt, 'running', '', '', '', '', null
+select t.attempt, t.generation, 'running', '', '', '', '', null
 from holdfast.live t
 where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt desc;
 
 -- name: read_receipts
--- What the effects of a task were answered with: receipts and refusals, not what is unknown.
-select e.name as effect, e.user_key, e.ordinal, e.digest, case e.state when 'd' then 'done' else 'refused' end as state,
+-- What the effects of a task were answered with: receipts and refusals, not what is unknown. Also receipts of tasks in
+-- whose place it is there, and the one under a key ($3), whoever sent it; refusals of others are no answer to it.
+with known as (
+  select e.key
+  from holdfast.effect e
+  where e.task_id = $1 and e.tenant_id = $2
+  union
+  select e.key
+  from holdfast.stood_before($1) b
+  join holdfast.effect e on e.task_id = b.alike
+  where e.tenant_id = $2 and e.user_key is null and e.compensated_by is null
+  union
+  select $3::text
+)
+select e.task_id::text as task_id, e.name as effect, e.user_key, e.ordinal, e.digest, case e.state when 'd' then 'done' else 'refused' end as state,
   e.receipt, coalesce(e.code, '') as code, coalesce(e.message, '') as message
-from holdfast.effect e
-where e.task_id = $1 and e.tenant_id = $2 and e.state in ('d', 'r')
+from known
+join holdfast.effect e on e.tenant_id = $2 and e.key = known.key
+where e.state = 'd' or (e.state = 'r' and e.task_id = $1)
 order by e.opened_at, e.key;
+
+-- name: read_steps
+-- What the steps of a task gave in one generation, whichever attempt kept it: the others took it over.
+select s.name, s.digest, s.output
+from holdfast.step s
+where s.task_id = $1 and s.tenant_id = $2 and s.generation = $3
+order by s.kept_at, s.name, s.digest;
+
+-- name: read_kept_input
+-- What a node was given, as the letter of an attempt's generation keeps it: its bindings may give something else by now.
+select d.input
+from holdfast.dead_letter d
+where d.task_id = $1 and d.tenant_id = $2 and d.generation = $3 and d.input is not null
+order by d.dead_letter_id desc
+limit 1;
