@@ -190,4 +190,7 @@ class Loops:
                 pause = await step()
             except TROUBLE as error:
                 log.warning("%s pass failed, will try again: %s", name, error)
+            except Exception:
+                # A row that cannot be read, or a bug of ours: no reason for the other passes to end.
+                log.exception("%s pass failed, will try again", name)
             await asyncio.sleep(min(seconds, seconds if pause is None else pause) * random.uniform(0.8, 1.0))
