@@ -1,26 +1,23 @@
 """Exchange: settle what ended and claim what is next, in one transaction and one commit.
 
 Safe to repeat: a report settled before its answer was lost is found on record, and a claim whose answer was lost is
-found again through what the worker holds. A report the database cannot store is split off and refused alone; its lease
+found again through what the worker holds. A report that cannot be settled is split off and refused alone; its lease
 runs out and the reaper decides.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
-from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
-from holdfast.dispatcher.news import NO_NEWS
+from holdfast.dispatcher.inputs import readable, with_inputs
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled
 from holdfast.dispatcher.outputs import NOTHING_RETURNED, Returned, returned_now
 from holdfast.dispatcher.settle import settle, warm_settle
+from holdfast.dispatcher.settle_apart import UNFIT, settle_apart
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import REFUSED, Session
-
-log = logging.getLogger("holdfast.exchange")
+from holdfast.store.database import Session
 
 Start = Callable[[Sequence[Claimed]], Awaitable[None]]
 
@@ -74,13 +71,12 @@ async def exchange(
                 claimer.hear(settled.news.lanes, now=now)
             if want > len(claimed) and (settled.news.lanes or not claimed):
                 claimed += await claimer.claim(session, want - len(claimed), now=now)
-        catalog.guarded |= claimer.guarded
-        settled = settled.less(claimed)
-        returned = returned_now(reports, settled)
-        return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, returned))
-    except REFUSED:
-        log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))
-    return Exchanged(settled=await _settle_apart(session, catalog, reports), claimed=[])
+    except UNFIT:
+        return Exchanged(settled=await settle_apart(session, catalog, reports), claimed=[])
+    catalog.guarded |= claimer.guarded
+    settled = settled.less(claimed)
+    returned = returned_now(reports, settled)
+    return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, returned))
 
 
 async def _ready(
@@ -94,19 +90,5 @@ async def _ready(
     plain = [one for one in claimed if one.run_id is None]
     if len(plain) == len(claimed) or not plain or start is None:
         return await with_inputs(session, catalog, claimed, returned)
-    await start(plain)
+    await start(await readable(session, catalog, plain))
     return await with_inputs(session, catalog, [one for one in claimed if one.run_id is not None], returned)
-
-
-async def _settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """One report of the batch cannot be stored: settle each alone, so that it holds up no other."""
-    settled = NOTHING_SETTLED
-    for report in reports:
-        try:
-            async with session.transaction():
-                alone = await settle(session, catalog, [report])
-        except REFUSED as error:
-            refusal = Refusal(report.task_id, report.attempt, f"the database refused the report: {error}")
-            alone = Settled(0, [refusal], NO_NEWS)
-        settled = settled.and_(alone)
-    return settled
