@@ -25,7 +25,8 @@ OPTIONS = {
     "isolation": '`"process"` runs it in a child that can be killed; plain functions run in threads otherwise',
     "memory_bytes_max": "what such a child may use",
     "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
-    "retry": "how long to wait between retries: `base_seconds`, `factor`, `max_seconds`, `jitter` …",
+    "retry": "how long to wait between retries, and whether there are any: a mapping of `base_backoff_secs`, "
+    "`backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …",
     "breaker": "stop trying for a while when too many fail: `hf.Breaker`, or `True`",
     "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
     "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
@@ -97,6 +98,8 @@ def _retry(given: object) -> dict[str, Any]:
     if unknown := [name for name in said if name not in known]:
         advice = _near(unknown[0], known)
         raise Invalid(f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
+    if "rules" in said:
+        said["rules"] = _rules(said["rules"])
     return said
 
 
