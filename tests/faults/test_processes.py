@@ -52,7 +52,7 @@ async def test_killed_worker_processes_lose_nothing(load, fleet, engine, log, ch
 
 
 async def test_a_machine_that_stood_still_past_a_lease_has_nobody_left_to_speak_late(load, fleet, engine, log, chance):
-    """Its worker was killed by its own fuse before the lease could pass on; its parent comes back and starts another."""
+    """Its worker was killed by its own fuse before the lease could pass on; its parent comes back, starts another."""
     fleet.start()
     load.promised[1] = (await load.client.enqueue(blocking, number=1, seconds=0.4)).task_id
     await until(engine, "select count(*) = 1 from holdfast.live where state = 'r'")
