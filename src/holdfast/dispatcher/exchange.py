@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from holdfast.dispatcher.claim import Claimer, warm_claim
 from holdfast.dispatcher.inputs import readable, with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled
-from holdfast.dispatcher.outputs import NOTHING_RETURNED, Returned, returned_now
+from holdfast.dispatcher.outputs import returned_now
 from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.dispatcher.settle_apart import UNFIT, settle_apart
 from holdfast.store.catalog import Catalog
@@ -59,13 +59,13 @@ async def exchange(
     claimed: list[Claimed] = []
 
     async def claim_known() -> None:
-        # Where work is scarce it is what this transaction releases: to look before would be in vain.
-        if claimer.has_plenty:
-            claimed.extend(await claimer.claim_known(session, want, now=now))
+        claimed.extend(await claimer.claim_known(session, want, now=now))
 
+    # Where work is scarce it is what this transaction releases: to look before would be in vain.
+    before_release = claim_known if claimer.has_plenty else None
     try:
         async with session.transaction():
-            settled = await settle(session, catalog, reports, before_release=claim_known)
+            settled = await settle(session, catalog, reports, before_release=before_release)
             await claimer.count_starts(session, claimed)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
@@ -75,8 +75,7 @@ async def exchange(
         return Exchanged(settled=await settle_apart(session, catalog, reports), claimed=[])
     catalog.guarded |= claimer.guarded
     settled = settled.less(claimed)
-    returned = returned_now(reports, settled)
-    return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, returned))
+    return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
 
 
 async def _ready(
@@ -84,11 +83,14 @@ async def _ready(
     catalog: Catalog,
     claimed: Sequence[Claimed],
     start: Start | None,
-    returned: Returned = NOTHING_RETURNED,
+    reports: Sequence[Report] = (),
+    settled: Settled = NOTHING_SETTLED,
 ) -> Sequence[Claimed]:
     """Claimed tasks with their inputs, less those that were started meanwhile."""
     plain = [one for one in claimed if one.run_id is None]
-    if len(plain) == len(claimed) or not plain or start is None:
-        return await with_inputs(session, catalog, claimed, returned)
-    await start(await readable(session, catalog, plain))
-    return await with_inputs(session, catalog, [one for one in claimed if one.run_id is not None], returned)
+    if len(plain) == len(claimed):
+        return await readable(session, catalog, plain)
+    if plain and start is not None:
+        await start(await readable(session, catalog, plain))
+        claimed = [one for one in claimed if one.run_id is not None]
+    return await with_inputs(session, catalog, claimed, returned_now(reports, settled))
