@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from functools import partial
 from typing import get_overloads
 
@@ -11,6 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.action_options import OPTIONS
 from holdfast.core.failure import failure_of
+from holdfast.core.retry import RetryPolicy
 from holdfast.packs.load import load_pack
 
 
@@ -28,6 +30,7 @@ def work() -> None: ...
         ({"retry": "often"}, "invalid_policy", "base_backoff_secs"),
         ({"retry": {"jiter_factor": 0.1}}, "invalid_policy", "jitter_factor"),
         ({"rules": "LookupError"}, "invalid_policy", "hf.Rule"),
+        ({"retry": {"rules": ["LookupError"]}}, "invalid_policy", "hf.Rule"),
         ({"rules": [{"exception": "LookupError"}]}, "invalid_policy", "hf.Rule"),
         ({"rules": [hf.Rule(exception=7)]}, "invalid_policy", ""),  # type: ignore[arg-type]
         ({"isolation": 3}, "invalid_action", "thread"),
@@ -45,6 +48,20 @@ def test_a_mistaken_option_is_refused_and_nothing_registered(options, code, advi
         app.action(**options)(work)
     assert refused.value.code == code and advice in (refused.value.advice or "")
     assert not app.actions
+
+
+def test_what_the_reference_says_of_retry_can_be_given():
+    names = re.findall(r"`(\w+)`", OPTIONS["retry"])
+    app = hf.App("strict")
+    app.action(retry={name: name == "enabled" or 0.5 + 2 * (name == "backoff_multiplier") for name in names})(work)
+    assert len(names) == 5 and app.actions
+
+
+def test_rules_may_stand_inside_retry():
+    app, rule = hf.App("strict"), hf.Rule(exception="LookupError")
+    inside = app.action(name="inside", retry={"rules": [rule]})(work)
+    beside = app.action(name="beside", rules=[rule])(work)
+    assert {inside.policy(RetryPolicy())} == {beside.policy(RetryPolicy())}
 
 
 @pytest.mark.parametrize("given", ["mail", 7, None])

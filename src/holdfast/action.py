@@ -18,6 +18,7 @@ from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
 from holdfast.core.duration import seconds_of
 from holdfast.core.nodes import NodeKind
+from holdfast.core.policy import RETRIES_LAUNCHED, RETRIES_USUAL
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.flow.call import Callee, NodeCall, Placing, called
@@ -66,6 +67,8 @@ class Action(Placing, Generic[P, R]):
 
     def policy(self, defaults: RetryPolicy) -> RetryPolicy:
         """The policy of this action where `defaults` come from settings, which are not read at import."""
+        if self.launcher is not None and defaults.max_retries == RETRIES_USUAL:
+            defaults = replace(defaults, max_retries=RETRIES_LAUNCHED)
         return replace(defaults, **self.overrides).validated()
 
     def rules(self, defaults: RetryPolicy) -> ActionRules:

@@ -18,21 +18,20 @@ OPTIONS = {
     "name": "another name than the function's; the app's name stands before it",
     "queue": "where its tasks wait: `default`",
     "priority": "0 to 9, smaller goes first: 5",
-    "max_retries": "how often a failed attempt is followed by another: 3, with a launcher 1",
+    "max_retries": "how often a failed attempt is followed by another: 3, with a launcher 1, or what the settings say",
     "max_attempts": "the same as a number of attempts; give one of the two",
     "max_losses": "how often an attempt whose worker died is followed by another: 3",
     "timeout": "how long an attempt may take; none",
     "isolation": '`"process"` runs it in a child that can be killed; plain functions run in threads otherwise',
     "memory_bytes_max": "what such a child may use",
     "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
-    "retry": "how long to wait between retries: `base_seconds`, `factor`, `max_seconds`, `jitter` …",
+    "retry": "how long to wait between retries, and whether there are any: a mapping of `base_backoff_secs`, "
+    "`backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …",
     "breaker": "stop trying for a while when too many fail: `hf.Breaker`, or `True`",
     "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
     "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
 }
 """As the overloads of `App.action` name them; a test compares the two."""
-RETRIES_LAUNCHED = 1
-"""What actions whose workers are launched default to."""
 _RETRY_NAMES = {"enabled": "is_enabled"}
 """What settings and design documents call differently from the policy."""
 
@@ -70,8 +69,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """What an action says about its policy."""
-    usual = {} if options.get("launcher") is None else {"max_retries": RETRIES_LAUNCHED}
-    overrides = usual | _retry(options.get("retry"))
+    overrides = _retry(options.get("retry"))
     if (rules := options.get("rules")) is not None:
         overrides["rules"] = _rules(rules)
     if (attempts := options.get("max_attempts")) is not None:
@@ -97,6 +95,8 @@ def _retry(given: object) -> dict[str, Any]:
     if unknown := [name for name in said if name not in known]:
         advice = _near(unknown[0], known)
         raise Invalid(f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
+    if "rules" in said:
+        said["rules"] = _rules(said["rules"])
     return said
 
 

@@ -69,7 +69,10 @@ class RetrySettings:
 
     enabled: bool = setting(True, "Whether failures are retried at all.", flat_name="retry_enabled")
     max_retries: int = setting(
-        3, "Retries after the first attempt of a task.", highest=10_000, aliases=("MAX_RETRIES",)
+        3,
+        "Retries after the first attempt of a task. While it is 3, actions with a launcher have 1.",
+        highest=10_000,
+        aliases=("MAX_RETRIES",),
     )
     max_losses: int = setting(3, "Retries after lost attempts of a task.", highest=10_000)
     base_backoff_secs: float = setting(

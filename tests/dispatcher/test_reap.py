@@ -8,6 +8,8 @@ import pytest
 
 from holdfast.core.outcome import Completed
 from holdfast.core.states import AttemptState, TaskState
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.reap import reap_once
 from holdfast.errors import LeaseLost
 from holdfast.testing.factories import a_delayed_task, a_running_task, a_task
@@ -101,6 +103,30 @@ async def test_rows_that_need_nothing_do_not_hold_up_those_that_do(dispatcher, c
     await dispatcher.claim(20, worker="second")
     engine = dispatcher.engine
     assert (await reap_once(engine.database, engine.catalog, limit=5)).count == 1
+
+
+UNREADABLE = """update holdfast.policy set content = jsonb_set(content, '{rules}', '"later"') where max_retries = 7"""
+READABLE = """update holdfast.policy set content = jsonb_set(content, '{rules}', '[]') where max_retries = 7"""
+REFUSED = "alter table holdfast.failure add constraint refused check (task_id <> %s)"
+ACCEPTED = "alter table holdfast.failure drop constraint refused"
+
+
+@pytest.mark.parametrize(("damage", "mend"), [(UNREADABLE, READABLE), (REFUSED, ACCEPTED)], ids=["policy", "row"])
+async def test_a_lease_that_cannot_be_settled_holds_up_no_other(dispatcher, engine, clock, caplog, damage, mend):
+    odd = await a_running_task(dispatcher, max_retries=7)
+    sound = [await a_running_task(dispatcher) for _ in range(3)]
+    await clock.advance(seconds=odd.seconds)
+    await engine.database.fetch(damage.replace("%s", odd.task_id))
+    async with Engine(engine.database.url, engine.settings) as elsewhere:
+        loops = Loops(elsewhere)
+        await loops.reap()
+        assert [(await dispatcher.task(one.task_id)).state for one in sound] == [TaskState.QUEUED] * 3
+        assert f"attempt 1 of task {odd.task_id} is over and cannot be settled" in caplog.text
+        caplog.clear()
+        await loops.reap()
+        assert not caplog.text, "it is left alone for a while"
+    await engine.database.fetch(mend)
+    assert await dispatcher.reap_once() == 1
 
 
 async def test_eight_reapers_at_once_equal_one(dispatcher, clock):

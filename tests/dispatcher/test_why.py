@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 import holdfast as hf
+from holdfast.core.circuit import Breaker, CircuitState
 from holdfast.core.outcome import Canceled, Completed, Failed
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.checkup import check_up
@@ -242,6 +243,30 @@ async def test_a_retrying_task(dispatcher, ask):
     found = await ask(await a_retrying_task(dispatcher, max_retries=3))
     assert (found.state, found.code) == ("retrying", "backoff")
     assert "connection reset by peer; retry 1 of 3 follows in" in found.headline
+
+
+async def test_a_task_that_is_due_later_says_what_would_hold_it_back_then(dispatcher, ask):
+    retrying = await a_retrying_task(dispatcher, max_retries=3)
+    delayed = (await dispatcher.enqueue(a_delayed_task(60))).task_id
+
+    async def both_say(words: str) -> None:
+        for task_id, code, due in (
+            (retrying, "backoff", "retry 1 of 3 is due in"),
+            (delayed, "scheduled_for", "due in"),
+        ):
+            found = await ask(task_id)
+            assert found.code == code and due in found.headline and words in found.headline
+            assert [check.ok for check in found.checks].count(False) == 2
+
+    await dispatcher.pause(actor="ops", reason="smtp is down")
+    await both_say("Held back: ops paused queue default")
+    await dispatcher.resume()
+    await dispatcher.guard(ACTION, breaker=Breaker())
+    await dispatcher.steer(ACTION, CircuitState.OPEN, actor="ops", reason="the bank is down")
+    await both_say("Held back: ops opened the breaker of shop.charge")
+    await dispatcher.steer(ACTION, CircuitState.CLOSED)
+    await dispatcher.retire("first")
+    await both_say("Waiting for a worker: no live worker runs shop.charge")
 
 
 async def test_a_retried_task_remembers_its_failure(dispatcher, ask, clock):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import uuid
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
 
+import asyncpg
 import pytest
 from tests.faults.load import Load, all_over
 from tests.faults.proxy import Proxy
+from tests.faults.test_processes import until
 from tests.faults.victim_app import app
 
+import holdfast as hf
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.worker.loop import Worker
@@ -73,3 +78,55 @@ async def test_lost_commits_lose_nothing(engine, log, chance, quick_settings):
             await all_over(engine)
     await load.judge(engine, log)
     assert proxy.cut_commits > 3 and proxy.cut_others > 3
+
+
+CONNECTIONS_MAX = 12
+
+
+@pytest.fixture
+async def scarce_url(engine):
+    """The same database for a role that may have few connections."""
+    name = f"holdfast_test_{uuid.uuid4().hex}"
+    await engine.database.fetch(f"create role {name} login connection limit {CONNECTIONS_MAX}")
+    await engine.database.fetch(f"grant {await engine.database.fetchval('select current_user')} to {name}")
+    parts = urlsplit(engine.database.url)
+    yield urlunsplit(parts._replace(netloc=f"{name}@{parts.netloc.rpartition('@')[2]}"))
+    await engine.database.fetch(f"drop role {name}")
+
+
+async def test_no_connection_left_costs_no_lease(engine, dispatcher, scarce_url, quick_settings):
+    """The server has none for anybody, and the worker's pool none for the worker: its heart has one of its own."""
+    gate, shop = asyncio.Event(), hf.App("scarce")
+
+    @shop.action
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    shop.configure(quick_settings)
+    async with (
+        shop.client() as client,
+        Engine(scarce_url, quick_settings, sessions_max=2) as own,
+        AsyncExitStack() as all_of,
+    ):
+        worker = Worker(own, shop.actions)
+        running = asyncio.create_task(worker.run())
+        task = await client.enqueue(work)
+        renewed = "select lease_expires_at > $1 from holdfast.live where state = 'r'"
+        await until(engine, "select count(*) = 1 from holdfast.live where state = 'r'")
+        first = await engine.database.fetchval("select lease_expires_at from holdfast.live")
+        await until(engine, renewed, first)
+        for _ in range(own.database.use.size):
+            await all_of.enter_async_context(own.database.session())
+        with pytest.raises(asyncpg.TooManyConnectionsError):
+            for _ in range(CONNECTIONS_MAX):
+                taken = await asyncpg.connect(scarce_url)
+                all_of.push_async_callback(taken.close)
+        await until(engine, renewed, await engine.database.fetchval("select holdfast.instant() + interval '2 s'"))
+        assert await dispatcher.reap_once() == 0
+        await all_of.aclose()
+        gate.set()
+        assert await task.result(20) == "done"
+        worker.stop()
+        await running
+    assert [row.attempt for row in await dispatcher.attempts(task.task_id)] == [1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 
 import pytest
 from tests.faults.load import all_over
 from tests.faults.victim_app import blocking
+from tests.worker.conftest import is_over
 
 from holdfast.store.statements import sql
 
@@ -51,8 +51,8 @@ async def test_killed_worker_processes_lose_nothing(load, fleet, engine, log, ch
     await load.judge(engine, log)
 
 
-async def test_a_frozen_worker_comes_back_to_nothing(load, fleet, engine, log, chance):
-    """It holds a task past its lease; somebody else completes it; what the frozen one then says is not heard."""
+async def test_a_machine_that_stood_still_past_a_lease_has_nobody_left_to_speak_late(load, fleet, engine, log, chance):
+    """Its worker was killed by its own fuse before the lease could pass on; its parent comes back, starts another."""
     fleet.start()
     load.promised[1] = (await load.client.enqueue(blocking, number=1, seconds=0.4)).task_id
     await until(engine, "select count(*) = 1 from holdfast.live where state = 'r'")
@@ -62,12 +62,11 @@ async def test_a_frozen_worker_comes_back_to_nothing(load, fleet, engine, log, c
     for pid in (parent.pid, *frozen):
         os.kill(pid, signal.SIGSTOP)
     await until(engine, "select lease_expires_at < holdfast.instant() from holdfast.live")
+    assert frozen and all(is_over(pid) for pid in frozen)
     second = fleet.start()
     await all_over(engine)
     winner = await engine.database.fetchval("select worker_id from holdfast.attempt where state = 'c'")
-    for pid in (parent.pid, *frozen):
-        with contextlib.suppress(ProcessLookupError):  # its fuse may have burnt meanwhile
-            os.kill(pid, signal.SIGCONT)
+    os.kill(parent.pid, signal.SIGCONT)
     before = await engine.database.fetch("select * from holdfast.attempts order by attempt")
     await until(engine, "select count(*) >= 3 from holdfast.worker")
     assert await engine.database.fetch("select * from holdfast.attempts order by attempt") == before
@@ -79,7 +78,7 @@ async def test_a_frozen_worker_comes_back_to_nothing(load, fleet, engine, log, c
 
 @pytest.mark.parametrize("how", ["complete", "beat"])
 async def test_what_a_zombie_sends_is_refused(how, load, engine, dispatcher, clock):
-    """The same, step by step and without luck: the statement itself refuses what comes late."""
+    """Where no fuse burns, one may come back: the statement itself refuses what it says, step by step."""
     await load.client.enqueue(blocking, number=1, seconds=0.0)
     dispatcher.know(blocking.name)
     zombie = await dispatcher.claim_one(worker="zombie")

@@ -13,9 +13,11 @@ from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import AttemptState, TaskState
 from holdfast.dispatcher import launching as verbs
 from holdfast.dispatcher.dead_look import list_letters
+from holdfast.dispatcher.engine import Engine
 from holdfast.errors import LeaseLost
 from holdfast.launch.launcher import Seen, Sighting
 from holdfast.launch.loop import Launching
+from holdfast.settings import Settings
 from holdfast.testing.factories import a_failure
 
 
@@ -345,7 +347,7 @@ async def test_a_token_lives_two_hours(engine, launching, queue_up, platform, cl
         assert await engine.database.fetchval("select cardinality(token_hashes) from holdfast.launch") == kept
 
 
-def test_a_launched_action_is_retried_once_unless_it_says_otherwise():
+def test_a_launched_action_is_retried_once_unless_it_or_the_settings_say_otherwise():
     app = App("shop")
 
     @app.action(launcher="ecs")
@@ -354,9 +356,12 @@ def test_a_launched_action_is_retried_once_unless_it_says_otherwise():
     @app.action(launcher="ecs", max_retries=4)
     def often() -> None: ...
 
-    from holdfast.core.retry import RetryPolicy
+    def retries(**environ: str) -> tuple[int, int]:
+        defaults = Engine("postgresql://nowhere", Settings.load(environ)).default_policy
+        return once.policy(defaults).max_retries, often.policy(defaults).max_retries
 
-    assert (once.policy(RetryPolicy()).max_retries, often.policy(RetryPolicy()).max_retries) == (1, 4)
+    assert retries() == (1, 4)
+    assert retries(MAX_RETRIES="0") == (0, 4) and retries(HOLDFAST_MAX_RETRIES="2") == (2, 4)
 
 
 async def test_no_attempt_beyond_the_budget_is_launched(launching, queue_up, dispatcher, platform, clock):

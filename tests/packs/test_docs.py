@@ -33,7 +33,7 @@ async def test_the_example_of_the_guide_to_failures_does_what_it_says(holdfast_u
         assert await good.result(5) == "charged"
         with pytest.raises(TaskFailed, match="positive numbers"):
             await fatal.result(5)
-        assert re.search(r"follows in (30\.0|29\.\d) s", (await asked.why()).headline)
+        assert re.search(r"is due in (30\.0|29\.\d) s", (await asked.why()).headline)
         assert (await client.engine.database.fetchval("select count(*) from holdfast.breaker")) == 1
 
 

@@ -72,6 +72,41 @@ async def test_a_drained_worker_finishes_what_it_holds_takes_nothing_more_and_le
         assert [(str(row["task_id"]), row["state"]) for row in rows] == [(left.task_id, b"q")]
 
 
+LATER = """
+with odd as (
+  update holdfast.policy set content = jsonb_set(content, '{rules}', '"later"') where max_retries = 7
+)
+update holdfast.flow set definition = jsonb_set(definition, '{nodes,0,kind}', '"later"')
+"""
+
+
+async def test_what_cannot_be_read_ends_neither_a_worker_nor_what_it_has(
+    running_worker, client_of, eventually, engine, caplog
+):
+    """A policy and a flow as a newer version might write them, claimed together with work like any other."""
+    gate = asyncio.Event()
+
+    async def slow() -> str:
+        await gate.wait()
+        return "done"
+
+    async def node() -> None: ...
+
+    app = app_with(slow, node, retry={"max_retries": 0})
+    flow = app.flow(lambda: app.actions["local.node"](), name="local.odd")
+    async with client_of(app) as client:
+        beside = await client.enqueue("local.slow")
+        await client.start(flow)
+        await client.enqueue(app.actions["local.node"].options(max_retries=7))
+        await engine.database.fetch(LATER)
+        async with running_worker(app=app) as worker:
+            for what in ("settling each alone", "is not run here: its policy"):
+                await eventually(lambda what=what: what in caplog.text)
+            gate.set()
+            assert await beside.result(20) == "done"
+            assert not worker._is_stopping
+
+
 async def test_a_worker_the_database_does_not_know_any_more_leaves(engine):
     worker = Worker(engine, {})
     running = asyncio.create_task(worker.run())

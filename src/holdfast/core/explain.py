@@ -14,7 +14,7 @@ from holdfast.core.duration import human
 from holdfast.core.explain_effects import effect_lines
 from holdfast.core.explain_letter import is_in_hand, letter_lines, letter_moves
 from holdfast.core.facts import LaunchFacts, Position, TaskFacts
-from holdfast.core.gates import Check, gates_of
+from holdfast.core.gates import Check, gates_of, quota_over, standing_gates_of
 from holdfast.core.launch import LAUNCHES_MAX
 from holdfast.core.phrases import (
     ago,
@@ -73,13 +73,13 @@ def _stand(facts: TaskFacts) -> Explanation:
         case Position.QUEUED:
             return _queued(facts)
         case Position.DELAYED:
-            return _delayed(facts)
+            return _with_gates(facts, _delayed(facts))
         case Position.RESERVED:
             return _reserved(facts)
         case Position.RUNNING:
             return _running(facts)
         case Position.RETRYING:
-            return _retrying(facts)
+            return _with_gates(facts, _retrying(facts))
         case Position.FAILED:
             return _failed(facts)
         case Position.CANCELED:
@@ -119,6 +119,20 @@ def _queued(facts: TaskFacts) -> Explanation:
     else:
         headline = f"Ready: nothing holds it back{behind(facts)}; a worker takes it next."
     return Explanation(code="ready", headline=headline, state="queued", checks=checks, evidence=evidence)
+
+
+def _with_gates(facts: TaskFacts, until_due: Explanation) -> Explanation:
+    """Add what would hold a task back that is due later, as far as that does not change by itself."""
+    gates = standing_gates_of(facts)
+    shut = [gate for gate in gates if not gate.check.ok]
+    if not shut:
+        return until_due
+    return replace(
+        until_due,
+        headline=f"{until_due.headline} {shut[0].headline}",
+        checks=(*until_due.checks, *(gate.check for gate in gates)),
+        moves=(*shut[0].moves, *until_due.moves),
+    )
 
 
 def _carrier(facts: TaskFacts) -> tuple[str, ...]:
@@ -265,7 +279,7 @@ def _retrying(facts: TaskFacts) -> Explanation:
     if left < -OVERDUE_SECONDS:
         return _unattended(facts, f"Its retry was due {human(-left)} ago", "retrying", (what, *evidence))
     when = f"in {human(left)}" if left > 0 else "now"
-    if (held := _held_by(facts)) is not None:
+    if (held := quota_over(facts)) is not None:
         return Explanation(
             code="quota_used_up",
             headline=f"Attempt {facts.attempt} {what}; {_budget(facts)} is held back: {held}.",
@@ -274,27 +288,15 @@ def _retrying(facts: TaskFacts) -> Explanation:
             evidence=evidence,
             moves=moves,
         )
+    follows = "follows" if all(gate.check.ok for gate in standing_gates_of(facts)) else "is due"
     return Explanation(
         code="backoff",
-        headline=f"Attempt {facts.attempt} {what}; {_budget(facts)} follows {when}.",
+        headline=f"Attempt {facts.attempt} {what}; {_budget(facts)} {follows} {when}.",
         state="retrying",
         checks=(Check(ok=left <= 0, text=f"backoff ends {when}"),),
         evidence=evidence,
         moves=moves,
     )
-
-
-def _held_by(facts: TaskFacts) -> str | None:
-    """The quota that postponed a retry beyond its backoff, as people read it."""
-    if facts.failure is None or facts.failure.retry_at is None or not facts.quotas or facts.due_at is None:
-        return None
-    if facts.due_at <= facts.failure.retry_at or facts.failure.retry_at > facts.at:
-        return None
-    quota = next((one for one in facts.quotas if one.used >= one.allowed), facts.quotas[0])
-    whose = f"retry quota of {quota.scope} {quota.name} ({quota.text})"
-    if quota.used >= quota.allowed:
-        return f"{whose} is used up; next slot in {human(quota.next_slot_seconds)}"
-    return f"{whose} has room again; its turn comes in {human(max(0.0, seconds_between(facts.due_at, facts.at)))}"
 
 
 def _failed(facts: TaskFacts) -> Explanation:

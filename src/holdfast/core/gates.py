@@ -50,6 +50,16 @@ def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     return (*gates, _gate_slots(facts)) if facts.crew.able else gates
 
 
+def standing_gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
+    """Of these, the ones that count for a task that is due later, too: somebody shut them, or nobody is there.
+
+    Limits do not: how much room there will be nobody knows.
+    """
+    breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
+    who = _gate_worker(facts) if facts.launch is None else _gate_launcher(facts, facts.launch)
+    return (_gate_pause(facts), *breaker, who)
+
+
 LAUNCHER_SECONDS_MAX = 60.0
 """A launcher that no server named for longer is not there."""
 
@@ -211,3 +221,16 @@ def _gate_slots(facts: TaskFacts) -> Gate:
         headline=f"Waiting for a free slot: {slots} on {count_of(crew.able, 'worker')}{behind(facts)}.",
         moves=(f"holdfast work APP --queues {facts.queue.name}",),
     )
+
+
+def quota_over(facts: TaskFacts) -> str | None:
+    """The quota that postponed a retry beyond its backoff, as people read it."""
+    if facts.failure is None or facts.failure.retry_at is None or not facts.quotas or facts.due_at is None:
+        return None
+    if facts.due_at <= facts.failure.retry_at or facts.failure.retry_at > facts.at:
+        return None
+    quota = next((one for one in facts.quotas if one.used >= one.allowed), facts.quotas[0])
+    whose = f"retry quota of {quota.scope} {quota.name} ({quota.text})"
+    if quota.used >= quota.allowed:
+        return f"{whose} is used up; next slot in {human(quota.next_slot_seconds)}"
+    return f"{whose} has room again; its turn comes in {human(max(0.0, seconds_between(facts.due_at, facts.at)))}"

@@ -14,6 +14,9 @@ from holdfast.core.classify import Rule
 from holdfast.core.duration import DAY_SECONDS
 from holdfast.errors import Invalid
 
+RETRIES_USUAL = 3
+RETRIES_LAUNCHED = 1
+"""What stands for the usual number where a worker is launched for each attempt: every one costs a start."""
 BUDGET_MAX = 10_000
 BACKOFF_SECONDS_MAX = 30 * DAY_SECONDS
 SECONDS_MAX = 10 * 365 * DAY_SECONDS
@@ -27,7 +30,7 @@ RULE_CHARACTERS_MAX = 256
 class RetryPolicy:
     """What an action or task allows. `None` means no limit of its own."""
 
-    max_retries: int = 3
+    max_retries: int = RETRIES_USUAL
     max_losses: int = 3
     is_enabled: bool = True
     base_backoff_secs: float = 1.0

@@ -27,6 +27,7 @@ from holdfast.core.dead import (
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.letters import By, Dispatched, adopt, dispatch_run, dispatch_tasks, letters_of
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.one_by_one import apart
 from holdfast.dispatcher.park import resolve_mended
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
@@ -70,8 +71,9 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
     # One run may own several letters: it is requeued once for all of them.
     for run_id, tenant_id in dict.fromkeys((row["run_id"], row["tenant_id"]) for row in page):
         if run_id is not None:
-            async with database.transaction() as session:
-                await _sweep_run(session, catalog, run_id, tenant_id, swept)
+            with apart("sweep", {"run_id": run_id}):
+                async with database.transaction() as session:
+                    await _sweep_run(session, catalog, run_id, tenant_id, swept)
     return swept
 
 

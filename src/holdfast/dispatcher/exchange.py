@@ -1,26 +1,23 @@
 """Exchange: settle what ended and claim what is next, in one transaction and one commit.
 
 Safe to repeat: a report settled before its answer was lost is found on record, and a claim whose answer was lost is
-found again through what the worker holds. A report the database cannot store is split off and refused alone; its lease
+found again through what the worker holds. A report that cannot be settled is split off and refused alone; its lease
 runs out and the reaper decides.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
-from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
-from holdfast.dispatcher.news import NO_NEWS
+from holdfast.dispatcher.inputs import readable, with_inputs
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled
 from holdfast.dispatcher.outputs import returned_now
 from holdfast.dispatcher.settle import settle, warm_settle
+from holdfast.dispatcher.settle_apart import UNFIT, settle_apart
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import REFUSED, Session
-
-log = logging.getLogger("holdfast.exchange")
+from holdfast.store.database import Session
 
 Start = Callable[[Sequence[Claimed]], Awaitable[None]]
 
@@ -74,12 +71,11 @@ async def exchange(
                 claimer.hear(settled.news.lanes, now=now)
             if want > len(claimed) and (settled.news.lanes or not claimed):
                 claimed += await claimer.claim(session, want - len(claimed), now=now)
-        catalog.guarded |= claimer.guarded
-        settled = settled.less(claimed)
-        return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
-    except REFUSED:
-        log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))
-    return Exchanged(settled=await _settle_apart(session, catalog, reports), claimed=[])
+    except UNFIT:
+        return Exchanged(settled=await settle_apart(session, catalog, reports), claimed=[])
+    catalog.guarded |= claimer.guarded
+    settled = settled.less(claimed)
+    return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
 
 
 async def _ready(
@@ -93,22 +89,8 @@ async def _ready(
     """Claimed tasks with their inputs, less those that were started meanwhile."""
     plain = [one for one in claimed if one.run_id is None]
     if len(plain) == len(claimed):
-        return plain
+        return await readable(session, catalog, plain)
     if plain and start is not None:
-        await start(plain)
+        await start(await readable(session, catalog, plain))
         claimed = [one for one in claimed if one.run_id is not None]
     return await with_inputs(session, catalog, claimed, returned_now(reports, settled))
-
-
-async def _settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """One report of the batch cannot be stored: settle each alone, so that it holds up no other."""
-    settled = NOTHING_SETTLED
-    for report in reports:
-        try:
-            async with session.transaction():
-                alone = await settle(session, catalog, [report])
-        except REFUSED as error:
-            refusal = Refusal(report.task_id, report.attempt, f"the database refused the report: {error}")
-            alone = Settled(0, [refusal], NO_NEWS)
-        settled = settled.and_(alone)
-    return settled

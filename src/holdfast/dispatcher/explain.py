@@ -70,13 +70,13 @@ async def read_facts(
             advice="Completed tasks are kept for as long as HOLDFAST_RETENTION_DAYS says.",
         )
     wait = None
-    if row["position"] == Position.QUEUED:
+    if row["position"] in (Position.QUEUED, Position.DELAYED, Position.RETRYING):
         wait = await database.fetchrow(
             _EXPLAIN_WAIT, row["lane_id"], task_id, row["priority"], AHEAD_MAX, silent_seconds
         )
     breaker = None if wait is None else await find_breaker(database, tenant_id, row["action"])
     launch = None
-    if row["position"] in (Position.QUEUED, Position.DELAYED, Position.RESERVED):
+    if wait is not None or row["position"] == Position.RESERVED:
         attempt = row["attempt"] + (row["position"] != Position.RESERVED)
         launch = await database.fetchrow(_EXPLAIN_LAUNCH, row["lane_id"], task_id, attempt)
     quotas = []

@@ -3,11 +3,13 @@
 So a fan-in of ten thousand builds no payload in the transaction that completes it. What an upstream returned never
 changes within a generation, and a node goes when all its upstreams are over, so every attempt sees the same input. With
 `one_success` it goes before that: an attempt sees what has completed when it is claimed, a later one perhaps more. A
-binding that cannot be kept fails that attempt with its own code; the run still ends.
+binding that cannot be kept fails that attempt with its own code; the run still ends. What this version cannot read
+costs the attempt it is about, and no other.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import msgspec
 from holdfast import wire
 from holdfast.core import limits
 from holdfast.core.bindings import resolve_input
+from holdfast.core.classify import RetryReason
 from holdfast.core.failure import Failure, Said
 from holdfast.core.nodes import NodeKind
 from holdfast.dispatcher.leases import Claimed
@@ -34,11 +37,38 @@ from holdfast.store.statements import sql
 
 _NODE_ITEMS = sql("node_items")
 
+log = logging.getLogger("holdfast.exchange")
+
 
 async def with_inputs(
     session: Session, catalog: Catalog, claimed: Sequence[Claimed], returned: Returned = NOTHING_RETURNED
 ) -> list[Claimed]:
-    """Give claimed nodes their inputs; plain tasks have theirs. `returned` saves reading what was settled just now."""
+    """Give claimed nodes their inputs; plain tasks have theirs. `returned` saves reading what was settled just now.
+
+    A node of a run that cannot be read here fails, and may be tried again: another worker may be newer.
+    """
+    claimed = await readable(session, catalog, claimed)
+    try:
+        return await _given(session, catalog, claimed, returned)
+    except Invalid as error:
+        if len(claimed) == 1:
+            log.error("the run of task %s cannot be read: %s", claimed[0].task_id, error)
+            return [msgspec.structs.replace(claimed[0], input=b"{}", fault=_unreadable(error))]
+    return [given for one in claimed for given in await with_inputs(session, catalog, [one], returned)]
+
+
+async def readable(session: Session, catalog: Catalog, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
+    """Those whose policy can be read here. By what rules the others run nobody knows: they are left to their leases."""
+    if all(catalog.knows_policy(one.policy_id) for one in claimed):
+        return claimed
+    await catalog.learn((), {one.policy_id for one in claimed}, session=session)
+    left = [one for one in claimed if catalog.is_unreadable(one.policy_id)]
+    for one in left:
+        log.error("task %s is not run here: its policy %s cannot be read", one.task_id, one.policy_id)
+    return [one for one in claimed if not catalog.is_unreadable(one.policy_id)] if left else claimed
+
+
+async def _given(session: Session, catalog: Catalog, claimed: Sequence[Claimed], returned: Returned) -> list[Claimed]:
     nodes = {(one.run_id, one.node_no) for one in claimed if one.run_id is not None and one.node_no is not None}
     if not nodes:
         return list(claimed)
@@ -124,3 +154,9 @@ def _with_input(claimed: Claimed, values: RunValues, mapped: Mapping[tuple[int, 
 
 def _fault(error: Invalid) -> Failure:
     return Failure(code=error.code, type="Invalid", message=str(error), said=Said.FATAL)
+
+
+def _unreadable(error: Invalid) -> Failure:
+    return Failure(
+        code=RetryReason.WORKER_UNAVAILABLE, type="Invalid", message=f"This worker cannot read its run: {error}"
+    )

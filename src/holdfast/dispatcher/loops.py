@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 from holdfast.dispatcher.campaign import campaigns_once
@@ -43,6 +44,8 @@ RETAIN_SECONDS = 60.0
 COUNT_SECONDS = 10.0
 DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
+STUCK_SECONDS = 60.0
+"""For so long a lease that could not be settled is left out: at the head of every batch it would slow all others."""
 CAMPAIGN_SECONDS = 0.25
 PAGE_SECONDS = 0.05
 """Between two pages of a sweep: it takes its turn beside the work it brings back."""
@@ -55,6 +58,8 @@ class Loops:
         self._engine = engine
         self._settings = engine.settings
         self._swept_to = 0
+        self._stuck: set[int] = set()
+        self._stuck_until = 0.0
         self._guarded = Guarded(Rules.of(engine.settings.egress))
         self._deliveries = Deliveries(engine, self._guarded)
 
@@ -91,9 +96,14 @@ class Loops:
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
-        reaped = await reap_once(self._engine.database, self._engine.catalog)
+        if time.monotonic() >= self._stuck_until:
+            self._stuck.clear()
+        reaped = await reap_once(self._engine.database, self._engine.catalog, leave=self._stuck)
+        if reaped.stuck and not self._stuck:
+            self._stuck_until = time.monotonic() + STUCK_SECONDS
+        self._stuck.update(reaped.stuck)
         await follow_up(self._engine, reaped.settled.news)
-        return 0.0 if reaped.count == REAP_BATCH else None
+        return 0.0 if reaped.count + len(reaped.stuck) == REAP_BATCH else None
 
     async def reconcile(self) -> float | None:
         """Promote what is due; come back when the next one is."""
@@ -192,4 +202,7 @@ class Loops:
                 pause = await step()
             except TROUBLE as error:
                 log.warning("%s pass failed, will try again: %s", name, error)
+            except Exception:
+                # A row that cannot be read, or a bug of ours: no reason for the other passes to end.
+                log.exception("%s pass failed, will try again", name)
             await asyncio.sleep(min(seconds, seconds if pause is None else pause) * random.uniform(0.8, 1.0))

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.dispatcher.audit import audit
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.dispatcher.one_by_one import apart
 from holdfast.dispatcher.release import advance, take_up_all
 from holdfast.dispatcher.runs import refused, run_change
 from holdfast.errors import Conflict
@@ -76,7 +77,8 @@ async def hold_children_once(database: Database) -> None:
         held = 0
         for row in rows:
             who = {"actor": row["paused_by"] or "", "reason": row["paused_reason"] or ""}
-            held += await _pause(database, row["tenant_id"], row["run_id"], **who, is_held=True)
+            with apart("pause", row):
+                held += await _pause(database, row["tenant_id"], row["run_id"], **who, is_held=True)
         if not held:
             return
 
@@ -87,10 +89,12 @@ async def free_children_once(database: Database, catalog: Catalog) -> News:
     while rows := await database.fetch(_CHILDREN_TO_FREE, RUNS_BATCH):
         freed = 0
         for row in rows:
-            async with database.transaction() as session:
-                found = await session.fetchrow(_LOCK_RUN, row["run_id"], row["tenant_id"])
-                who = {"actor": row["paused_by"] or "", "reason": row["paused_reason"] or ""}
-                done = await _resume(session, catalog, found, **who) if found and found["is_held"] else None
+            done: News | None = None
+            with apart("resume", row):
+                async with database.transaction() as session:
+                    found = await session.fetchrow(_LOCK_RUN, row["run_id"], row["tenant_id"])
+                    who = {"actor": row["paused_by"] or "", "reason": row["paused_reason"] or ""}
+                    done = await _resume(session, catalog, found, **who) if found and found["is_held"] else None
             if done is not None:
                 freed += 1
                 everything = everything.and_(done)

@@ -1,11 +1,14 @@
 """Reap: end attempts whose lease nobody renewed, and decide what follows by the one rule.
 
 Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace. One bounded
-pass; any number of processes may run it at once, because the rows are locked before they are judged.
+pass; any number of processes may run it at once, because the rows are locked before they are judged. A lease that
+cannot be settled is split off, logged and left; those beside it are settled.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +17,13 @@ from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Database
+from holdfast.store.database import AWAY, Database, Session
 from holdfast.store.statements import sql
 
 _EXPIRED = sql("expired")
 _LOSE_WORKERS = sql("lose_workers")
+
+log = logging.getLogger("holdfast.loops")
 
 REAP_BATCH = 500
 LOST_CODE = "DAG_TASK_EXECUTION_LOST"
@@ -26,20 +31,54 @@ LOST_CODE = "DAG_TASK_EXECUTION_LOST"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaped:
+    """How many attempts were ended, and the tasks whose attempts could not be."""
+
     count: int
     settled: Settled
+    stuck: Sequence[int] = ()
 
 
-async def reap_once(database: Database, catalog: Catalog, *, limit: int = REAP_BATCH) -> Reaped:
-    """End at most `limit` attempts that nobody can be running with a valid lease."""
-    async with database.transaction() as session:
-        rows = await session.fetch(_EXPIRED, limit)
+async def reap_once(
+    database: Database, catalog: Catalog, *, limit: int = REAP_BATCH, leave: Collection[int] = ()
+) -> Reaped:
+    """End at most `limit` attempts that nobody can be running with a valid lease; `leave` out some tasks."""
+    rows: Sequence[Any] = ()
+    try:
+        async with database.transaction() as session:
+            rows = await session.fetch(_EXPIRED, limit, list(leave))
+            settled = await _end(session, catalog, rows) if rows else NOTHING_SETTLED
+    except AWAY:
+        raise
+    except Exception as error:
         if not rows:
-            return Reaped(count=0, settled=NOTHING_SETTLED)
-        await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
-        catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
-        settled = await settle(session, catalog, [_report(row) for row in rows])
+            raise
+        log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(rows), error)
+        return await _reap_apart(database, catalog, rows)
     return Reaped(count=len(rows), settled=settled)
+
+
+async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+    """Settle each in a transaction of its own. What was true of a lease under its lock stays true: one that expired is
+    never renewed, and the token refuses whatever is another attempt by now."""
+    settled, stuck = NOTHING_SETTLED, []
+    for row in rows:
+        try:
+            async with database.transaction() as session:
+                alone = await _end(session, catalog, [row])
+            settled = settled.and_(alone)
+        except AWAY:
+            raise
+        except Exception:
+            # A row of a newer version, a damaged one, or a bug of ours: the others must not stay lost with it.
+            log.exception("attempt %s of task %s is over and cannot be settled", row["attempt"], row["task_id"])
+            stuck.append(row["task_id"])
+    return Reaped(count=len(rows) - len(stuck), settled=settled, stuck=stuck)
+
+
+async def _end(session: Session, catalog: Catalog, rows: Sequence[Any]) -> Settled:
+    await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
+    catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
+    return await settle(session, catalog, [_report(row) for row in rows])
 
 
 async def lose_workers_once(database: Database, *, silent_seconds: float) -> int:

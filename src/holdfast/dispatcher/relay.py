@@ -222,6 +222,9 @@ class Relay:
                 return
             except _TROUBLE as error:
                 log.debug("will try again: %s", error)
+            except Exception:
+                # It runs beside the repair loops, and must not take them along.
+                log.exception("the relay failed, will try again")
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, AWAY_SECONDS_MAX)
 

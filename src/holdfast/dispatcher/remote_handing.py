@@ -13,7 +13,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Claimed, report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.settle_apart import settle_together
 from holdfast.store.catalog import Lane
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -63,8 +63,7 @@ class Handing:
     async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
         await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
         reports = [report_of(one, Failed(one.fault)) for one in faulty if one.fault is not None]
-        async with session.transaction():
-            settled = await settle(session, self._engine.catalog, reports)
+        settled = await settle_together(session, self._engine.catalog, reports)
         self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
 
 

@@ -7,6 +7,7 @@ of its own, and a pass finds what a crash left unasked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.once import Once
+from holdfast.dispatcher.one_by_one import apart
 from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict
@@ -135,12 +137,13 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
     everything = NO_NEWS
     for row in await database.fetch(_CANCELING_RUNS, RUNS_BATCH):
         who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
-        async with database.transaction() as session:
-            ended = await _cancel_nodes(session, catalog, row["run_id"])
-        done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
-        everything = everything.and_(ended).and_(done)
+        with apart("cancel", row):
+            async with database.transaction() as session:
+                ended = await _cancel_nodes(session, catalog, row["run_id"])
+            done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
+            everything = everything.and_(ended).and_(done)
     for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
-        try:
+        with apart("cancel", row), suppress(Conflict):
             done = await cancel_run(
                 database,
                 catalog,
@@ -150,9 +153,7 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
                 reason=row["cancel_reason"] or "",
                 grace_seconds=grace_seconds,
             )
-        except Conflict:
-            continue
-        everything = everything.and_(done)
+            everything = everything.and_(done)
     return everything
 
 

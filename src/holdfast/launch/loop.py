@@ -268,6 +268,9 @@ class Launching:
                 await step()
             except TROUBLE as error:
                 log.warning("%s pass failed, will try again: %s", name, error)
+            except Exception:
+                # It runs beside the repair loops, and must not take them along.
+                log.exception("%s pass failed, will try again", name)
             if name == "launch":
                 await self._wait(seconds * random.uniform(0.8, 1.0))
             else:

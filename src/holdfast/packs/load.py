@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.action import retries_within
-from holdfast.action_options import RETRIES_LAUNCHED
 from holdfast.app import App
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.packs.document import Document, Problem, read_document
@@ -144,7 +143,8 @@ class _Builder:
         given = {**defaults, **value}
         given["retry"] = {**defaults["retry"], **value["retry"]}
         given["retry"] |= {name: given[name] for name in _RETRY_POLICY_FIELDS if name in given}
-        usual = RETRIES_LAUNCHED if given.get("launcher") is not None else RETRIES_DEFAULT
+        # Where workers are launched the settings have the last word, as for actions in code.
+        usual = None if given.get("launcher") is not None else RETRIES_DEFAULT
         retries = _retries(value, _retries(defaults, usual))
         options = {"max_retries": retries, "name": value["name"], "retry": given["retry"]}
         taken = ("queue", "priority", "max_losses", "breaker", "quota", "isolation", "memory_bytes_max", "launcher")
@@ -257,10 +257,10 @@ def _flat(layer: Mapping[str, Any]) -> dict[str, Any]:
     return outside | dict(layer) | {"retry": {name: inside[name] for name in inside.keys() - outside.keys()}}
 
 
-def _retries(given: Mapping[str, Any], usual: int) -> int:
+def _retries(given: Mapping[str, Any], usual: int | None) -> int | None:
     """The retries that an action or the defaults of its pack allow, also where they are written as `max_attempts`."""
     attempts = given.get("max_attempts")
-    allowed: int = given.get("max_retries", usual if attempts is None else retries_within(attempts))
+    allowed: int | None = given.get("max_retries", usual if attempts is None else retries_within(attempts))
     return allowed
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.limits import PRIORITY_DEFAULT
 from holdfast.core.retry import RetryPolicy
+from holdfast.errors import Invalid
 from holdfast.store.allowance import Allowance
 from holdfast.store.database import Database, Session
 from holdfast.store.flows import Flows
@@ -31,6 +33,8 @@ _READ_LANES = sql("read_lanes")
 _DECLARE_ACTION = sql("declare_action")
 _READ_ACTION = sql("read_action")
 _READ_INSTALLATION = sql("read_installation")
+
+log = logging.getLogger("holdfast.store")
 
 DEFAULT_TENANT_ID = 1
 
@@ -57,6 +61,7 @@ class Catalog:
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}
         self._policies: dict[int, RetryPolicy] = {}
+        self._unreadable: dict[int, Invalid] = {}
         self.guarded: set[int] = set()
         """Lanes seen with a breaker: how their attempts end is counted. A lane too many costs a statement, no more."""
         self._installation = ""
@@ -104,8 +109,13 @@ class Catalog:
         return int(found)
 
     def policy(self, policy_id: int) -> RetryPolicy:
-        """A policy met before; call `learn` first."""
-        return self._policies[policy_id]
+        """A policy met before; call `learn` first. `Invalid` if this version could not read it."""
+        try:
+            return self._policies[policy_id]
+        except KeyError:
+            if (error := self._unreadable.get(policy_id)) is None:
+                raise
+            raise error from None
 
     def lane(self, lane_id: int) -> Lane:
         """A lane met before; call `learn` first."""
@@ -114,25 +124,39 @@ class Catalog:
     def knows_lane(self, lane_id: int) -> bool:
         return lane_id in self._lanes
 
-    def knows(self, lane_id: int, policy_id: int) -> bool:
-        return lane_id in self._lanes and policy_id in self._policies
+    def knows_policy(self, policy_id: int) -> bool:
+        return policy_id in self._policies
+
+    def is_unreadable(self, policy_id: int) -> bool:
+        """Whether a policy was met that this version cannot read."""
+        return policy_id in self._unreadable
 
     async def learn(
         self, lane_ids: Iterable[int], policy_ids: Iterable[int], *, session: Session | None = None
     ) -> None:
-        """Read what is not cached yet of these lanes and policies.
+        """Read what is not cached yet of these lanes and policies. A policy that a newer version wrote or something
+        damaged fails those who ask for it, and no others; it is read again each time.
 
         Who holds a pooled session passes it: to wait for a second one is how a busy pool comes to a halt.
         """
         source = session or self._database
         if policies := [policy_id for policy_id in set(policy_ids) if policy_id not in self._policies]:
             for row in await source.fetch(_READ_POLICIES, policies):
-                self._policies[row["policy_id"]] = RetryPolicy.from_json(json.loads(row["content"]))
+                self._learn_policy(row["policy_id"], row["content"])
         if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
             for lane_id, action, queue, tenant, tenant_id, is_guarded in await source.fetch(_READ_LANES, lanes):
                 self._lanes[lane_id] = Lane(lane_id, action, queue, tenant, tenant_id)
                 if is_guarded:
                     self.guarded.add(lane_id)
+
+    def _learn_policy(self, policy_id: int, content: str) -> None:
+        try:
+            self._policies[policy_id] = RetryPolicy.from_json(json.loads(content))
+            self._unreadable.pop(policy_id, None)
+        except Invalid as error:
+            if policy_id not in self._unreadable:
+                log.error("policy %s cannot be read: %s", policy_id, error)
+            self._unreadable[policy_id] = error
 
     async def declare(
         self,

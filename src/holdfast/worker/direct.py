@@ -24,6 +24,7 @@ from holdfast.dispatcher.leases import Claimed, Report, Settled
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.settle_apart import settle_together
 from holdfast.errors import HoldfastError
 from holdfast.flow.shelf import every_version
 from holdfast.store.catalog import Catalog
@@ -240,8 +241,7 @@ class DirectPulse:
 
     async def hand_back(self, reports: Sequence[Report]) -> None:
         session = await self._connected()
-        async with session.transaction():
-            await settle(session, self._catalog, reports)
+        await settle_together(session, self._catalog, reports)
 
     async def _connected(self) -> Session:
         if self._session is None or self._session.is_closed():

@@ -335,11 +335,13 @@ class HttpPulse:
 def _declared(action: Any) -> Declared:
     """What the code says about an action; what it leaves to the settings, the server's settings decide."""
     policy = action.policy(RetryPolicy()).to_json()
+    # A server is not told of launchers, nor what they mean for retries.
+    said = [*action.overrides, *(() if action.launcher is None else ("max_retries",))]
     return Declared(
         action=action.name,
         queue=action.queue,
         priority=action.priority,
-        policy={name: policy[name] for name in action.overrides if name in policy},
+        policy={name: policy[name] for name in said if name in policy},
         breaker=None if action.breaker is None else asdict(action.breaker),
         quota=None if action.quota is None else asdict(action.quota),
     )

@@ -157,9 +157,9 @@ async def reapers_do_not_wait_for_one_another(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     await stage.clock.advance(seconds=lease.seconds + 1)
     async with stage.engine.database.transaction() as held, stage.impatient() as session:
-        assert len(await held.fetch(sql("expired"), 10)) == 1
+        assert len(await held.fetch(sql("expired"), 10, [])) == 1
         async with session.transaction():
-            assert await session.fetch(sql("expired"), 10) == []
+            assert await session.fetch(sql("expired"), 10, []) == []
 
 
 @check

@@ -109,7 +109,7 @@ from (
 join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2;
 
 -- name: explain_wait
--- What a queued task waits for: its queue's pause and limits, the workers able to run it and how busy they are, the
+-- What a queued task waits for, or one that is due later will: its queue's pause and limits, the workers able to run it and how busy they are, the
 -- last one that was, and how many tasks of its lane come first (counted to a bound).
 with crew as materialized (
   select w.*, w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $5) as is_live,

@@ -27,6 +27,7 @@ returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_reque
 -- Leases nobody renewed, reservations nobody attached to, cancels past their grace, workers known dead: locked here,
 -- decided by the caller, settled in the same transaction. Re-checked on the locked row, so N reapers equal one. The
 -- order is the index's: without it a planner that once saw only running rows would read the whole table each time.
+-- $2 are tasks to leave out: those that could not be settled a moment ago would fill every batch.
 with held as materialized (
   select t.*
   from holdfast.live t
@@ -36,6 +37,7 @@ with held as materialized (
       or t.cancel_at <= holdfast.instant()
       or t.worker_id in (select w.worker_id from holdfast.worker w where w.state = 'gone')
     )
+    and t.task_id <> all($2::bigint[])
   order by t.state, t.due_at
   limit $1
   for update of t skip locked
