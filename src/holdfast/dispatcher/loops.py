@@ -90,7 +90,9 @@ class Loops:
 
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
-        reaped = await reap_once(self._engine.database, self._engine.catalog)
+        worker = self._settings.worker
+        overdue_seconds = worker.cancel_grace_seconds + worker.lease_seconds
+        reaped = await reap_once(self._engine.database, self._engine.catalog, overdue_seconds=overdue_seconds)
         await follow_up(self._engine, reaped.settled.news)
         return 0.0 if reaped.count == REAP_BATCH else None
 

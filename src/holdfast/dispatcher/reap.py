@@ -1,7 +1,8 @@
 """Reap: end attempts whose lease nobody renewed, and decide what follows by the one rule.
 
-Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace. One bounded
-pass; any number of processes may run it at once, because the rows are locked before they are judged.
+Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace and a time limit
+that a worker does not keep. One bounded pass; any number of processes may run it at once, because the rows are locked
+before they are judged.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.failure import TIMEOUT_CODE, Failure
+from holdfast.core.failure import LOST_CODE, TIMEOUT_CODE, Failure
 from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.settle import settle
@@ -21,7 +22,8 @@ _EXPIRED = sql("expired")
 _LOSE_WORKERS = sql("lose_workers")
 
 REAP_BATCH = 500
-LOST_CODE = "DAG_TASK_EXECUTION_LOST"
+OVERDUE_SECONDS = 20.0
+"""How far past its time limit an attempt may be whose worker still beats: its grace to clean up, and a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,12 @@ class Reaped:
     settled: Settled
 
 
-async def reap_once(database: Database, catalog: Catalog, *, limit: int = REAP_BATCH) -> Reaped:
+async def reap_once(
+    database: Database, catalog: Catalog, *, overdue_seconds: float = OVERDUE_SECONDS, limit: int = REAP_BATCH
+) -> Reaped:
     """End at most `limit` attempts that nobody can be running with a valid lease."""
     async with database.transaction() as session:
-        rows = await session.fetch(_EXPIRED, limit)
+        rows = await session.fetch(_EXPIRED, limit, overdue_seconds)
         if not rows:
             return Reaped(count=0, settled=NOTHING_SETTLED)
         await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
@@ -59,7 +63,8 @@ def _outcome(row: Any) -> Outcome:
     if row["state"] == "v":
         return Lost(Failure(code=LOST_CODE, message="The launched worker never attached to its reservation."))
     if row["is_past_deadline"]:
-        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} went silent."))
+        how = "did not end it" if row["is_leased"] else "went silent"
+        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} {how}."))
     if row["worker_state"] == "gone":
         return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
     expired = f"{row['lease_expires_at']:%H:%M:%S}"
