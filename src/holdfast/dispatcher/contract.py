@@ -68,7 +68,15 @@ class Leaving(msgspec.Struct, frozen=True):
     worker_id: Id
 
 
+class Left(msgspec.Struct, frozen=True):
+    """`known` false: there was no such worker, or it left before."""
+
+    known: bool
+
+
 class Claim(msgspec.Struct, frozen=True):
+    """One named task, or up to `limit` of some queues."""
+
     worker_id: Id
     task_id: Id | None = None
     queues: list[str] | None = None
@@ -90,6 +98,14 @@ class Lease(msgspec.Struct, frozen=True):
     task_id: Id
     attempt: int
     lease_token: UUID
+
+
+class Extended(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`."""
+
+    lease_expires_at: datetime
+    cancel_requested: bool
+    capability_token: str | None
 
 
 class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +161,14 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node of a run was given, for its dead letter."""
 
 
+class Accepted(msgspec.Struct, frozen=True):
+    """A report that counts; a repeated one is answered as before."""
+
+    task_id: str
+    attempt: int
+    accepted: bool = True
+
+
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     """`held` null: the worker keeps its leases with `/internal/heartbeats`, so nothing is renewed or looked for.
 
@@ -187,6 +211,12 @@ class Attach(msgspec.Struct, frozen=True):
     task_id: Id
     launch_token: str
     attempt: Any = 1
+
+
+class Handing(msgspec.Struct, frozen=True):
+    """What was claimed."""
+
+    tasks: list[Handed]
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -232,6 +262,12 @@ class Progress(msgspec.Struct, frozen=True):
     notes: list[Spoken]
 
 
+class Noted(msgspec.Struct, frozen=True):
+    """How many notes were read; those after the end of a lease are dropped."""
+
+    accepted: int
+
+
 class WantedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Asks for the gate of one effect. `digest` stands for `arguments` where those are not sent."""
 
@@ -268,6 +304,12 @@ class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     receipt: msgspec.Raw = NOTHING
     code: str | None = None
     message: str | None = None
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """It is on record."""
+
+    kept: bool = True
 
 
 class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
