@@ -736,6 +736,12 @@ ACTING: Sequence[Mutant] = [
         ),
         ("and e.task_id = $1", "and $1::bigint > 0", "tasks_of_one_claim_do_not_share_an_effect"),
     ),
+    _redundant(
+        "answer_effect",
+        "select e.task_id from holdfast.effect e where e.tenant_id = $4 and e.key = $5",
+        "select max(e.task_id) from holdfast.effect e where e.key = $5",
+        "it chooses between two refusals: whether it helps to ask again",
+    ),
     *_of(
         "keep_step",
         ("t.attempt = $2", "$2::int is not null", "a_step_needs_the_current_lease"),
