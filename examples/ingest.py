@@ -4,7 +4,8 @@
 
 writes a few CSV files, ingests them, then builds a second version with one column more while a reader polls, and cuts
 over. It runs on HOLDFAST_URL, or on the embedded database (`ENV=local`). Nothing here is a toy: kill it at any moment
-and start it again, and the table holds each line of each file once.
+and start it again. It goes on with the runs that are there, which it finds by their keys, waits for the lease of what
+was killed, and the table holds each line of each file once.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import holdfast as hf
 
 app = hf.App("ingest")
 
+LEASE_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+
 ORDERS = {"order_id": "bigint", "day": "date", "cents": "bigint"}
-app.dataset("orders", version=1, columns=ORDERS, key="order_id")
+orders = app.dataset("orders", version=1, columns=ORDERS, key="order_id")
 orders_with_source = app.dataset("orders", version=2, columns={**ORDERS, "source": "text"}, key="order_id")
 
 
@@ -68,37 +72,54 @@ def ingest(folder: str, version: int):  # type: ignore[no-untyped-def]
     return publish(rows=check_counts(files=files, version=version), version=version)
 
 
-async def work() -> None:
-    """Do what is there to do; a fleet of `holdfast work examples/ingest.py:app` would do it just as well."""
-    async with app.processor(worker_id="example") as processor:
-        while (await processor.process_once()).processed:
-            pass
+async def work(run: hf.Run) -> str:
+    """Work until a run is over; a fleet of `holdfast work examples/ingest.py:app` would do it just as well."""
+    if (await run.show()).state == "failed":
+        await run.retry("started again")
+    async with app.processor(worker_id="example", lease_seconds=LEASE_SECONDS) as processor:
+        while (await run.show()).ended_at is None:
+            if not (await processor.process_once()).processed:
+                await asyncio.sleep(LOOK_SECONDS)
+    return await run.wait()
 
 
 async def story(folder: Path, say: Callable[[str], None] = print) -> set[tuple[int, int]]:
     """The whole example; answers every (rows, columns) that the polling reader saw."""
-    write_files(folder, {"monday": range(1, 41), "tuesday": range(41, 101)})
+    looks: set[tuple[int, int]] = set()
     async with app.client() as client:
-        run = await client.start(ingest, folder=str(folder), version=1)
-        await work()
-        say(f"version 1 {await run.wait(timeout=60)} with {await run.result()} rows")
-
-        write_files(folder, {"wednesday": range(101, 151)})
-        looks: set[tuple[int, int]] = set()
-        reader = asyncio.ensure_future(poll(client, looks))
-        [build] = await client.datasets.build(orders_with_source, ingest, [{"folder": str(folder), "version": 2}])
-        await work()
-        say(f"version 2 {await build.wait(timeout=60)} with {await build.result()} rows")
-        looks.add(await look(client))
-        reader.cancel()
-        await asyncio.gather(reader, return_exceptions=True)
-        say(f"a reader saw (rows, columns): {', '.join(map(str, sorted(looks)))}")
+        write_files(folder, {"monday": range(1, 41), "tuesday": range(41, 101)})
+        if await shown(client) == 2:
+            say("version 2 is there: an earlier start got that far")
+        else:
+            first = await client.start(ingest.options(key="orders 1"), folder=str(folder), version=1)
+            say(f"version 1 {await work(first)} with {await first.result()} rows")
+            await renew(client, folder, looks, say)
 
         write_files(folder, {"wednesday": range(101, 141)})
         again = await client.start(ingest, folder=str(folder), version=2)
-        await work()
-        say(f"wednesday shrank; ingested again, there are {await again.result(timeout=60)} rows")
+        await work(again)
+        say(f"wednesday shrank; ingested again, there are {await again.result()} rows")
     return looks
+
+
+async def renew(client: hf.Client, folder: Path, looks: set[tuple[int, int]], say: Callable[[str], None]) -> None:
+    """Build the second version beside the first, from one file more, while somebody reads."""
+    write_files(folder, {"wednesday": range(101, 151)})
+    reader = asyncio.ensure_future(poll(client, looks))
+    keyed = ingest.options(key="orders 2")
+    [build] = await client.datasets.build(orders_with_source, keyed, [{"folder": str(folder), "version": 2}])
+    say(f"version 2 {await work(build)} with {await build.result()} rows")
+    looks.add(await look(client))
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    say(f"a reader saw (rows, columns): {', '.join(map(str, sorted(looks)))}")
+
+
+async def shown(client: hf.Client) -> int | None:
+    """The version that readers see now; what went before takes no more rows."""
+    await client.datasets.declare(orders)
+    current = (one.version for one in await client.datasets.generations("orders") if one.state == "current")
+    return next(current, None)
 
 
 async def poll(client: hf.Client, looks: set[tuple[int, int]]) -> None:
@@ -121,5 +142,6 @@ def write_files(folder: Path, days: dict[str, range]) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        asyncio.run(story(Path(name)))
+    files = Path(tempfile.gettempdir(), "holdfast-ingest")  # the same for every start: runs go on with their files
+    files.mkdir(exist_ok=True)
+    asyncio.run(story(files))

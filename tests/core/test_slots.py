@@ -76,6 +76,28 @@ def test_overlapping_slots(overlap, busy_with, waiting, slots, expected):
     assert fates(judge(due(*slots), given, NOW)) == expected
 
 
+@pytest.mark.parametrize(
+    ("overlap", "missed", "busy_with", "expected"),
+    [
+        ("allow", "latest", None, [MISSED, FIRED, FIRED]),
+        ("allow", "skip", "task 7", [MISSED, FIRED, FIRED]),
+        ("allow", "all", None, [LATE, FIRED, FIRED]),
+        ("queue", "latest", None, [MISSED, FIRED, WAITS]),
+        ("queue", "skip", "task 7", [MISSED, WAITS, WAITS]),
+        ("replace", "latest", None, [MISSED, REPLACED, FIRED]),
+        ("replace", "skip", "task 7", [MISSED, REPLACED, WAITS]),
+        ("skip", "latest", None, [MISSED, REPLACED, FIRED]),
+        ("skip", "skip", "task 7", [MISSED, OVERLAP, OVERLAP]),
+        ("skip", "all", None, [LATE, OVERLAP, OVERLAP]),
+    ],
+)
+def test_slots_of_the_last_minute_are_late_and_not_missed(overlap, missed, busy_with, expected):
+    """Every half a minute, and nobody looked for a while."""
+    slots = tuple(NOW - timedelta(seconds=seconds) for seconds in (LATE_SECONDS + 10, LATE_SECONDS - 20, 10))
+    came = Due(older=None, newest=slots, upcoming=None)
+    assert fates(judge(came, standing(overlap, missed, busy_with=busy_with), NOW)) == expected
+
+
 def test_what_waited_goes_first_and_only_when_the_way_is_free():
     waiting = (at(120), at(60))
     assert judge(due(), standing("queue", busy_with="task 7", waiting=waiting), NOW).released is None

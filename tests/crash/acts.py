@@ -6,29 +6,48 @@ promised as soon as it was.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from tests.crash.enqueue_acts import (
+    enqueue_bulk,
+    enqueue_copy,
+    enqueue_delayed,
+    enqueue_keyed,
+    enqueue_one,
+    enqueue_one_keyed,
+    enqueue_single,
+    enqueue_with_business,
+)
+from tests.crash.opened import opened
+from tests.crash.run_acts import (
+    NODE_ACTION,
+    a_crash_flow,
+    answer_approval,
+    answer_parent,
+    cancel_run,
+    pause_run,
+    redrive,
+    redrive_node,
+    resume_run,
+    schedule_by_hand,
+    schedule_declare,
+    schedule_pass,
+    send_signal,
+    start_run,
+    start_run_keyed,
+)
 
 from holdfast.core.effects import EffectState
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Edge, Node
 from holdfast.core.outcome import Completed, Failed, Outcome
-from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import compensate as compensate_verb
 from holdfast.dispatcher import recover
 from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
 from holdfast.dispatcher.dead import adopt_once, sweep_once
 from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.dispatcher.reap import reap_once
@@ -36,88 +55,25 @@ from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.reinject import reinject_once
 from holdfast.dispatcher.retain import retain_once
 from holdfast.dispatcher.retry import retry as retry_verb
-from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
 from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.start import RunOptions, start
 from holdfast.dispatcher.steps import Step, keep_step
 from holdfast.dispatcher.tokens import create_token, revoke_token
-from holdfast.settings import Settings
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate
 from holdfast.testing.crash import Stage
-from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
 BY_VICTIM = b'"victim"'
 LEASE_SECONDS = 10.0
-NODE_ACTION = "shop.node"
 
-
-@asynccontextmanager
-async def opened(stage: Stage) -> AsyncIterator[Engine]:
-    """An engine whose statements the fault counts, but not those that open it."""
-    async with Engine(stage.url, Settings(), sessions_max=4) as engine:
-        engine.database.tap = stage.tap
-        yield engine
-        engine.database.tap = None
-
-
-def an_order(stage: Stage, **options: Any) -> Order:
-    """A lane and a policy nobody used before, so that interning them is part of the sweep."""
-    policy = RetryPolicy(base_backoff_secs=1.0 + stage.given["round"])
-    return Order(
-        tenant_id=DEFAULT_TENANT_ID,
-        queue=f"queue-{stage.given['round']}",
-        action=f"shop.act{stage.given['round']}",
-        policy=policy,
-        **options,
-    )
-
-
-def an_input(stage: Stage, number: int = 0) -> bytes:
-    return json.dumps({"round": stage.given["round"], "number": number}).encode()
-
-
-async def enqueue_single(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        accepted = await enqueue(engine.database, engine.catalog, an_order(stage), [an_input(stage)])
-        stage.say(accepted.task_ids)
-
-
-async def enqueue_delayed(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        order = an_order(stage, delay_seconds=30.0)
-        accepted = await enqueue(engine.database, engine.catalog, order, [an_input(stage)])
-        stage.say(accepted.task_ids)
-
-
-async def enqueue_bulk(stage: Stage) -> None:
-    batches = [[an_input(stage, 10 * batch + n) for n in range(3)] for batch in range(2)]
-    async with opened(stage) as engine:
-        interned = await intern(engine.catalog, an_order(stage))
-        async with engine.database.transaction() as session:
-            numbers = await accept_batches(session, interned, batches)
-        stage.say(numbers)
-
-
-async def enqueue_keyed(stage: Stage) -> None:
-    keys = [f"order-{stage.given['round']}-{n}" for n in range(2)]
-    inputs = [an_input(stage, n) for n in range(2)]
-    async with opened(stage) as engine:
-        accepted = await enqueue(engine.database, engine.catalog, an_order(stage), inputs, keys=keys)
-        stage.say(accepted.task_ids)
-
-
-async def enqueue_with_business(stage: Stage) -> None:
-    """A row of the caller's own and the task that belongs to it, in the caller's transaction."""
-    async with opened(stage) as engine:
-        async with engine.database.transaction() as session:
-            await session.fetch("insert into shop_order (round) values ($1)", stage.given["round"])
-            accepted = await enqueue(
-                engine.database, engine.catalog, an_order(stage), [an_input(stage)], session=session
-            )
-        stage.say(accepted.task_ids)
+FROM_OTHER_FILES = (
+    *(enqueue_bulk, enqueue_copy, enqueue_delayed, enqueue_keyed, enqueue_one, enqueue_one_keyed, enqueue_single),
+    *(enqueue_with_business, start_run, start_run_keyed, redrive, redrive_node, pause_run, cancel_run, resume_run),
+    *(answer_parent, answer_approval, send_signal, schedule_pass, schedule_by_hand, schedule_declare),
+    *(a_crash_flow, NODE_ACTION),
+)
+"""A victim is told the name of its act, and looks for it here."""
 
 
 def plain_lease(claimed: Claimed) -> list[Any]:
@@ -302,97 +258,6 @@ async def migrate_all(stage: Stage) -> None:
         stage.say("migrated")
     finally:
         await database.close()
-
-
-async def start_run(stage: Stage) -> None:
-    """A flow nobody kept before, so that keeping it is part of the sweep."""
-    async with opened(stage) as engine:
-        runs = Dispatcher(engine).runs
-        stage.say([int(one) for one in await runs.start_many(a_crash_flow(stage.given["round"]), [{}, {}])])
-
-
-async def start_run_keyed(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        snapshot = await Dispatcher(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
-        options = RunOptions(key=f"run-{stage.given['round']}")
-        [run_id], _ = await start(engine.database, engine.catalog, snapshot, [b"{}"], options)
-        stage.say(run_id)
-
-
-async def redrive(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"])))
-
-
-async def redrive_node(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"]), only=stage.given["node"]))
-
-
-async def pause_run(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await Dispatcher(engine).runs.pause(str(stage.given["run_id"]))
-        stage.say("paused")
-
-
-async def cancel_run(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await Dispatcher(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)
-        stage.say("canceled")
-
-
-async def resume_run(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await Dispatcher(engine).runs.resume(str(stage.given["run_id"]))
-        stage.say("resumed")
-
-
-async def answer_parent(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await answer_once(engine.database, engine.catalog)
-        stage.say("answered")
-
-
-async def send_signal(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
-        stage.say("sent")
-
-
-async def answer_approval(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await Dispatcher(engine).runs.answer(str(stage.given["run_id"]), "go", actor="ada", reason="fine")
-        stage.say("answered")
-
-
-async def schedule_pass(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        stage.say(await Dispatcher(engine).schedule_once())
-
-
-async def schedule_by_hand(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        stage.say((await Dispatcher(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
-
-
-async def schedule_declare(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        draft = ScheduleDraft(
-            name=f"s{stage.given['round']}", origin="app:shop", target="shop.charge", cron="0 6 * * mon-fri"
-        )
-        stage.say(await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft))
-
-
-def a_crash_flow(version: int) -> FlowDefinition:
-    """First, two between, last, each a task."""
-    names = ("first", "left", "right", "last")
-    edges = (("first", "left"), ("first", "right"), ("left", "last"), ("right", "last"))
-    return FlowDefinition(
-        name="shop.crash",
-        version=version,
-        nodes=tuple(Node(name=name, action=NODE_ACTION) for name in names),
-        edges=tuple(Edge(upstream=up, downstream=down, is_order_only=True) for up, down in edges),
-    )
 
 
 async def rotate_token(stage: Stage) -> None:

@@ -18,6 +18,15 @@ async def nothing(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
 SCENARIOS = [
     Scenario(name="enqueue_single", arrange=nothing, judge=tasks.judge_enqueue, is_repeatable=False, statements_min=7),
     Scenario(name="enqueue_delayed", arrange=nothing, judge=tasks.judge_enqueue, is_repeatable=False, statements_min=7),
+    Scenario(name="enqueue_one", arrange=nothing, judge=tasks.judge_enqueue, is_repeatable=False, statements_min=7),
+    Scenario(name="enqueue_one_keyed", arrange=nothing, judge=tasks.judge_one_keyed, statements_min=9),
+    Scenario(
+        name="enqueue_copy",
+        arrange=tasks.arrange_original,
+        judge=tasks.judge_copied,
+        is_repeatable=False,
+        statements_min=5,
+    ),
     Scenario(name="enqueue_bulk", arrange=nothing, judge=tasks.judge_bulk, is_repeatable=False, statements_min=9),
     Scenario(name="enqueue_keyed", arrange=nothing, judge=tasks.judge_keyed, statements_min=9),
     Scenario(
@@ -131,7 +140,8 @@ SCENARIOS = [
 ]
 
 ALIKE = [
-    ("enqueue_single", "enqueue_delayed"),
+    ("enqueue_single", "enqueue_delayed", "enqueue_copy"),
+    ("enqueue_keyed", "enqueue_one_keyed"),
     ("exchange_completions", "fail_and_retry", "fail_for_good"),
     ("exchange_join", "exchange_failed_node", "exchange_items"),
     ("start_run", "start_run_keyed"),

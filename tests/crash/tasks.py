@@ -56,6 +56,26 @@ async def judge_enqueue(case: Case) -> None:
     _all_or_none(case, of=1)
 
 
+async def judge_one_keyed(case: Case) -> None:
+    """The client repeats it under its key by itself, and its caller after that."""
+    assert case.said
+    _all_or_none(case, of=1)
+    assert [one.key for one in case.ended] == [f"order-{case.given['round']}"]
+
+
+async def arrange_original(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    [given["original"]] = await enqueue_tasks(engine, given, 1)
+
+
+async def judge_copied(case: Case) -> None:
+    _all_or_none(case, of=1)
+    for one in case.ended:
+        original = await case.engine.database.fetchval(
+            "select original_execution from holdfast.tasks where task_id = $1", str(one.task_id)
+        )
+        assert original == str(case.given["original"])
+
+
 async def judge_bulk(case: Case) -> None:
     _all_or_none(case, of=6)
 

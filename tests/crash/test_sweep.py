@@ -61,7 +61,7 @@ async def strike(scenario, mode, k, url, given, victims):
     if mode.is_deadly:
         told = victims.run(act, url=url, mode=mode, k=k, given=given)
         said = list(told.said)
-        if scenario.is_repeatable and not said and act in ("enqueue_keyed", "start_run_keyed"):
+        if scenario.is_repeatable and not said and act.endswith("_keyed"):
             await getattr(acts, act)(Stage(url=url, tap=None, given=given, say=said.append))
         return told.fired, said
     fault, said = Fault(mode, k), []

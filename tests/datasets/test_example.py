@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,13 +31,46 @@ async def test_readers_see_one_version_or_the_other(example, tmp_path):
     assert said[-1] == "wednesday shrank; ingested again, there are 140 rows"
 
 
-def test_it_runs_by_itself(holdfast_url):
+def test_it_runs_by_itself(holdfast_url, tmp_path):
+    done = start(holdfast_url, tmp_path, EXAMPLE)
+    assert done.stdout.splitlines()[1] == "version 2 completed with 150 rows"
+
+
+async def test_killed_it_goes_on_and_once_it_is_through_it_may_be_started_again(example, tmp_path, holdfast_url, clock):
+    killed = tmp_path / "killed.py"
+    killed.write_text(KILLED)
+    assert start(holdfast_url, tmp_path, killed, EXAMPLE).returncode == -signal.SIGKILL
+    await clock.advance(seconds=example.LEASE_SECONDS)
+    said: list[str] = []
+    await example.story(tmp_path, said.append)
+    assert said[:2] == ["version 1 completed with 100 rows", "version 2 completed with 150 rows"]
+    await example.story(tmp_path, said.append)
+    assert said[-1] == "wednesday shrank; ingested again, there are 140 rows"
+
+
+KILLED = """
+import asyncio, os, pathlib, signal, sys
+from holdfast.load import load_app
+
+module = sys.modules[load_app(f"{sys.argv[1]}:app").actions["ingest.list_files"].function.__module__]
+read = module.read
+
+def dying(path, version):
+    if version == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(path, version)
+
+module.read = dying
+asyncio.run(module.story(pathlib.Path(__file__).parent))
+"""
+
+
+def start(holdfast_url, folder, *arguments):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environ |= {"HOLDFAST_URL": holdfast_url, "PYTHONPATH": str(Path(hf.__file__).parent.parent)}
-    done = subprocess.run(
-        [sys.executable, EXAMPLE], env=environ, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout.splitlines()[1] == "version 2 completed with 150 rows"
+    command = [sys.executable, *map(str, arguments)]
+    environ["TMPDIR"] = str(folder)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 
 async def test_a_broken_file_fails_its_node_and_readers_keep_what_they_have(example, tmp_path, engine):

@@ -332,6 +332,24 @@ async def test_building_hands_in_work_and_says_what_it_is_for(holdfast_url, engi
         assert await run.wait(timeout=5) == "canceled"
 
 
+async def test_building_under_a_key_may_be_asked_for_again(holdfast_url):
+    app = hf.App("shop", settings=hf.Settings(url=holdfast_url))
+    second = app.dataset("orders", version=2, columns=COLUMNS, key="order_id")
+
+    @app.action
+    async def ingest() -> None: ...
+
+    @app.flow
+    def backfill():
+        return ingest()
+
+    async with app.client() as client:
+        work = backfill.options(key="once")
+        [first], [again] = [await client.datasets.build(second, work, [{}]) for _ in range(2)]
+        [view] = await client.datasets.generations("orders")
+        assert (first.run_id, view.unfinished) == (again.run_id, 1)
+
+
 async def test_a_generation_that_is_kept_does_not_hide_those_behind_it(engine, generation, monkeypatch):
     monkeypatch.setattr(verbs, "LEAVING_BATCH", 1)
     for version in (2, 3):

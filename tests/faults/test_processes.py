@@ -90,6 +90,6 @@ async def test_what_a_zombie_sends_is_refused(how, load, engine, dispatcher, clo
         assert (await dispatcher.heartbeat(zombie)).lost
     else:
         late = [[zombie.claimed.task_id], [zombie.attempt], [zombie.token], [b"1"]]
-        row = await engine.database.fetchrow(sql("settle_completed"), *late)
+        row = await engine.database.fetchrow(sql("settle_completed"), *late, True)
         assert row["accepted"] == 0
     assert (await dispatcher.task(heir.task_id)).attempt == 2

@@ -14,6 +14,12 @@ RUNNING: Sequence[Mutant] = [
         ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
     ),
     *killed(
+        "settle_completed",
+        ("for no key update of r", "", "nodes_that_end_together_are_both_counted"),
+        ("order by r.run_id", "order by r.run_id desc", "runs_are_locked_in_the_order_of_their_ids"),
+    ),
+    redundant("settle_completed", "and r.state = 'o'", "", "a run whose task was live a moment ago is open"),
+    *killed(
         "advance_runs",
         ("and r.state = 'o'\n  returning", "\n  returning", "a_run_that_is_over_is_not_opened_by_a_late_end"),
     ),

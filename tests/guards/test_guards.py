@@ -9,33 +9,18 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 
-import asyncpg
 import pytest
-from tests.guards.checks.all import CHECKS
+from tests.guards.inventory import CHANGES, unlisted
 from tests.guards.mutants import CONSTRAINTS, LIVE_SOUND, MUTANTS
+from tests.guards.survival import survives
 from tests.guards.table import PAGE, page
 
 from holdfast.core import classify, retry
-from holdfast.errors import Unavailable
 from holdfast.store.database import Session
 from holdfast.store.migrate import known
 from holdfast.store.statements import sql, statements
 
-INVALID = (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError)
 READ_ONLY_FILES = {"read.sql", "explain.sql", "invariants.sql", "checkup.sql"}
-_CHANGES = re.compile(
-    r"\b(insert into|update holdfast|delete from|setval|for update|for no key update|for key share)\b"
-)
-_ASSIGNMENTS = re.compile(r"\bset\b(?! local).*?(?=\bwhere\b|\bfrom\b|\breturning\b|\Z)", re.DOTALL)
-_RETURNED = re.compile(r"\breturning\b[^()]*?(?=\n\)|\Z)", re.DOTALL)
-_INSERTED = re.compile(r"insert into [\w.]+ (?:as \w+ )?\([^)]*\)", re.DOTALL)
-_GUARDS = re.compile(
-    r"\bstate (?:=|<>|in) |\blease_token (?:=|<>) |\battempt = |\blease_expires_at (?:>|<=)"
-    r"|\bcancel_at (?:<=|is not null then)"
-    r"|\bdue_at <=|\bbeat_at <|\bended_at <|\bpaused_at is|\btenant_id = \$|\bskip locked"
-    r"|\bfor (?:no key )?update|\bfor key share"
-    r"|\bon conflict .*do nothing|\bis_retrying\b(?= *$)|_advisory_"
-)
 NO_GUARD = {
     "collect_campaign": (
         "when d.state = 'resolved' then 'succeeded'",
@@ -68,6 +53,7 @@ NO_GUARD = {
     ),
     "lock_run": ("r.paused_at is not null as is_paused",),
     "lock_runs": ("r.paused_at is not null as is_paused",),
+    "settle_completed": ("r.paused_at is not null as is_paused",),
     "reopen_run": (
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n  union",
         "from holdfast.run r\n  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7\n)",
@@ -96,21 +82,6 @@ def replaced(original: str, changed: str):
         yield
     finally:
         Session.fetch = fetch
-
-
-async def survives(check: str, stage) -> bool:
-    try:
-        await CHECKS[check](stage)
-    except INVALID:
-        raise
-    except Unavailable as error:
-        # The driver counts arguments by itself: a mutant that lost one never ran.
-        if isinstance(error.__cause__, asyncpg.InterfaceError):
-            raise
-        return False
-    except (Exception, pytest.fail.Exception):  # noqa: BLE001 - however it fails, it noticed
-        return False
-    return True
 
 
 @pytest.mark.breaks_invariants
@@ -166,21 +137,16 @@ def _changing() -> list[str]:
     return [
         name
         for name, statement in statements().items()
-        if statement.file not in READ_ONLY_FILES and _CHANGES.search(statement.text)
+        if statement.file not in READ_ONLY_FILES and CHANGES.search(statement.text)
     ]
 
 
 @pytest.mark.parametrize("name", _changing())
 def test_every_guard_is_on_the_list(name):
     """What is left of a statement without its listed guards, assignments and column lists holds no other guard."""
-    text = original = sql(name)
     listed = [mutant.guard for mutant in MUTANTS if mutant.statement == name]
-    for words in (*listed, *NO_GUARD.get(name, ())):
-        start = original.index(words)
-        text = text[:start] + " " * len(words) + text[start + len(words) :]
-    for part in (_INSERTED, _ASSIGNMENTS, _RETURNED):
-        text = part.sub(" ", text)
-    assert not (left := _GUARDS.findall(text)), f"{name} has guards without a mutant: {left}\n{text}"
+    left, text = unlisted(sql(name), (*listed, *NO_GUARD.get(name, ())))
+    assert not left, f"{name} has guards without a mutant: {left}\n{text}"
 
 
 CORE_MUTANTS = {

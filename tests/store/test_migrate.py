@@ -8,9 +8,13 @@ import pytest
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.errors import Unavailable
+from holdfast.store import migrate as migration
 from holdfast.store.database import Database
 from holdfast.store.migrate import known, migrate, schema_version
-from holdfast.testing.factories import a_task
+
+OLD = 3
+ENQUEUE = "select holdfast.enqueue('shop.charge')"
+WAITS = "select count(*) from pg_locks where not granted and relation = 'holdfast.live'::regclass"
 
 
 @pytest.fixture
@@ -45,11 +49,33 @@ async def test_four_processes_at_once_apply_each_migration_once(bare):
     assert sorted(migration.number for each in applied for migration in each) == [one.number for one in known()]
 
 
-async def test_migrating_beside_live_work_waits_for_nobody(engine, dispatcher):
-    await dispatcher.enqueue(a_task())
-    async with engine.database.transaction() as session:
-        await session.fetch("update holdfast.live set priority = 4")
-        assert await asyncio.wait_for(migrate(engine.database), 5) == []
+@pytest.fixture
+async def old(bare):
+    """A database at the first migration that others can enqueue with."""
+    session = await bare.connect()
+    for one in known()[:OLD]:
+        assert await migration._apply(session, one)
+    await session.close()
+    return bare
+
+
+async def test_migrating_beside_live_work_gives_way_to_it_and_loses_none(old, monkeypatch):
+    """Whoever comes behind a migration that waits gets through before the one it waits for is done."""
+    monkeypatch.setattr(migration, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(migration, "PAUSE_SECONDS", (0.01, 0.1))
+    monkeypatch.setattr(migration, "TRIES_MAX", 1000)
+    accepted = [await old.fetchval(ENQUEUE)]
+    async with old.transaction() as busy:
+        accepted.append(await busy.fetchval(ENQUEUE))
+        migrating = asyncio.ensure_future(migrate(old))
+        while not await old.fetchval(WAITS):
+            assert not migrating.done()
+        accepted.append(await asyncio.wait_for(old.fetchval(ENQUEUE), 60))
+        assert not migrating.done()
+    while not migrating.done():
+        accepted.append(await old.fetchval(ENQUEUE))
+    assert [one.number for one in await migrating] == list(range(OLD + 1, len(known()) + 1))
+    assert await old.fetchval("select array_agg(task_id order by task_id::bigint) from holdfast.tasks") == accepted
 
 
 async def test_an_engine_refuses_a_schema_older_than_itself(bare, holdfast_settings):

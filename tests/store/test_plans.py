@@ -18,6 +18,8 @@ from holdfast.testing.apart import run_apart
 
 HOT = [
     "enqueue",
+    "enqueue_one",
+    "enqueue_copy",
     "enqueue_keyed",
     "copied_task",
     "heads",
@@ -100,6 +102,7 @@ LITERALS = {
     "uuid": "'00000000-0000-0000-0000-000000000000'",
     "jsonb": "'{}'",
     "boolean[]": "'{true}'",
+    "boolean": "true",
     "bytea": "'x'",
 }
 

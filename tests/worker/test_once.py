@@ -233,3 +233,41 @@ async def test_work_of_other_actions_is_not_taken(app, dispatcher):
     await dispatcher.enqueue(a_task(action="other.thing"))
     async with app.processor() as p:
         assert not (await p.process_once()).processed
+
+
+async def test_a_loop_of_calls_finishes_a_run_with_a_run_inside(app, client):
+    thread = app.actions["shop.thread"]
+
+    @app.flow
+    def inner(order_id: int):
+        return thread(order_id=order_id)
+
+    @app.flow
+    def outer(order_id: int):
+        return thread.named("last")(order_id=inner(order_id=order_id))
+
+    run = await client.start(outer, order_id=7)
+    async with app.processor() as p:
+        assert [(await p.process_once()).processed for _ in range(3)] == [True, True, False]
+    assert (await run.show()).state == "completed"
+
+
+async def test_what_is_due_or_lost_needs_no_other_process(app, client, clock, dispatcher):
+    retried = await client.enqueue("shop.charge", fails=True)
+    delayed = await client.enqueue(app.actions["shop.thread"].options(delay="1h"), order_id=1)
+    lost = await client.enqueue("shop.linger", seconds=0)
+    dispatcher.know("shop.linger")
+    await dispatcher.claim_task(lost.task_id)
+    async with app.processor() as p:
+        assert [(await p.process_once()).task_id for _ in range(2)] == [retried.task_id, None]
+        await clock.advance("1h")
+        came = {(await p.process_once()).task_id for _ in range(3)}
+    assert came == {retried.task_id, delayed.task_id, lost.task_id}
+
+
+async def test_an_action_with_a_launcher_runs_here_too(app, client):
+    app.action(name="apart", launcher="subprocess")(lambda: 7)
+    task = await client.enqueue(app.actions["shop.apart"])
+    async with app.processor() as p:
+        assert (await p.process_once()).task_id == task.task_id
+    assert await task.result(timeout=5) == 7

@@ -93,7 +93,7 @@ def judge(due: Due, standing: Standing, now: datetime) -> Judgement:
     chosen = _caught_up(due, standing.missed, now)
     left = due.newest[: len(due.newest) - len(chosen)]
     verdicts = _alike(due, left, SlotState.MISSED, Cause.NO_SCHEDULER, _why_missed(standing.missed, chosen))
-    if standing.overlap is Overlap.REPLACE and chosen:
+    if chosen and _gives_way(standing):
         return _replace(verdicts, chosen, standing, now)
     released = standing.waiting[0] if standing.waiting and standing.busy_with is None else None
     waiting = len(standing.waiting) - (released is not None)
@@ -119,16 +119,23 @@ def judge_by_hand(moment: datetime, standing: Standing, reason: str) -> Judgemen
 
 
 def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:
-    """Which of the newest slots may fire. The last one is on time unless it came long ago."""
-    if not due.newest:
-        return ()
+    """Which of the newest slots may fire: those on time, and of those that were missed what the schedule says."""
+    on_time = tuple(slot for slot in due.newest if _lateness(slot, now) <= LATE_SECONDS)
     match missed:
         case Missed.ALL:
             return due.newest
         case Missed.LATEST:
-            return due.newest[-1:]
+            return on_time or due.newest[-1:]
         case Missed.SKIP:
-            return due.newest[-1:] if _lateness(due.newest[-1], now) <= LATE_SECONDS else ()
+            return on_time
+
+
+def _gives_way(standing: Standing) -> bool:
+    """Whether of several slots the newest fires. Where overlaps are skipped and nothing is in its way, it is as good as
+    the first, and newer: unless every slot that was missed is wanted."""
+    if standing.overlap is Overlap.SKIP:
+        return standing.missed is not Missed.ALL and standing.busy_with is None and not standing.waiting
+    return standing.overlap is Overlap.REPLACE
 
 
 def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:

@@ -15,7 +15,7 @@ from holdfast.dispatcher.claim import Claimer, warm_claim
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
 from holdfast.dispatcher.news import NO_NEWS
-from holdfast.dispatcher.outputs import NOTHING_RETURNED, Returned, returned_now
+from holdfast.dispatcher.outputs import returned_now
 from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, Session
@@ -62,13 +62,13 @@ async def exchange(
     claimed: list[Claimed] = []
 
     async def claim_known() -> None:
-        # Where work is scarce it is what this transaction releases: to look before would be in vain.
-        if claimer.has_plenty:
-            claimed.extend(await claimer.claim_known(session, want, now=now))
+        claimed.extend(await claimer.claim_known(session, want, now=now))
 
+    # Where work is scarce it is what this transaction releases: to look before would be in vain.
+    before_release = claim_known if claimer.has_plenty else None
     try:
         async with session.transaction():
-            settled = await settle(session, catalog, reports, before_release=claim_known)
+            settled = await settle(session, catalog, reports, before_release=before_release)
             await claimer.count_starts(session, claimed)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
@@ -76,8 +76,7 @@ async def exchange(
                 claimed += await claimer.claim(session, want - len(claimed), now=now)
         catalog.guarded |= claimer.guarded
         settled = settled.less(claimed)
-        returned = returned_now(reports, settled)
-        return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, returned))
+        return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
     except REFUSED:
         log.exception("a report in a batch of %d cannot be stored; settling each alone", len(reports))
     return Exchanged(settled=await _settle_apart(session, catalog, reports), claimed=[])
@@ -88,14 +87,17 @@ async def _ready(
     catalog: Catalog,
     claimed: Sequence[Claimed],
     start: Start | None,
-    returned: Returned = NOTHING_RETURNED,
+    reports: Sequence[Report] = (),
+    settled: Settled = NOTHING_SETTLED,
 ) -> Sequence[Claimed]:
     """Claimed tasks with their inputs, less those that were started meanwhile."""
     plain = [one for one in claimed if one.run_id is None]
-    if len(plain) == len(claimed) or not plain or start is None:
-        return await with_inputs(session, catalog, claimed, returned)
-    await start(plain)
-    return await with_inputs(session, catalog, [one for one in claimed if one.run_id is not None], returned)
+    if len(plain) == len(claimed):
+        return plain
+    if plain and start is not None:
+        await start(plain)
+        claimed = [one for one in claimed if one.run_id is not None]
+    return await with_inputs(session, catalog, claimed, returned_now(reports, settled))
 
 
 async def _settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -100,6 +101,11 @@ class LockedRun:
 
 async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> list[LockedRun]:
     """Lock open runs, in the one order."""
-    rows = [RunRow(*row) for row in await session.fetch(_LOCK_RUNS, list(run_ids))]
+    return await locked(session, catalog, await session.fetch(_LOCK_RUNS, list(run_ids)))
+
+
+async def locked(session: Session, catalog: Catalog, found: Iterable[Iterable[Any]]) -> list[LockedRun]:
+    """Runs that this transaction has locked, given as the columns of `lock_runs`."""
+    rows = [RunRow(*row) for row in found]
     await catalog.flows.learn({row.snapshot_id for row in rows}, session)
     return [LockedRun(row, catalog.flows.snapshot(row.snapshot_id)) for row in rows]

@@ -22,7 +22,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.items import move_items_once
 from holdfast.dispatcher.pause import free_children_once, hold_children_once
 from holdfast.dispatcher.probe import probe_once
-from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
+from holdfast.dispatcher.reap import PREPARE_SECONDS, REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
@@ -91,7 +91,7 @@ class Loops:
     async def reap(self) -> float | None:
         """End what nobody can be running; at once again while there is a full batch."""
         worker = self._settings.worker
-        overdue_seconds = worker.cancel_grace_seconds + worker.lease_seconds
+        overdue_seconds = PREPARE_SECONDS + worker.cancel_grace_seconds + worker.lease_seconds
         reaped = await reap_once(self._engine.database, self._engine.catalog, overdue_seconds=overdue_seconds)
         await follow_up(self._engine, reaped.settled.news)
         return 0.0 if reaped.count == REAP_BATCH else None

@@ -22,8 +22,12 @@ _EXPIRED = sql("expired")
 _LOSE_WORKERS = sql("lose_workers")
 
 REAP_BATCH = 500
-OVERDUE_SECONDS = 20.0
-"""How far past its time limit an attempt may be whose worker still beats: its grace to clean up, and a lease."""
+PREPARE_SECONDS = 150.0
+"""How long a worker may take between the claim and the work, from which the time limit counts: it may have to start a
+process that loads much, for which it has two minutes."""
+OVERDUE_SECONDS = PREPARE_SECONDS + 20.0
+"""How far past its time limit, counted from the claim, an attempt may be whose worker still beats: besides that, its
+grace to clean up, and a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,21 @@ _WINNERS = {
     "x": "canceled",
 }
 _NOTHING_TO_PARK = (None, None, None)
+_RUN_COLUMNS = (
+    "run_ids",
+    "snapshot_ids",
+    "tenant_ids",
+    "generations",
+    "pendings",
+    "actives",
+    "faileds",
+    "node_counts",
+    "actives_max",
+    "priorities",
+    "are_paused",
+    "are_canceled",
+)
+"""Locked runs in `settle_completed`, in the order of `lock_runs`."""
 NO_LETTER = "No dead letter was opened: they are off for this worker."
 BeforeRelease = Callable[[], Awaitable[None]]
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
@@ -53,7 +68,7 @@ async def settle(
     """Settle a batch. The caller commits it, and tells the news afterwards.
 
     `before_release` is awaited before runs are locked, if any are: whatever else this transaction has to do delays
-    nobody who ends nodes of the same runs, if it is done by then.
+    nobody who ends nodes of the same runs, if it is done by then. Without, they are locked a round trip earlier.
     """
     first, again = _apart(reports)
     settled = await _settle(session, catalog, first, before_release)
@@ -108,14 +123,19 @@ async def _settle(
     redriven: list[int] | None = None
     failed_again: list[int] | None = None
     failed_runs: list[int] = []
+    # Of a mixed batch all runs are locked together, later: in two parts they would not be locked in the one order.
+    locks_runs = before_release is None and not others
+    runs: Sequence[Iterable[Any]] | None = None
     if completed and others:
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
     if completed:
-        row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed)))[0]
+        row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed), locks_runs))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
         redriven = row["redriven"]
         ends += _node_ends(row, repeat("c"))
+        if locks_runs:
+            runs = list(zip(*(row[name] or () for name in _RUN_COLUMNS), strict=True))
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
         accepted += row["accepted"]
@@ -129,7 +149,7 @@ async def _settle(
     if ends:
         if before_release is not None:
             await before_release()
-        news = news.and_(await end_nodes(session, catalog, ends))
+        news = news.and_(await end_nodes(session, catalog, ends, runs))
     refused = [] if accepted == len(reports) else await _refusals(session, reports)
     return Settled(len(reports) - len(refused), refused, news)
 
@@ -237,4 +257,4 @@ def _winner_text(row: Any) -> str:
 
 async def warm_settle(session: Session) -> None:
     """Settle nothing."""
-    await session.fetch(_SETTLE_COMPLETED, [], [], [], [])
+    await session.fetch(_SETTLE_COMPLETED, [], [], [], [], False)

@@ -20,6 +20,7 @@ from holdfast.store.database import IN_THE_WAY, Database, Session
 
 T = TypeVar("T")
 
+LOCK_SECONDS = 5.0
 TRIES_MAX = 10
 PAUSE_SECONDS = (0.2, 1.0)
 
@@ -86,7 +87,7 @@ async def _apply(session: Session, migration: Migration) -> bool:
         await session.execute(_LEDGER)
         if await session.fetchval("select true from holdfast.migration where number = $1", migration.number):
             return False
-        await session.execute("set local lock_timeout = '5s'; set local statement_timeout = 0")
+        await session.execute(f"{_give_way()}; set local statement_timeout = 0")
         await session.execute(migration.script)
         await session.fetch(
             "insert into holdfast.migration (number, name) values ($1, $2)", migration.number, migration.name
@@ -98,7 +99,12 @@ async def _secure(session: Session) -> None:
     """Put what is new behind the walls between tenants; also when only the role for it is new."""
     async with session.transaction():
         await session.fetch("select pg_advisory_xact_lock($1::bigint)", _LOCK)
-        await session.execute("set local lock_timeout = '5s'; select holdfast.secure_tenants()")
+        await session.execute(f"{_give_way()}; select holdfast.secure_tenants()")
+
+
+def _give_way() -> str:
+    """Wait no longer for a lock: whoever comes meanwhile waits behind us."""
+    return f"set local lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'"
 
 
 async def schema_version(database: Database) -> int:

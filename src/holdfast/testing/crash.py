@@ -94,6 +94,8 @@ class Victims:
     def __init__(self, path: Path) -> None:
         self._mother = subprocess.Popen(
             [sys.executable, "-m", "holdfast.testing.victim", str(path)],
+            # The file may import what its tests can.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,4 +1,8 @@
-"""Run an app's work to its end inside a test: a real worker and the real repair passes, until nothing is left to do."""
+"""Run an app's work to its end inside a test: a real worker and the real repair passes, until nothing is left to do.
+
+With a clock, time is moved for work that is under way: retries, delayed tasks, trials of a breaker. It is never moved
+for what the test itself decides about: the slots of schedules, and events that a flow waits for.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,38 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.action import in_process
 from holdfast.app import App
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.errors import WaitTimeout
 from holdfast.testing.clock import Clock
 from holdfast.worker.loop import Worker
 
 LOOK_SECONDS = 0.01
+PASSES_SECONDS = 0.25
+"""How often the slower passes are made while tasks run; when none does, they are made at once."""
+
+# A task whose breaker will be tried again waits for that moment. One that is held open by hand has none.
 _LIVE = """
-select count(*) filter (where state <> 'w') as busy, count(*) filter (where state = 'w') as waiting,
-  extract(epoch from min(due_at) - holdfast.instant())::double precision as due_seconds
-from holdfast.live
+select count(*) filter (where t.state <> 'w' and b.breaker_id is null) as busy,
+  count(*) filter (where t.state = 'w' or b.breaker_id is not null) as waiting,
+  extract(epoch from least(min(t.due_at), min(b.trial_at)) - holdfast.instant())::double precision as due_seconds,
+  extract(epoch from (select min(n.deadline) from holdfast.node n where n.state = 'w') - holdfast.instant()
+    )::double precision as deadline_seconds
+from holdfast.live t
+join holdfast.lane l on l.lane_id = t.lane_id
+left join holdfast.breaker b on t.state = 'q' and b.tenant_id = l.tenant_id and b.action = l.action and b.state = 'o'
+  and b.trial_at > holdfast.instant()
+"""
+# A slot that waits is looked at once a second; here, as soon as the firing before it may be over.
+_LOOK_AT_WAITING = """
+update holdfast.schedule s
+set look_at = least(s.look_at, holdfast.instant())
+where exists (select from holdfast.slot f where f.schedule_id = s.schedule_id and f.state = 'w')
 """
 _DONE = """
 select
@@ -51,8 +74,10 @@ async def run_until_idle(
 ) -> Summary:
     """Work until every task is over or waits for the future; with `clock`, until every task is over.
 
-    `clock` is moved only while nothing runs, to the moment the next retry or delayed task is due. `WaitTimeout` names
-    how many tasks are left after `seconds_max`, which includes work that no action of the app can run.
+    `clock` is moved only while nothing runs, to the moment the next retry or delayed task is due or a breaker is tried
+    again. Slots that have come fire; to those to come, and to the end of a wait for an event, `clock.advance` brings
+    you. `WaitTimeout` names how many tasks are left after `seconds_max`, which includes work that no action of the app
+    can run.
     """
     async with _opened(app, database) as engine:
         worker = Worker(
@@ -69,7 +94,8 @@ async def run_until_idle(
         )
         running = asyncio.create_task(worker.run(), name="holdfast-test-worker")
         try:
-            waiting = await _drain(engine, clock, running, seconds_max)
+            await _either(running, worker.ready)
+            waiting = await _Drain(engine, clock, seconds_max).until_idle(running)
         finally:
             worker.stop()
             await running
@@ -77,29 +103,84 @@ async def run_until_idle(
         return Summary(**dict(done), waiting=waiting)
 
 
-async def _drain(engine: Engine, clock: Clock | None, running: asyncio.Task[None], seconds_max: float) -> int:
-    loops = Loops(engine)
-    deadline = asyncio.get_running_loop().time() + seconds_max
-    while not running.done():
-        await loops.reap()
-        await loops.reconcile()
-        live = await engine.database.fetchrow(_LIVE)
-        if not live["busy"]:
-            # The end of one run may be about to let nodes of another go: what runs tell each other is told first.
-            await loops.runs()
-            live = await engine.database.fetchrow(_LIVE)
-        if not live["busy"]:
-            if clock is None or not live["waiting"]:
-                return int(live["waiting"])
-            await clock.advance(seconds=max(0.0, live["due_seconds"]) + 0.001)
-        elif asyncio.get_running_loop().time() > deadline:
-            raise WaitTimeout(
-                f"{live['busy']} tasks are not over after {seconds_max:g} s.",
-                advice="Are they all of this app, and is no queue paused?",
-            )
-        else:
-            await asyncio.sleep(LOOK_SECONDS)
-    return 0
+class _Live(msgspec.Struct, frozen=True):
+    """What is left to do, and how long until the next of it is due. Fields in the order of the query."""
+
+    busy: int
+    waiting: int
+    due_seconds: float | None
+    deadline_seconds: float | None
+
+
+class _Drain:
+    """Repairs, looks and moves the clock beside a worker, until nothing is left or the time is up."""
+
+    def __init__(self, engine: Engine, clock: Clock | None, seconds_max: float) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._loops = Loops(engine)
+        self._seconds_max = seconds_max
+        self._now = asyncio.get_running_loop().time
+
+    async def until_idle(self, running: asyncio.Task[None]) -> int:
+        """How many tasks wait for the future at the end."""
+        deadline, passes_at = self._now() + self._seconds_max, 0.0
+        while not running.done():
+            await self._loops.reap()
+            await self._loops.reconcile()
+            live = await self._look()
+            if not live.busy or self._now() >= passes_at:
+                # The end of one run may be about to let nodes of another go: what has to be told is told first.
+                await self._make_passes()
+                passes_at = self._now() + PASSES_SECONDS
+                live = await self._look()
+                if not live.busy and (self._clock is None or live.due_seconds is None):
+                    return live.waiting
+            if self._now() > deadline:
+                raise self._timeout(live)
+            if live.busy:
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                await self._advance(live)
+        return 0
+
+    async def _look(self) -> _Live:
+        return _Live(*await self._engine.database.fetchrow(_LIVE))
+
+    async def _make_passes(self) -> None:
+        """Those of a server that move work; what it counts, forgets and sends is not a test's business."""
+        loops = self._loops
+        await loops.runs()
+        while await loops.sweep() is not None:
+            """There is another page."""
+        await loops.campaigns()
+        await loops.sweep_datasets()
+        await self._engine.database.fetch(_LOOK_AT_WAITING)
+        await loops.schedule()
+
+    async def _advance(self, live: _Live) -> None:
+        """Move on to what is due, but past no deadline on the way: it has its say before."""
+        assert self._clock is not None and live.due_seconds is not None
+        moments = [live.due_seconds, *([] if live.deadline_seconds is None else [live.deadline_seconds])]
+        await self._clock.advance(seconds=max(0.0, min(moments)) + 0.001)
+        # Nobody announces that a breaker may be tried again: workers find out when they look.
+        self._engine.bell.ring(lanes=await unclaimed_lanes(self._engine.database))
+
+    def _timeout(self, live: _Live) -> WaitTimeout:
+        left = live.busy or live.waiting
+        return WaitTimeout(
+            f"{left} tasks are not over after {self._seconds_max:g} s.",
+            advice="Are they all of this app, is no queue paused and no breaker held open?"
+            if live.busy
+            else "Time was moved for them all along: are there retries, or a schedule, without end?",
+        )
+
+
+async def _either(running: asyncio.Task[None], ready: asyncio.Event) -> None:
+    """Until the worker signed on, or failed to: what it declares, schedules too, is part of what there is to do."""
+    signing_on = asyncio.ensure_future(ready.wait())
+    await asyncio.wait({running, signing_on}, return_when=asyncio.FIRST_COMPLETED)
+    signing_on.cancel()
 
 
 @asynccontextmanager

@@ -186,6 +186,10 @@ class DirectLine:
         except TROUBLE as error:
             log.warning("could not follow up on ended runs, the repair loops will: %s", error)
 
+    async def followed(self) -> None:
+        """Until what follows from everything told so far is done, or left to the repair loops."""
+        await asyncio.gather(*self._following, return_exceptions=True)
+
     def expect(self, lanes: Sequence[int]) -> None:
         self.claimer.expect(lanes, now=time.monotonic())
 
@@ -209,7 +213,7 @@ class DirectLine:
     async def sign_off(self, *, is_idle: bool) -> None:
         for ear in self._ears:
             await ear.close()
-        await asyncio.gather(*self._following, return_exceptions=True)
+        await self.followed()
         try:
             if is_idle and self._worker_id:
                 await self._engine.database.fetch(_RETIRE, self._worker_id)

@@ -1,12 +1,14 @@
 """One task at a time: claim it, run it, settle it, and say what became of it.
 
 The same claim, the same execution and the same settling as a worker's loop, driven by the caller: for scripts, cron and
-tests. Imports nothing of the app, whose door it is.
+tests. There need be no other process: what follows from a task is done before a call returns, and one that finds
+nothing makes the passes that bring work back and looks again. Imports nothing of the app, whose door it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -21,10 +23,12 @@ from holdfast.action import Action, in_process
 from holdfast.core import limits
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Settled
+from holdfast.dispatcher.loops import Loops
 from holdfast.errors import Invalid, LeaseLost, Unavailable
 from holdfast.own_loop import OwnLoop
 from holdfast.place import find_place
 from holdfast.settings import Settings
+from holdfast.store.database import TROUBLE
 from holdfast.store.statements import sql
 from holdfast.worker.direct import DirectLine
 from holdfast.worker.execute import FENCED, INTERRUPTED
@@ -35,6 +39,9 @@ from holdfast.worker.writing import Datasets
 __all__ = ["Processed", "Processor", "Rules", "SyncProcessor"]
 
 _ATTEMPT_DECISION = sql("attempt_decision")
+
+log = logging.getLogger("holdfast.worker")
+
 REPORTS_MAX = 10
 """How often a report is repeated to a database that does not answer."""
 
@@ -89,7 +96,7 @@ class Processor:
             engine = await self._stack.enter_async_context(Engine(place.url, settings, migrates=place.is_embedded))
             options = {"queues": self._queues, "name": self._name, "version": app.version}
             actions = {name: in_process(action) for name, action in app.actions.items()}
-            worker = _OneSlot(engine, actions, slots=1, datasets=app.datasets, rules=self._rules, **options)
+            worker = _OneSlot(engine, actions, datasets=app.datasets, rules=self._rules, **options)
             await self._stack.enter_async_context(worker.signed_on())
         except BaseException:
             await self._stack.aclose()
@@ -115,21 +122,22 @@ class Processor:
 
 
 class _OneSlot(Worker):
-    """A worker that waits for its caller before it takes the next task."""
+    """A worker that waits for its caller before it takes the next task. There may be nobody to launch one."""
 
     def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
         direct = DirectLine(engine)
-        super().__init__(direct, *arguments, **options)
+        super().__init__(direct, *arguments, slots=1, runs_launched=True, **options)
         self._engine = engine
         self._direct = direct
+        self._loops = Loops(engine)
         self._refused: dict[int, str] = {}
 
     async def process_once(self) -> Processed:
         self._refused.clear()
-        self._direct.claimer.forget()
-        await self._talk(1)
-        if not self._hold.entries:
-            return _NOTHING
+        if not await self._claim():
+            await self._repair()
+            if not await self._claim():
+                return _NOTHING
         [held] = self._hold.entries.values()
         task_id, attempt = held.claimed.task_id, held.claimed.attempt
         try:
@@ -141,11 +149,26 @@ class _OneSlot(Worker):
         was_fenced = not self._hold.reports and held.verdict == FENCED
         if self._hold.reports or self._notes:
             await self._talk(0)
+        await self._direct.followed()
         if was_fenced or task_id in self._refused:
             winner = self._refused.get(task_id, "its lease ran out")
             raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
         decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
+
+    async def _claim(self) -> bool:
+        self._direct.claimer.forget()
+        await self._talk(1)
+        return bool(self._hold.entries)
+
+    async def _repair(self) -> None:
+        """Bring back what is lost or due, and what runs have to tell each other. If it fails, others will do it."""
+        try:
+            await self._loops.reap()
+            await self._loops.reconcile()
+            await self._loops.runs()
+        except TROUBLE as error:
+            log.warning("could not look for lost and due work: %s", error)
 
     async def _talk(self, want: int) -> None:
         """Exchange with the database until it answers, for as long as a lease can last."""

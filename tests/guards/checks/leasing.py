@@ -149,7 +149,7 @@ async def a_time_limit_that_nobody_keeps_is_kept_here(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher, timeout_seconds=5)
     for seconds, is_over in ((lease.seconds - 1, False), (lease.seconds - 1, False), (8, True)):
         await stage.clock.advance(seconds=seconds)
-        assert await stage.dispatcher.reap_once() == is_over
+        assert await stage.dispatcher.reap_once(overdue_seconds=20) == is_over
         await stage.dispatcher.heartbeat(lease)
     assert (await stage.dispatcher.attempts(lease.task_id))[0].state == "timed_out"
 
@@ -160,7 +160,7 @@ async def the_time_limit_does_not_count_before_anybody_attached(stage: Stage) ->
     reservation = await stage.dispatcher.reserve(task.task_id)
     assert reservation is not None
     await stage.clock.advance(seconds=25)
-    assert await stage.dispatcher.reap_once() == 0
+    assert await stage.dispatcher.reap_once(overdue_seconds=20) == 0
     await stage.dispatcher.attach(reservation)
 
 

@@ -31,20 +31,14 @@ async def refused(work, error=HoldfastError) -> None:
     raise AssertionError("it was accepted")
 
 
-async def settled_together(stage: Stage, leases, outcomes) -> None:
-    """Two transactions end two nodes of one run at the same time; the second waits for the first, or both pass."""
-    await asyncio.gather(
-        *(stage.dispatcher.settle(lease, outcome) for lease, outcome in zip(leases, outcomes, strict=True))
-    )
-
-
 @check
 async def nodes_that_end_together_are_both_counted(stage: Stage) -> None:
     """Many times: without the run's lock one of two counts is lost, and the last node never goes."""
-    for _ in range(10):
+    for turn in range(10):
         run = await stage.dispatcher.runs.start(a_diamond())
         await step(stage.dispatcher)
-        await settled_together(stage, await stage.dispatcher.claim(2), [Completed(b"1")] * 2)
+        leases = await stage.dispatcher.claim(2)
+        await asyncio.gather(*(settled_as_one(stage, [lease], is_locked_late=turn % 2 == 0) for lease in leases))
         assert (await stage.dispatcher.runs.nodes(run))["end"] == "queued"
         await finish(stage.dispatcher)
 
@@ -52,22 +46,29 @@ async def nodes_that_end_together_are_both_counted(stage: Stage) -> None:
 @check
 async def runs_are_locked_in_the_order_of_their_ids(stage: Stage) -> None:
     """Task, run, node, and runs by their ids: who waits for the first one holds none of the others."""
-    runs = [int(one) for one in await stage.dispatcher.runs.start_many(a_flow("a>b"), [{}, {}])]
-    leases = await stage.dispatcher.claim(2)
-    async with stage.engine.database.transaction() as first, stage.impatient() as other:
-        await first.fetch(sql("lock_runs"), runs[:1])
-        late = asyncio.ensure_future(settled_as_one(stage, leases))
-        await stage.waits(late)
-        async with other.transaction():
-            assert len(await other.fetch(sql("lock_runs"), runs[1:])) == 1
-    await late
-    await finish(stage.dispatcher)
+    for is_locked_late in (False, True):
+        runs = [int(one) for one in await stage.dispatcher.runs.start_many(a_flow("a>b"), [{}, {}])]
+        leases = await stage.dispatcher.claim(2)
+        async with stage.engine.database.transaction() as first, stage.impatient() as other:
+            await first.fetch(sql("lock_runs"), runs[:1])
+            late = asyncio.ensure_future(settled_as_one(stage, leases, is_locked_late=is_locked_late))
+            await stage.waits(late)
+            async with other.transaction():
+                assert len(await other.fetch(sql("lock_runs"), runs[1:])) == 1
+        await late
+        await finish(stage.dispatcher)
 
 
-async def settled_as_one(stage: Stage, leases) -> None:
+async def settled_as_one(stage: Stage, leases, *, is_locked_late: bool) -> None:
+    """Their runs are locked by the statement that settles them, or by the next one."""
+
+    async def nothing_else() -> None:
+        pass
+
     async with stage.engine.database.transaction() as session:
         reports = [report_of(lease.claimed, Completed(b"1")) for lease in leases]
-        done = await settle(session, stage.engine.catalog, reports)
+        before_release = nothing_else if is_locked_late else None
+        done = await settle(session, stage.engine.catalog, reports, before_release=before_release)
     assert not done.refused
 
 

@@ -173,7 +173,8 @@ where ctid = any(array(
 ));
 
 -- name: add_builds
--- Say that tasks and runs are there to build a generation, while it can be built.
+-- Say that tasks and runs are there to build a generation, while it can be built. What was said before, as of work under
+-- a key that is handed in again, is said once.
 insert into holdfast.dataset_build (generation_id, task_id)
 select g.generation_id, b.task_id
 from (
@@ -183,6 +184,8 @@ from (
   for share of g
 ) g
 cross join unnest($2::bigint[]) as b (task_id)
+on conflict (generation_id, task_id) do update
+set task_id = excluded.task_id
 returning task_id;
 
 -- name: builds_left

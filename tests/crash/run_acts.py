@@ -1,0 +1,107 @@
+"""What victims of the sweep do with runs and schedules."""
+
+from __future__ import annotations
+
+from tests.crash.opened import opened
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Edge, Node
+from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.start import RunOptions, start
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.testing.crash import Stage
+from holdfast.testing.dispatcher import Dispatcher
+
+NODE_ACTION = "shop.node"
+
+
+async def start_run(stage: Stage) -> None:
+    """A flow nobody kept before, so that keeping it is part of the sweep."""
+    async with opened(stage) as engine:
+        runs = Dispatcher(engine).runs
+        stage.say([int(one) for one in await runs.start_many(a_crash_flow(stage.given["round"]), [{}, {}])])
+
+
+async def start_run_keyed(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        snapshot = await Dispatcher(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
+        options = RunOptions(key=f"run-{stage.given['round']}")
+        [run_id], _ = await start(engine.database, engine.catalog, snapshot, [b"{}"], options)
+        stage.say(run_id)
+
+
+async def redrive(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"])))
+
+
+async def redrive_node(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"]), only=stage.given["node"]))
+
+
+async def pause_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.pause(str(stage.given["run_id"]))
+        stage.say("paused")
+
+
+async def cancel_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)
+        stage.say("canceled")
+
+
+async def resume_run(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.resume(str(stage.given["run_id"]))
+        stage.say("resumed")
+
+
+async def answer_parent(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await answer_once(engine.database, engine.catalog)
+        stage.say("answered")
+
+
+async def send_signal(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
+        stage.say("sent")
+
+
+async def answer_approval(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await Dispatcher(engine).runs.answer(str(stage.given["run_id"]), "go", actor="ada", reason="fine")
+        stage.say("answered")
+
+
+async def schedule_pass(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say(await Dispatcher(engine).schedule_once())
+
+
+async def schedule_by_hand(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        stage.say((await Dispatcher(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
+
+
+async def schedule_declare(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        draft = ScheduleDraft(
+            name=f"s{stage.given['round']}", origin="app:shop", target="shop.charge", cron="0 6 * * mon-fri"
+        )
+        stage.say(await declare_schedule(engine.database, DEFAULT_TENANT_ID, draft))
+
+
+def a_crash_flow(version: int) -> FlowDefinition:
+    """First, two between, last, each a task."""
+    names = ("first", "left", "right", "last")
+    edges = (("first", "left"), ("first", "right"), ("left", "last"), ("right", "last"))
+    return FlowDefinition(
+        name="shop.crash",
+        version=version,
+        nodes=tuple(Node(name=name, action=NODE_ACTION) for name in names),
+        edges=tuple(Edge(upstream=up, downstream=down, is_order_only=True) for up, down in edges),
+    )

@@ -1,0 +1,78 @@
+"""The guards of campaigns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.guards.mutant import Mutant, killed, redundant
+
+_PAUSED_RUN = "a_paused_run_is_left_by_who_asks_for_none_in_particular"
+_NEWEST = (
+    "and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id"
+    " and n.dead_letter_id > d.dead_letter_id)"
+)
+_CAN_GO = "and d.state in ('open', 'ignored') and (d.state = 'open' or holdfast.can_go_again(d.task_id))"
+
+CAMPAIGNING: Sequence[Mutant] = [
+    *killed(
+        "start_campaign",
+        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_counts_what_stands_for_a_task"),
+        ("'retry' = any(d.recovery_options)", "true", "a_campaign_counts_what_stands_for_a_task"),
+        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+        ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
+        (
+            "on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing",
+            "",
+            "one_campaign_at_a_time_works_on_a_group",
+        ),
+    ),
+    *killed("lock_campaign", ("for update of c skip locked", "", "campaigns_do_not_wait_for_one_another")),
+    redundant(
+        "collect_campaign",
+        "and d.state = 'retrying'\n",
+        "\n",
+        "only letters that this statement saw retrying come here; it stands against a change in that very moment",
+    ),
+    *killed(
+        "take_campaign_letters",
+        ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
+        (_CAN_GO, "", "a_campaign_takes_only_what_is_its_to_take"),
+        ("or holdfast.can_go_again(d.task_id)", "or true", "a_campaign_takes_only_what_is_its_to_take"),
+        ("and d.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
+        ("'retry' = any(d.recovery_options)", "true", "a_campaign_takes_only_what_is_its_to_take"),
+        ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
+    *killed(
+        "next_campaign_letters",
+        ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
+        ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
+    ),
+    *killed(
+        "move_campaign", ("and c.state = $2", "and $2::text is not null", "a_campaign_moves_only_from_where_it_is")
+    ),
+    *killed(
+        "approve_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        ("and c.state = 'awaiting_approval'", "", "a_campaign_moves_only_from_where_it_is"),
+        ("and c.started_by <> $3", "", "four_eyes_are_needed"),
+    ),
+    *killed(
+        "abort_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        (
+            "and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')",
+            "",
+            "a_campaign_moves_only_from_where_it_is",
+        ),
+        ("for update of c", "", "who_waited_for_a_campaign_judges_it_as_it_is"),
+    ),
+    *killed(
+        "resume_campaign",
+        ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
+        ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
+        (_CAN_GO, "", "a_campaign_counts_what_stands_for_a_task"),
+        (_NEWEST, "", "a_campaign_counts_what_stands_for_a_task"),
+    ),
+]
