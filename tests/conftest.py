@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 from tests.crash.turns import DAY, IS_WHOLE
+from tests.skips import not_tried
 
 from holdfast.dispatcher.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
@@ -67,6 +68,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if out:
         config.hook.pytest_deselected(items=list(out))
         items[:] = [one for one in items if one not in out]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell which tests waited in vain for a program, and how to get it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    lines = list(not_tried(one.longrepr[2] for one in skipped if isinstance(one.longrepr, tuple)))
+    if lines:
+        terminalreporter.section("not tried here", sep="-", yellow=True)
+    for line in lines:
+        terminalreporter.line(line)
 
 
 @cache

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import python_reference
 
+from holdfast.api.described import page as worker_reference
 from holdfast.cli.main import cli
 from holdfast.cli.tree import common_options
 from holdfast.core.states import (
@@ -134,7 +135,7 @@ def pages() -> dict[Path, str]:
         DOCS / "states.md": states_page(),
         DOCS / "settings.md": reference(),
         DOCS / "cli.md": commands_page(),
-        DOCS / "http-reference.md": http_reference(),
+        DOCS / "http-reference.md": http_reference() + worker_reference(),
         DOCS / "python.md": python_reference.page(),
     }
 

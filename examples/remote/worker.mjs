@@ -3,7 +3,8 @@
 // HOLDFAST_TOKEN is its token; without one it says `x-dev-user`, which a server with ENV local takes on its own machine.
 // It keeps the contract: one exchange under way at a time, beats beside it, work that cannot renew its lease is stopped
 // before the lease ends, everything may be asked again, and when it is drained it finishes what it has and leaves.
-// An action hears of a stop by its `signal`; one that does not listen belongs into a process that can be killed.
+// An action hears of a stop (a lost lease, a cancel, its time limit) by its `signal`. One that does not listen is not
+// waited for, but goes on: it belongs into a process that can be killed.
 
 import { setTimeout as pause } from "node:timers/promises";
 
@@ -108,18 +109,31 @@ async function keepLeases() {
   }
 }
 
+async function deaf(signal) {
+  // Ends when an action that was told to stop has not, and should have.
+  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+  await pause(stopSeconds * 1000, undefined, { ref: false });
+  throw new Error("it did not stop");
+}
+
 async function run(entry) {
   const { task, stop } = entry;
+  const seconds = task.timeout_seconds ?? Infinity;
+  // No timer runs longer than 24 days; the server ends what is past its limit, too.
+  const limit = seconds < 2e6 ? setTimeout(() => stop.abort("timed_out"), seconds * 1000) : null;
   const lease = { task_id: task.task_id, attempt: task.attempt, lease_token: task.lease_token };
   let report;
   try {
-    const outputs = await actions[task.action](task.input, { signal: stop.signal, task });
+    const work = actions[task.action](task.input, { signal: stop.signal, task });
+    const outputs = await Promise.race([work, deaf(stop.signal)]);
     report = { ...lease, status: "completed", outputs };
   } catch (error) {
-    const failure = { code: error.code ?? "failed", message: String(error.message), type: error.name };
-    report = { ...lease, status: stop.signal.aborted ? "canceled" : "failed", error: failure };
-    if (stop.signal.reason === "stopping") report.status = "lost";
+    const code = stop.signal.aborted ? undefined : (error.code ?? "failed");
+    const failure = { code, message: String(error.message), type: error.name };
+    const statuses = { canceled: "canceled", timed_out: "timed_out", stopping: "lost" };
+    report = { ...lease, status: statuses[stop.signal.reason] ?? "failed", error: failure };
   }
+  clearTimeout(limit);
   clearTimeout(entry.fence);
   // What lost its lease has no right to report; everything else is reported until the server decided.
   if (stop.signal.reason === "lost") console.log(`stopped ${task.task_id}`);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from starlette.requests import Request
@@ -13,8 +14,10 @@ from holdfast.api.door.developer import developer
 from holdfast.api.identity import Access
 from holdfast.api.problems import STATUSES, problem, status_of
 from holdfast.api.server import ENDPOINTS, application, serving
+from holdfast.core.retry import RetryPolicy
 from holdfast.errors import HoldfastError, InvalidSettings, LeaseLost, NotFound, Unavailable, WaitTimeout
 from holdfast.settings import Settings
+from holdfast.testing.factories import a_task
 
 PUBLIC = {"/healthz", "/readyz"}
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.access is not Access.PUBLIC]
@@ -251,6 +254,24 @@ async def test_a_bad_body_is_refused(call):
     for body, headers, status, code in BAD_BODIES:
         answer = await call.post("/internal/task-claim", body, **headers)
         assert (answer.status, answer.json["code"]) == (status, code), body[:20]
+
+
+async def test_of_a_key_given_twice_the_last_counts_and_is_stored_alone(call, worker, dispatcher, engine):
+    """Nobody who looks at what is stored sees another value than the one that was checked."""
+    task = await dispatcher.enqueue(a_task())
+    claim = b'{"worker_id": "0", "worker_id": %s}' % worker.encode()
+    [given] = (await call.post("/internal/task-claim", claim)).json["tasks"]
+    assert given["task_id"] == task.task_id
+    lease = ", ".join(f'"{name}": {json.dumps(given[name])}' for name in ("task_id", "attempt", "lease_token"))
+    report = f'{{{lease}, "status": "failed", "status": "completed", "outputs": {{"a": 1, "a": 2}}}}'
+    assert (await call.post("/internal/task-complete", report.encode())).status == 200
+    assert await engine.database.fetchval("select output from holdfast.attempt") == b'{"a":2}'
+    await engine.catalog.declare(engine.tenant_id, "shop.charge", "default", RetryPolicy(), "1")
+    body = b'{"action": "shop.charge", "queue": "no way", "queue": "mail", "input": {"a": 1, "a": 2}}'
+    handed_in = await call.post("/api/v1/tasks", body)
+    assert (handed_in.status, handed_in.json["queue"]) == (201, "mail")
+    stored = "select input from holdfast.body where task_id = $1"
+    assert await engine.database.fetchval(stored, int(handed_in.json["task_id"])) == b'{"a":2}'
 
 
 async def test_a_body_without_a_declared_length_has_the_same_limit(call):

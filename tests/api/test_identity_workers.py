@@ -129,6 +129,14 @@ def lease_of(task, **changes):
     return {name: task[name] for name in ("task_id", "attempt", "lease_token")} | changes
 
 
+@pytest.mark.parametrize("held", [[], None])
+async def test_a_capability_goes_with_the_end_of_a_lease_and_with_no_lease_kept_in_bulk(anything, dispatcher, held):
+    await dispatcher.enqueue(a_task())
+    body = {"worker_id": await registered(anything), "held": held, "limit": 1}
+    [task] = (await anything.post("/internal/exchange", body)).json["tasks"]
+    assert [task["lease_expires_at"] is None, task["capability_token"] is None] == [held is None] * 2
+
+
 async def test_a_capability_beats_for_and_settles_its_attempt(call, claimed, dispatcher):
     task = claimed[0]
     asked = call.bearing(task["capability_token"])

@@ -38,6 +38,16 @@ async def test_a_refusal_is_an_answer_too(call, lease):
     assert (again["open"], again["refused"], again["code"], again["message"]) == (False, True, "no", "never")
 
 
+async def test_an_answer_to_what_is_not_open_is_refused_for_good(call, lease):
+    wanted = {**lease, "name": "smtp.send", "key": "welcome:7", "arguments": []}
+    gate = (await call.post("/internal/effects", wanted)).json
+    await call.post("/internal/effects/answer", {**lease, "idempotency_key": gate["idempotency_key"], "state": "done"})
+    for key in ("hf-nobody-opened-it", gate["idempotency_key"]):
+        answer = await call.post("/internal/effects/answer", {**lease, "idempotency_key": key, "state": "refused"})
+        # Not 503, after which a worker would ask again and again.
+        assert (answer.status, answer.json["code"]) == (409, "effect_not_open")
+
+
 async def test_steps_are_kept_for_the_next_attempt(call, worker, lease):
     kept = {**lease, "name": "think", "arguments": [7], "output": {"square": 49}}
     assert (await call.post("/internal/steps", kept)).json == {"kept": True}

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,12 @@ def holdfast_settings():
 async def start(call):
     """Start a worker program; what is left of it at the end is killed."""
     running = []
+    # The Python that runs this before any launcher of others, which takes longer to find one than the work takes.
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     async def begin(*command, url=None):
         process = await asyncio.create_subprocess_exec(
-            *command, url or call.url, stdout=asyncio.subprocess.PIPE, start_new_session=True
+            *command, url or call.url, stdout=asyncio.subprocess.PIPE, start_new_session=True, env=env
         )
         running.append(process)
         line = await asyncio.wait_for(process.stdout.readline(), 20)
@@ -166,6 +169,21 @@ async def test_a_drained_worker_finishes_and_no_refusal_that_passes_costs_its_re
     assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
 
+NODE = pytest.param("node", "worker.mjs", "demo.sleep", marks=needs_node, id="node")
+SHELL = pytest.param("sh", "worker.sh", "demo.shout", marks=needs_curl, id="shell")
+
+
+@pytest.mark.parametrize(("command", "name", "action"), [NODE, SHELL])
+async def test_a_worker_keeps_the_time_limit_of_its_tasks(start, dispatcher, engine, eventually, command, name, action):
+    await start(command, str(EXAMPLES / name))
+    long = {"text": "late", "seconds": 3000 + random.random()}
+    task = await dispatcher.enqueue(a_task(action=action, input=long, max_retries=0, timeout_seconds=0.5))
+    await eventually(lambda: in_state(dispatcher, task, TaskState.FAILED), seconds_max=30.0)
+    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["timed_out"]
+    assert await engine.database.fetchval("select code from holdfast.failure") == "DAG_TASK_EXECUTION_TIMEOUT"
+    await eventually(lambda: asyncio.to_thread(is_awake, long["seconds"]))
+
+
 @needs_node
 async def test_the_task_of_a_killed_node_worker_is_run_again(start, dispatcher, engine, clock, eventually):
     first = await start("node", str(EXAMPLES / "worker.mjs"))
@@ -215,13 +233,57 @@ async def test_the_shell_worker_keeps_its_lease_for_as_long_as_it_works(start, d
     assert await output_of(engine, task) == b'{"text":"LATE"}'
 
 
-@needs_curl
-async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(start, dispatcher, engine, eventually):
+@pytest.fixture
+async def shouting(start, dispatcher, eventually):
+    """A shell worker, the task that it works on, and for how long."""
     shell = await start("sh", str(EXAMPLES / "worker.sh"))
     seconds = 3000 + random.random()
-    long = {"text": "late", "seconds": seconds}
-    await dispatcher.enqueue(a_task(action="demo.shout", input=long, max_losses=0))
+    task = await dispatcher.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
     await eventually(lambda: asyncio.to_thread(is_sleeping, seconds), seconds_max=30.0)
+    return shell, task, seconds
+
+
+@needs_curl
+async def test_nothing_of_a_killed_shell_worker_keeps_its_task(shouting, dispatcher, clock, eventually):
+    shell, task, seconds = shouting
+    shell.kill()  # it alone: what beats beside the work lives on
+    await shell.wait()
+    await eventually(lambda: asyncio.to_thread(is_awake, seconds))
+    await clock.advance(seconds=5)
+    assert await dispatcher.reap_once() == 1
+    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["lost"]
+
+
+@needs_curl
+async def test_a_stopped_shell_worker_hands_back_what_runs_and_leaves(shouting, dispatcher, engine):
+    shell, task, seconds = shouting
+    shell.terminate()
+    assert await asyncio.wait_for(shell.wait(), 20) == 0
+    assert not is_sleeping(seconds)
+    (attempt,) = await dispatcher.attempts(task.task_id)
+    assert (attempt.state, attempt.message) == ("lost", "lost")
+    assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
+
+
+@needs_curl
+async def test_a_shell_worker_that_waits_for_work_stops_at_once(start, engine, eventually):
+    shell = await start("sh", str(EXAMPLES / "worker.sh"))
+    shell.terminate()
+    assert await asyncio.wait_for(shell.wait(), 10) == 0  # well before its long poll would have been answered
+    assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
+
+
+@needs_curl
+async def test_the_shell_worker_stops_a_canceled_task(shouting, dispatcher, eventually):
+    _, task, seconds = shouting
+    await dispatcher.cancel(task.task_id)
+    await eventually(lambda: in_state(dispatcher, task, TaskState.CANCELED), seconds_max=20.0)
+    await eventually(lambda: asyncio.to_thread(is_awake, seconds))
+
+
+@needs_curl
+async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(shouting, dispatcher, engine, eventually):
+    shell, _, seconds = shouting
     await engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant() - interval '1 s'")
     await dispatcher.reap_once()
     assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"

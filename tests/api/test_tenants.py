@@ -118,7 +118,7 @@ UNDER_A_LEASE = {
 }
 """What attempts ask under their lease."""
 
-ALONE = {"/internal/terms", "/internal/workers", "/internal/progress"}
+ALONE = {"/internal/terms", "/internal/workers", "/internal/progress", "/internal/openapi.json"}
 """What names nobody, and what is dropped in silence where the lease is not held."""
 
 

@@ -73,6 +73,18 @@ async def test_past_its_deadline_a_silent_attempt_timed_out(dispatcher, clock):
     assert (seen.retry_count, seen.loss_count) == (1, 0)
 
 
+async def test_far_past_its_deadline_an_attempt_is_ended_though_its_worker_beats(dispatcher, clock):
+    lease = await a_running_task(dispatcher, timeout_seconds=5)
+    for _ in range(3):
+        assert await dispatcher.reap_once(overdue_seconds=20) == 0
+        await clock.advance(seconds=lease.seconds - 1)
+        await dispatcher.heartbeat(lease)
+    assert await dispatcher.reap_once(overdue_seconds=20) == 1
+    (attempt,) = await dispatcher.attempts(lease.task_id)
+    assert (attempt.state, "did not end it" in attempt.message) == (AttemptState.TIMED_OUT, True)
+    assert (await dispatcher.heartbeat(lease)).lost == {lease.claimed.task_id}
+
+
 async def test_before_its_deadline_a_silent_attempt_is_lost(dispatcher, clock):
     lease = await a_running_task(dispatcher, timeout_seconds=3600)
     await lose(dispatcher, clock, lease)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.guards.mutant import Mutant, killed
+from tests.guards.mutant import Mutant, killed, redundant
 
 _AUTHORITY = "an_action_needs_authority_where_an_effect_is_governed"
 _UNDER_WAY = "an_effect_under_way_is_not_sent_by_another"
@@ -72,6 +72,12 @@ ACTING: Sequence[Mutant] = [
             "an_answer_belongs_to_the_lease_that_opened",
         ),
         ("and e.task_id = $1", "and $1::bigint > 0", "tasks_of_one_claim_do_not_share_an_effect"),
+    ),
+    redundant(
+        "answer_effect",
+        "select e.task_id from holdfast.effect e where e.tenant_id = $4 and e.key = $5",
+        "select max(e.task_id) from holdfast.effect e where e.key = $5",
+        "it chooses between two refusals: whether it helps to ask again",
     ),
     *killed(
         "keep_step",

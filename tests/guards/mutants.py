@@ -39,6 +39,13 @@ LEASING: Sequence[Mutant] = [
         ("or t.cancel_at <= holdfast.instant()", "", "a_cancel_past_its_grace_is_forced"),
         ("w.state = 'gone'", "true", "a_valid_lease_is_not_reaped"),
         ("t.worker_id in (select", "false and t.worker_id in (select", "work_of_a_buried_worker_is_reaped_at_once"),
+        ("t.state = 'r' and", "", "the_time_limit_does_not_count_before_anybody_attached"),
+        ("secs => $3 +", "secs => $3 * 0 +", "a_time_limit_that_nobody_keeps_is_kept_here"),
+        (
+            ") <= holdfast.instant())",
+            ") <= holdfast.instant() and false)",
+            "a_time_limit_that_nobody_keeps_is_kept_here",
+        ),
         ("for update of t skip locked", "", "reapers_do_not_wait_for_one_another"),
     ),
     _redundant(
@@ -46,6 +53,12 @@ LEASING: Sequence[Mutant] = [
         "t.state in ('r', 'v')",
         "true",
         "queued and waiting rows have neither lease, worker nor cancel; the condition is there for the index",
+    ),
+    _redundant(
+        "expired",
+        "t.lease_expires_at > holdfast.instant() as is_leased",
+        "true as is_leased",
+        "it chooses the words in which a time limit that passed is told",
     ),
     *_of(
         "reserve",

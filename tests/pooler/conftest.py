@@ -25,7 +25,7 @@ from holdfast.store.embedded import account as accounts
 from holdfast.testing.databases import Databases, with_database
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-MISSING = "pgbouncer is not installed: apt-get install pgbouncer, or brew install pgbouncer"
+MISSING = "pgbouncer is not installed: `apt-get install pgbouncer`, or `brew install pgbouncer`"
 START_SECONDS_MAX = 20.0
 SERVER_CONNECTIONS = 4
 

@@ -23,7 +23,7 @@ from holdfast.dispatcher.loops import Loops
 from holdfast.settings import Settings, WorkerSettings
 from holdfast.worker.loop import Worker
 
-NO_REDIS = "needs a Redis server: apt-get install redis-server, or brew install redis"
+NO_REDIS = "A Redis server is not installed: `apt-get install redis-server`, or `brew install redis`"
 WAIT_SECONDS_MAX = 20.0
 
 

@@ -123,6 +123,14 @@ class Endpoint:
     """What a route answers to nobody known; the contract of some fixes another code."""
     unreadable: str = ""
     """What a route says, with 502, while the database is away, for those that answer so from the door on."""
+    takes: type | None = None
+    answers: type | None = None
+    """The types of body and answer, for the routes of the worker contract; operations have theirs."""
+
+
+def worker_call(path: str, handler: Handler, *, takes: type, answers: type, access: Access = Access.WORKER) -> Endpoint:
+    """One call of the worker contract, with the types of its body and its answer."""
+    return Endpoint(method="POST", path=path, access=access, handler=handler, takes=takes, answers=answers)
 
 
 def route(endpoint: Endpoint, house: House) -> Route:

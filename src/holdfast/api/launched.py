@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdfast.api.edge import Asked, Endpoint, reply
-from holdfast.api.identity import Access
+from holdfast.api.edge import Asked, reply, worker_call
 from holdfast.api.reports import worker_number
 from holdfast.core import limits
 from holdfast.core.launch import attempt_of
@@ -26,4 +25,4 @@ async def attach(asked: Asked) -> Response:
     return reply(Attached(await asked.house.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id)))
 
 
-ENDPOINTS = (Endpoint(method="POST", path="/internal/attach", access=Access.WORKER, handler=attach),)
+ENDPOINTS = (worker_call("/internal/attach", attach, takes=Attach, answers=Attached),)

@@ -8,8 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast import wire
-from holdfast.api.edge import Asked, Endpoint, reply
-from holdfast.api.identity import Access
+from holdfast.api.edge import Asked, reply, worker_call
 from holdfast.api.notes import EVENTS_MAX, notes_of
 from holdfast.api.reports import ENVELOPE_BYTES, lease_of, plain
 from holdfast.core import limits
@@ -18,8 +17,10 @@ from holdfast.dispatcher.contract import (
     NOTHING,
     EffectAnswer,
     GateAnswer,
+    Kept,
     KeptStep,
     Lease,
+    Noted,
     Progress,
     Recalled,
     StepView,
@@ -72,7 +73,7 @@ async def answer_effect(asked: Asked) -> Response:
         key=limits.valid_key(body.idempotency_key), state=state, receipt=receipt, code=body.code, message=body.message
     )
     await asked.workers.ledger.answer_effect(lease_of(body), answer)
-    return reply({"kept": True})
+    return reply(Kept())
 
 
 async def recall_steps(asked: Asked) -> Response:
@@ -92,7 +93,7 @@ async def keep_step(asked: Asked) -> Response:
         plain(body.output, bytes_max=bytes_max, what="output"),
     )
     await asked.workers.ledger.keep_step(lease_of(body), step)
-    return reply({"kept": True})
+    return reply(Kept())
 
 
 async def progress(asked: Asked) -> Response:
@@ -102,7 +103,7 @@ async def progress(asked: Asked) -> Response:
         raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
     said = [(lease_of(spoken), *note) for spoken in body.notes for note in notes_of(spoken.events)]
     await asked.workers.ledger.note(said)
-    return reply({"accepted": len(said)})
+    return reply(Noted(len(said)))
 
 
 def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
@@ -120,9 +121,9 @@ def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
 
 
 ENDPOINTS = (
-    Endpoint(method="POST", path="/internal/effects", access=Access.WORKER, handler=open_effect),
-    Endpoint(method="POST", path="/internal/effects/answer", access=Access.WORKER, handler=answer_effect),
-    Endpoint(method="POST", path="/internal/steps", access=Access.WORKER, handler=keep_step),
-    Endpoint(method="POST", path="/internal/steps/recall", access=Access.WORKER, handler=recall_steps),
-    Endpoint(method="POST", path="/internal/progress", access=Access.WORKER, handler=progress),
+    worker_call("/internal/effects", open_effect, takes=WantedEffect, answers=GateAnswer),
+    worker_call("/internal/effects/answer", answer_effect, takes=EffectAnswer, answers=Kept),
+    worker_call("/internal/steps", keep_step, takes=KeptStep, answers=Kept),
+    worker_call("/internal/steps/recall", recall_steps, takes=Lease, answers=Recalled),
+    worker_call("/internal/progress", progress, takes=Progress, answers=Noted),
 )

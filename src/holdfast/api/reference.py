@@ -1,4 +1,4 @@
-"""The OpenAPI document, for programs that read it."""
+"""The OpenAPI documents, for programs that read them: one for operators, one for workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 import msgspec
 from starlette.responses import Response
 
+from holdfast.api.described import contract
 from holdfast.api.edge import Asked, Endpoint
 from holdfast.api.identity import Access
 from holdfast.desk.openapi import document
@@ -22,4 +23,17 @@ def _encoded() -> bytes:
     return msgspec.json.encode(document())
 
 
-ENDPOINTS = (Endpoint(method="GET", path="/api/openapi.json", access=Access.VIEWER, handler=openapi),)
+async def worker_openapi(_asked: Asked) -> Response:
+    """Every call of the worker contract with its types."""
+    return Response(_contract(), media_type="application/json")
+
+
+@cache
+def _contract() -> bytes:
+    return msgspec.json.encode(contract())
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/api/openapi.json", access=Access.VIEWER, handler=openapi),
+    Endpoint(method="GET", path="/internal/openapi.json", access=Access.WORKER, handler=worker_openapi),
+)

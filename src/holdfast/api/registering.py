@@ -7,7 +7,7 @@ from dataclasses import fields
 from starlette.responses import Response
 
 from holdfast import wire
-from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.edge import Asked, Endpoint, reply, worker_call
 from holdfast.api.identity import Access
 from holdfast.api.reports import worker_number
 from holdfast.core import limits
@@ -16,7 +16,7 @@ from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.quota import Quota
-from holdfast.dispatcher.contract import WAIT_SECONDS_MAX, Declared, Leaving, Register, Registered, Terms
+from holdfast.dispatcher.contract import WAIT_SECONDS_MAX, Declared, Leaving, Left, Register, Registered, Terms
 from holdfast.dispatcher.declare import declare_action
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
@@ -118,11 +118,11 @@ def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
 async def leave(asked: Asked) -> Response:
     """A worker is gone, and what it held is free."""
     body = await asked.body(Leaving)
-    return reply({"known": await asked.workers.retire(worker_number(body.worker_id), allowed=asked.caller.queues)})
+    return reply(Left(await asked.workers.retire(worker_number(body.worker_id), allowed=asked.caller.queues)))
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/internal/terms", access=Access.WORKER, handler=terms),
-    Endpoint(method="POST", path="/internal/workers", access=Access.WORKER, handler=register),
-    Endpoint(method="POST", path="/internal/leave", access=Access.WORKER, handler=leave),
+    Endpoint(method="GET", path="/internal/terms", access=Access.WORKER, handler=terms, answers=Terms),
+    worker_call("/internal/workers", register, takes=Register, answers=Registered),
+    worker_call("/internal/leave", leave, takes=Leaving, answers=Left),
 )

@@ -11,7 +11,7 @@ import msgspec
 from holdfast import wire
 from holdfast.api.notes import EVENTS_MAX, notes_of
 from holdfast.core import limits
-from holdfast.core.failure import FAILED_CODE, Failure, Said
+from holdfast.core.failure import FAILED_CODE, LOST_CODE, TIMEOUT_CODE, Failure, Said
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.dispatcher.contract import NOTHING, Completion, Id, Reported
 from holdfast.dispatcher.remote_reports import Done
@@ -85,24 +85,25 @@ def _outcome(body: Completion, bytes_max: int) -> Outcome:
         case "completed" | "succeeded":
             return Completed(plain(body.outputs, bytes_max=bytes_max, what="output"))
         case "failed":
-            return Failed(_failure(body.error))
+            return Failed(_failure(body.error, FAILED_CODE))
         case "timed_out":
-            return TimedOut(_failure(body.error))
+            return TimedOut(_failure(body.error, TIMEOUT_CODE))
         case "lost":
-            return Lost(_failure(body.error))
+            return Lost(_failure(body.error, LOST_CODE))
         case "canceled":
             return Canceled()
         case "released":
             return Released()
 
 
-def _failure(given: Reported | None) -> Failure:
+def _failure(given: Reported | None, code: str) -> Failure:
+    """What was said, under `code` where no other was."""
     error = given or Reported(message="The worker gave no reason.")
     seconds = error.retry_after_seconds
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= 10 * 365 * 86400):
         raise Invalid("retry_after_seconds must be a time that can be waited for.", code="invalid_retry_after")
     return Failure(
-        code=error.code or FAILED_CODE,
+        code=code if error.code in (None, "", FAILED_CODE) else error.code,
         message=error.message or "",
         type=error.type or "",
         traceback=error.traceback or "",

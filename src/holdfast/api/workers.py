@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast import wire
-from holdfast.api.edge import Asked, Endpoint, reply
+from holdfast.api.edge import Asked, reply, worker_call
 from holdfast.api.identity import Access
 from holdfast.api.registering import LABELS_BYTES_MAX, REGISTER_BYTES_MAX, SLOTS_MAX
 from holdfast.api.reports import ENVELOPE_BYTES, done_of, lease_of, worker_number
@@ -21,11 +21,13 @@ from holdfast.api.staying import while_here
 from holdfast.core import limits
 from holdfast.dispatcher.contract import (
     WAIT_SECONDS_MAX,
+    Accepted,
     Batch,
     Beaten,
     Claim,
     Completion,
     Exchanged,
+    Extended,
     Given,
     Handed,
     Hint,
@@ -86,7 +88,7 @@ async def heartbeat(asked: Asked) -> Response:
     capability_token = await asked.house.door.capabilities.renewed(
         asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, asked.caller.token_id
     )
-    return reply({**msgspec.structs.asdict(renewed), "capability_token": capability_token})
+    return reply(Extended(**msgspec.structs.asdict(renewed), capability_token=capability_token))
 
 
 async def heartbeats(asked: Asked) -> Response:
@@ -120,7 +122,7 @@ async def complete(asked: Asked) -> Response:
     done = done_of(body, bytes_max)
     asked.caller.require_attempt(done.task_id, done.attempt)
     await asked.workers.complete(done)
-    return reply({"task_id": str(done.task_id), "attempt": done.attempt, "accepted": True})
+    return reply(Accepted(str(done.task_id), done.attempt))
 
 
 async def exchange(asked: Asked) -> Response:
@@ -191,10 +193,10 @@ def _wait_seconds(seconds: float) -> float:
 
 
 ENDPOINTS = (
-    Endpoint(method="POST", path="/internal/task-claim", access=Access.WORKER, handler=claim),
-    Endpoint(method="POST", path="/internal/wait", access=Access.WORKER, handler=wait),
-    Endpoint(method="POST", path="/internal/heartbeat", access=Access.ATTEMPT, handler=heartbeat),
-    Endpoint(method="POST", path="/internal/heartbeats", access=Access.WORKER, handler=heartbeats),
-    Endpoint(method="POST", path="/internal/task-complete", access=Access.ATTEMPT, handler=complete),
-    Endpoint(method="POST", path="/internal/exchange", access=Access.WORKER, handler=exchange),
+    worker_call("/internal/task-claim", claim, takes=Claim, answers=Given),
+    worker_call("/internal/wait", wait, takes=Wait, answers=Hint),
+    worker_call("/internal/heartbeat", heartbeat, takes=Lease, answers=Extended, access=Access.ATTEMPT),
+    worker_call("/internal/heartbeats", heartbeats, takes=Pulsed, answers=Beaten),
+    worker_call("/internal/task-complete", complete, takes=Completion, answers=Accepted, access=Access.ATTEMPT),
+    worker_call("/internal/exchange", exchange, takes=Batch, answers=Exchanged),
 )

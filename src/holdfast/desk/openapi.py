@@ -46,13 +46,18 @@ def document() -> dict[str, Any]:
         name = f"execution.retry{'_dashboard' if path.startswith('/dashboard') else ''}"
         paths[path] = {"post": retry | {"operationId": name, "tags": ["execution"]}}
     paths[EVENTS] = {"get": _events()}
+    return enclosed(paths, components, "The operator's API.")
+
+
+def enclosed(paths: dict[str, dict[str, Any]], schemas: dict[str, Any], description: str) -> dict[str, Any]:
+    """Paths and schemas as one document, with what holds for all of ours."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Holdfast", "version": __version__, "description": "The operator's API."},
+        "info": {"title": "Holdfast", "version": __version__, "description": description},
         "security": [{"token": []}, {"developer": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": dict(sorted(components.items())),
+            "schemas": dict(sorted(schemas.items())),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "developer": {
@@ -78,7 +83,7 @@ def _entry(operation: Operation[Any, Any], answer: Any, body: Any) -> dict[str, 
                 "description": operation.summary,
                 "content": {"application/json": {"schema": answer}},
             },
-            **_problems(),
+            **problems(),
         },
     }
     if operation.once is not None:
@@ -97,7 +102,8 @@ def _entry(operation: Operation[Any, Any], answer: Any, body: Any) -> dict[str, 
     return entry
 
 
-def _problems() -> dict[str, Any]:
+def problems() -> dict[str, Any]:
+    """What else may be answered, anywhere."""
     problem = {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}
     return {
         "4XX": {"description": "It cannot be done as asked; the code says why.", "content": problem},
@@ -176,6 +182,6 @@ def _events() -> dict[str, Any]:
         ],
         "responses": {
             "200": {"description": "Events, for ever.", "content": {"text/event-stream": {"schema": {}}}},
-            **_problems(),
+            **problems(),
         },
     }

@@ -68,8 +68,17 @@ class Leaving(msgspec.Struct, frozen=True):
     worker_id: Id
 
 
+class Left(msgspec.Struct, frozen=True):
+    """`known` false: there was no such worker, or it left before."""
+
+    known: bool
+
+
 class Claim(msgspec.Struct, frozen=True):
-    """With `held`, all that the worker has, it may be repeated: what it holds and did not name is handed out again."""
+    """One named task, or up to `limit` of some queues.
+
+    With `held`, all that the worker has, it may be repeated: what it holds and did not name is handed out again.
+    """
 
     worker_id: Id
     task_id: Id | None = None
@@ -93,6 +102,14 @@ class Lease(msgspec.Struct, frozen=True):
     task_id: Id
     attempt: int
     lease_token: UUID
+
+
+class Extended(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`."""
+
+    lease_expires_at: datetime
+    cancel_requested: bool
+    capability_token: str | None
 
 
 class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +163,14 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     """As `Said`; what is not is kept as a log line."""
     input: msgspec.Raw = NOTHING
     """What a node of a run was given, for its dead letter."""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A report that counts; a repeated one is answered as before."""
+
+    task_id: str
+    attempt: int
+    accepted: bool = True
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -243,6 +268,12 @@ class Progress(msgspec.Struct, frozen=True):
     notes: list[Spoken]
 
 
+class Noted(msgspec.Struct, frozen=True):
+    """How many notes were read; those after the end of a lease are dropped."""
+
+    accepted: int
+
+
 class WantedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Asks for the gate of one effect. `digest` stands for `arguments` where those are not sent."""
 
@@ -279,6 +310,12 @@ class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     receipt: msgspec.Raw = NOTHING
     code: str | None = None
     message: str | None = None
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """It is on record."""
+
+    kept: bool = True
 
 
 class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

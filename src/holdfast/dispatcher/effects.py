@@ -186,12 +186,19 @@ async def answer_effect(database: Database, claimed: Claimed, answer: AnswerEffe
     )
     if not row["is_held"]:
         raise lease_lost(claimed, "keep the answer of an effect")
-    if not row["is_kept"]:
-        raise Unavailable(
-            f"The effect under {answer.key} was taken over by another attempt.",
-            code="effect_in_flight",
-            advice="Its answer will be there for the next attempt.",
+    if row["is_kept"]:
+        return
+    if row["opened_by"] in (None, claimed.task_id):
+        raise Conflict(
+            f"There is no effect under {answer.key} that this attempt opened and has not answered otherwise.",
+            code="effect_not_open",
+            advice="An effect is opened before it is sent, and answered once.",
         )
+    raise Unavailable(
+        f"The effect under {answer.key} was taken over by task {row['opened_by']}.",
+        code="effect_in_flight",
+        advice="Its answer will be there for the next attempt.",
+    )
 
 
 async def list_effects(

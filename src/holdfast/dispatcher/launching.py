@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.classify import RetryReason, Rule
-from holdfast.core.failure import Failure
+from holdfast.core.failure import LOST_CODE, Failure
 from holdfast.core.launch import (
     ERROR_CHARACTERS_MAX,
     LAUNCH_FAILED_CODE,
@@ -30,7 +30,6 @@ from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.attach import LAUNCHING_SECONDS, reserve
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
-from holdfast.dispatcher.reap import LOST_CODE
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session

@@ -23,7 +23,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.items import move_items_once
 from holdfast.dispatcher.pause import free_children_once, hold_children_once
 from holdfast.dispatcher.probe import probe_once
-from holdfast.dispatcher.reap import REAP_BATCH, lose_workers_once, reap_once
+from holdfast.dispatcher.reap import PREPARE_SECONDS, REAP_BATCH, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
@@ -98,7 +98,13 @@ class Loops:
         """End what nobody can be running; at once again while there is a full batch."""
         if time.monotonic() >= self._stuck_until:
             self._stuck.clear()
-        reaped = await reap_once(self._engine.database, self._engine.catalog, leave=self._stuck)
+        worker = self._settings.worker
+        reaped = await reap_once(
+            self._engine.database,
+            self._engine.catalog,
+            leave=self._stuck,
+            overdue_seconds=PREPARE_SECONDS + worker.cancel_grace_seconds + worker.lease_seconds,
+        )
         if reaped.stuck and not self._stuck:
             self._stuck_until = time.monotonic() + STUCK_SECONDS
         self._stuck.update(reaped.stuck)

@@ -1,8 +1,8 @@
 """Reap: end attempts whose lease nobody renewed, and decide what follows by the one rule.
 
-Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace. One bounded
-pass; any number of processes may run it at once, because the rows are locked before they are judged. A lease that
-cannot be settled is split off, logged and left; those beside it are settled.
+Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace and a time limit
+that a worker does not keep. One bounded pass; any number of processes may run it at once, because the rows are locked
+before they are judged. A lease that cannot be settled is split off, logged and left; those beside it are settled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.failure import TIMEOUT_CODE, Failure
+from holdfast.core.failure import LOST_CODE, TIMEOUT_CODE, Failure
 from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.settle import settle
@@ -26,7 +26,12 @@ _LOSE_WORKERS = sql("lose_workers")
 log = logging.getLogger("holdfast.loops")
 
 REAP_BATCH = 500
-LOST_CODE = "DAG_TASK_EXECUTION_LOST"
+PREPARE_SECONDS = 150.0
+"""How long a worker may take between the claim and the work, from which the time limit counts: it may have to start a
+process that loads much, for which it has two minutes."""
+OVERDUE_SECONDS = PREPARE_SECONDS + 20.0
+"""How far past its time limit, counted from the claim, an attempt may be whose worker still beats: besides that, its
+grace to clean up, and a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +44,18 @@ class Reaped:
 
 
 async def reap_once(
-    database: Database, catalog: Catalog, *, limit: int = REAP_BATCH, leave: Collection[int] = ()
+    database: Database,
+    catalog: Catalog,
+    *,
+    overdue_seconds: float = OVERDUE_SECONDS,
+    limit: int = REAP_BATCH,
+    leave: Collection[int] = (),
 ) -> Reaped:
     """End at most `limit` attempts that nobody can be running with a valid lease; `leave` out some tasks."""
     rows: Sequence[Any] = ()
     try:
         async with database.transaction() as session:
-            rows = await session.fetch(_EXPIRED, limit, list(leave))
+            rows = await session.fetch(_EXPIRED, limit, list(leave), overdue_seconds)
             settled = await _end(session, catalog, rows) if rows else NOTHING_SETTLED
     except AWAY:
         raise
@@ -98,7 +108,8 @@ def _outcome(row: Any) -> Outcome:
     if row["state"] == "v":
         return Lost(Failure(code=LOST_CODE, message="The launched worker never attached to its reservation."))
     if row["is_past_deadline"]:
-        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} went silent."))
+        how = "did not end it" if row["is_leased"] else "went silent"
+        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} {how}."))
     if row["worker_state"] == "gone":
         return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
     expired = f"{row['lease_expires_at']:%H:%M:%S}"

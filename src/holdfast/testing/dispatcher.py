@@ -33,7 +33,7 @@ from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, report_of
 from holdfast.dispatcher.quotas import set_quota
-from holdfast.dispatcher.reap import reap_once
+from holdfast.dispatcher.reap import OVERDUE_SECONDS, reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.schedule import schedule_once
@@ -191,9 +191,10 @@ class Dispatcher:
                 winner=settled.refused[0].winner,
             )
 
-    async def reap_once(self) -> int:
+    async def reap_once(self, *, overdue_seconds: float = OVERDUE_SECONDS) -> int:
         """One pass of the reaper; answers how many attempts it ended."""
-        return (await reap_once(self.engine.database, self.engine.catalog)).count
+        reaped = await reap_once(self.engine.database, self.engine.catalog, overdue_seconds=overdue_seconds)
+        return reaped.count
 
     async def reconcile_once(self) -> int:
         """One pass of the reconciler; answers how many tasks it promoted."""

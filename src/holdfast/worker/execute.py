@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from holdfast import wire
 from holdfast.action import Action, Isolation
-from holdfast.core.failure import TIMEOUT_CODE, Failure, input_failure
+from holdfast.core.failure import LOST_CODE, TIMEOUT_CODE, Failure, input_failure
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut, outcome_of
 from holdfast.dispatcher.effects import Sender
 from holdfast.dispatcher.leases import Claimed
@@ -169,7 +169,7 @@ def verdict_of(held: Held) -> Outcome:
         why = (
             "The worker stopped before the attempt finished." if held.verdict == INTERRUPTED else "The lease was lost."
         )
-        return Lost(Failure(code="DAG_TASK_EXECUTION_LOST", message=why))
+        return Lost(Failure(code=LOST_CODE, message=why))
     return Failed(
         Failure(
             code="DAG_TASK_EXECUTION_EXCEPTION",

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.classify import RetryReason
-from holdfast.core.failure import Failure
+from holdfast.core.failure import LOST_CODE, Failure
 from holdfast.core.outcome import Canceled, Lost, Outcome, Released
 from holdfast.worker.context import Context
 from holdfast.worker.execute import CANCELED, FENCED, timed_out, verdict_of
@@ -28,7 +28,6 @@ from holdfast.worker.orders import Orders
 
 log = logging.getLogger("holdfast.worker")
 
-LOST_CODE = "DAG_TASK_EXECUTION_LOST"
 LATE_SECONDS = 5.0
 """When the worker's loop is blocked and cannot kill a late process, the worker itself ends that much later."""
 

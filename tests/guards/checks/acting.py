@@ -281,12 +281,12 @@ async def an_answer_belongs_to_the_lease_that_opened(stage: Stage) -> None:
     first = await a_running_task(stage.dispatcher)
     gate = await opened(stage, first)
     second = await again(stage, first)
-    with refuses(Unavailable):
+    with refuses(Conflict):
         await answered(stage, second, gate)
     assert await states(stage) == ["unknown"]
     await answered(stage, second, await opened(stage, second))
     third = await again(stage, second)
-    with refuses(Unavailable):
+    with refuses(Conflict):
         await answered(stage, third, gate)
 
 
@@ -296,7 +296,7 @@ async def an_answer_is_final_and_may_be_repeated(stage: Stage) -> None:
     gate = await opened(stage, lease)
     await answered(stage, lease, gate)
     await answered(stage, lease, gate)
-    with refuses(Unavailable):
+    with refuses(Conflict):
         await answered(stage, lease, gate, EffectState.REFUSED)
     assert await states(stage) == ["done"]
 

@@ -145,6 +145,26 @@ async def a_cancel_past_its_grace_is_forced(stage: Stage) -> None:
 
 
 @check
+async def a_time_limit_that_nobody_keeps_is_kept_here(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher, timeout_seconds=5)
+    for seconds, is_over in ((lease.seconds - 1, False), (lease.seconds - 1, False), (8, True)):
+        await stage.clock.advance(seconds=seconds)
+        assert await stage.dispatcher.reap_once(overdue_seconds=20) == is_over
+        await stage.dispatcher.heartbeat(lease)
+    assert (await stage.dispatcher.attempts(lease.task_id))[0].state == "timed_out"
+
+
+@check
+async def the_time_limit_does_not_count_before_anybody_attached(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task(timeout_seconds=1))
+    reservation = await stage.dispatcher.reserve(task.task_id)
+    assert reservation is not None
+    await stage.clock.advance(seconds=25)
+    assert await stage.dispatcher.reap_once(overdue_seconds=20) == 0
+    await stage.dispatcher.attach(reservation)
+
+
+@check
 async def work_of_a_buried_worker_is_reaped_at_once(stage: Stage) -> None:
     await a_running_task(stage.dispatcher)
     await a_running_task(stage.dispatcher, worker="other")
@@ -157,9 +177,9 @@ async def reapers_do_not_wait_for_one_another(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     await stage.clock.advance(seconds=lease.seconds + 1)
     async with stage.engine.database.transaction() as held, stage.impatient() as session:
-        assert len(await held.fetch(sql("expired"), 10, [])) == 1
+        assert len(await held.fetch(sql("expired"), 10, [], 20.0)) == 1
         async with session.transaction():
-            assert await session.fetch(sql("expired"), 10, []) == []
+            assert await session.fetch(sql("expired"), 10, [], 20.0) == []
 
 
 @check

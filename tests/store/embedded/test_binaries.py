@@ -88,7 +88,7 @@ def test_new_data_are_on_disk_before_they_are_used(new_home, programs, folder, m
     assert ("initdb --sync-only" in (folder / "spied").read_text()) == is_synced
 
 
-@pytest.mark.skipif(not SYSTEM_15.exists(), reason="PostgreSQL 15 is not installed on this system")
+@pytest.mark.skipif(not SYSTEM_15.exists(), reason="PostgreSQL 15 is not installed: `apt-get install postgresql-15`")
 def test_system_programs_serve_as_well_and_data_stay_with_their_version(
     new_home, throw_away, query, monkeypatch, wait_until, is_stopped
 ):

@@ -118,7 +118,8 @@ select exists (select from lease) as is_held,
   or exists (
     select from holdfast.effect e
     where e.tenant_id = $4 and e.key = $5 and e.task_id = $1 and e.lease_token = $3 and e.state = $6::text::"char"
-  ) as is_kept;
+  ) as is_kept,
+  (select e.task_id from holdfast.effect e where e.tenant_id = $4 and e.key = $5) as opened_by;
 
 -- name: recall_steps
 -- What earlier attempts of this generation kept.

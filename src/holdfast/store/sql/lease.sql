@@ -24,10 +24,11 @@ where t.task_id = any(array(select task_id from fenced))
 returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_requested;
 
 -- name: expired
--- Leases nobody renewed, reservations nobody attached to, cancels past their grace, workers known dead: locked here,
--- decided by the caller, settled in the same transaction. Re-checked on the locked row, so N reapers equal one. The
--- order is the index's: without it a planner that once saw only running rows would read the whole table each time.
--- $2 are tasks to leave out: those that could not be settled a moment ago would fill every batch.
+-- Leases nobody renewed, reservations nobody attached to, cancels past their grace, workers known dead, attempts $3
+-- seconds past their time limit, whose worker ought to have ended them: locked here, decided by the caller, settled in
+-- the same transaction. Re-checked on the locked row, so N reapers equal one. The order is the index's: without it a
+-- planner that once saw only running rows would read the whole table each time. $2 are tasks to leave out: those that
+-- could not be settled a moment ago would fill every batch.
 with held as materialized (
   select t.*
   from holdfast.live t
@@ -36,6 +37,9 @@ with held as materialized (
       t.lease_expires_at <= holdfast.instant()
       or t.cancel_at <= holdfast.instant()
       or t.worker_id in (select w.worker_id from holdfast.worker w where w.state = 'gone')
+      or (t.state = 'r' and t.started_at + make_interval(
+        secs => $3 + (select p.timeout_seconds from holdfast.policy p where p.policy_id = t.policy_id)
+      ) <= holdfast.instant())
     )
     and t.task_id <> all($2::bigint[])
   order by t.state, t.due_at
@@ -45,7 +49,7 @@ with held as materialized (
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.worker_id, t.state::text as state,
   t.lease_expires_at, t.cancel_at is not null as is_canceled,
   coalesce(t.started_at + make_interval(secs => p.timeout_seconds) <= holdfast.instant(), false) as is_past_deadline,
-  w.state as worker_state, w.name as worker_name, t.lane_id,
+  t.lease_expires_at > holdfast.instant() as is_leased, w.state as worker_state, w.name as worker_name, t.lane_id,
   exists (
     select from holdfast.lane l
     join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
