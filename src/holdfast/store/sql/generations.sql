@@ -1,0 +1,196 @@
+-- name: add_builds
+-- Say that tasks and runs are there to build a generation, while it can be built. What was said before, as of work under
+-- a key that is handed in again, is said once.
+insert into holdfast.dataset_build (generation_id, task_id)
+select g.generation_id, b.task_id
+from (
+  select g.generation_id
+  from holdfast.dataset_generation g
+  where g.generation_id = $1 and g.state in ('b', 'c')
+  for share of g
+) g
+cross join unnest($2::bigint[]) as b (task_id)
+on conflict (generation_id, task_id) do update
+set task_id = excluded.task_id
+returning task_id;
+
+-- name: builds_left
+-- How much of the work on a generation is not over, and how much failed; the task that asks does not count, nor its run,
+-- the runs whose sub-flow that is, or what others were started for instead.
+with recursive asking as (
+  select $3::bigint as run_id
+  union all
+  select r.parent_run_id
+  from asking a
+  join holdfast.run r on r.run_id = a.run_id
+  where r.parent_run_id is not null
+)
+select count(*) filter (where t.task_id is not null or r.state = 'o') as unfinished,
+  count(*) filter (where e.state = 'f' or r.state = 'f') as failed
+from holdfast.dataset_build b
+left join holdfast.live t on t.task_id = b.task_id
+left join holdfast.ended e on e.task_id = b.task_id
+left join holdfast.run r on r.run_id = b.task_id
+where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1)
+  and not exists (select from asking a where a.run_id = b.task_id)
+  and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id));
+
+-- name: builds_to_cancel
+-- Work on a generation that is not over and was not asked to stop yet: tasks, and runs.
+select b.task_id, r.run_id is not null as is_run
+from holdfast.dataset_build b
+left join holdfast.live t on t.task_id = b.task_id and t.cancel_at is null
+left join holdfast.run r on r.run_id = b.task_id and r.state = 'o' and r.canceled_at is null
+where b.generation_id = $1 and (t.task_id is not null or r.run_id is not null)
+order by b.task_id
+limit $2;
+
+-- name: supersede
+-- The current generation of a dataset becomes an old one, and stays as it is: what it was owed comes to the next. Under
+-- the lock of the dataset.
+with old as (
+  update holdfast.dataset_generation g
+  set state = 'o'
+  where g.dataset_id = $1 and g.state = 'c'
+  returning g.generation_id, g.version
+),
+forgiven as (
+  delete from holdfast.dataset_owed o
+  using old
+  where o.generation_id = old.generation_id
+)
+select version
+from old;
+
+-- name: cut_over
+-- Make a generation the current one. Under the lock of its dataset; `show_generation` follows in the same transaction.
+with fresh as (
+  update holdfast.dataset_generation g
+  set state = 'c', cut_over_at = holdfast.instant(), actor = $3, reason = $4
+  where g.dataset_id = $1 and g.version = $2 and g.state in ('b', 'o')
+  returning g.dataset_id, g.tenant_id, g.version, g.rows
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dataset.cut_over', '{}', '{}',
+    jsonb_build_object('dataset_id', dataset_id, 'version', version, 'rows', rows, 'actor', $3::text, 'reason', $4::text)
+  from fresh
+)
+update holdfast.dataset d
+set current_version = fresh.version
+from fresh
+where d.dataset_id = fresh.dataset_id
+returning d.dataset_id;
+
+-- name: show_generation
+-- Let the view of a dataset show its current generation.
+select holdfast.show_generation($1, $2);
+
+-- name: roll_back
+-- Take a generation out of use: it takes no more rows, its unfinished work is to be canceled and, unless it is kept, its
+-- tables are to go. Under the lock of its dataset.
+with gone as (
+  update holdfast.dataset_generation g
+  set state = 'r', is_kept = $4, ended_at = holdfast.instant(), actor = $5, reason = $6
+  where g.dataset_id = $1 and g.version = $2 and g.state = any($3::"char"[])
+  returning g.generation_id, g.dataset_id, g.tenant_id, g.version
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dataset.rolled_back', '{}', '{}',
+    jsonb_build_object('dataset_id', dataset_id, 'version', version, 'actor', $5::text, 'reason', $6::text)
+  from gone
+)
+select generation_id
+from gone;
+
+-- name: previous_generation
+-- What the view of a dataset showed before.
+select g.version
+from holdfast.dataset_generation g
+where g.dataset_id = $1 and g.state = 'o' and g.cut_over_at is not null
+order by g.cut_over_at desc
+limit 1;
+
+-- name: generations_leaving
+-- Generations that were rolled back and whose tables are to go, or whose work was not asked to stop: the next page of them.
+select g.generation_id, g.tenant_id, g.is_kept, g.actor, g.reason
+from holdfast.dataset_generation g
+where g.state = 'r' and g.generation_id > $2
+  and (
+    not g.is_kept
+    or exists (
+      select from holdfast.dataset_build b
+      left join holdfast.live t on t.task_id = b.task_id and t.cancel_at is null
+      left join holdfast.run r on r.run_id = b.task_id and r.state = 'o' and r.canceled_at is null
+      where b.generation_id = g.generation_id and (t.task_id is not null or r.run_id is not null)
+    )
+  )
+order by g.generation_id
+limit $1;
+
+-- name: lock_leaving
+-- Hold a generation whose tables are to go; somebody else who does it is not waited for.
+select g.generation_id
+from holdfast.dataset_generation g
+where g.generation_id = $1 and g.state = 'r' and not g.is_kept
+for update of g skip locked;
+
+-- name: unmake_generation
+-- Drop the tables of a generation.
+select holdfast.unmake_generation($1);
+
+-- name: forget_stages
+-- Nothing of a generation is staged any more. Before its tables go: who stages holds a part, then asks for the table.
+delete from holdfast.dataset_stage s
+where s.generation_id = $1;
+
+-- name: end_generation
+-- The tables of a generation are gone, and with them who built it. Under its lock.
+with built as (
+  delete from holdfast.dataset_build b
+  where b.generation_id = $1
+),
+owed as (
+  delete from holdfast.dataset_owed o
+  where o.generation_id = $1
+)
+update holdfast.dataset_generation g
+set state = 'd', rows = 0
+where g.generation_id = $1 and g.state = 'r'
+returning g.generation_id;
+
+-- name: count_rows
+-- How many rows a generation holds, or one partition of it.
+select holdfast.count_rows($1, $2);
+
+-- name: list_generations
+-- Every generation of every dataset, or of one, the newest first.
+select d.name, d.place, d.current_version, g.generation_id, g.version, g.state::text as state, g.is_kept, g.columns,
+  g.types, g.key, g.rows, g.created_at, g.cut_over_at, g.ended_at, g.actor, g.reason,
+  (select count(*)
+    from holdfast.dataset_build b
+    left join holdfast.live t on t.task_id = b.task_id
+    left join holdfast.run r on r.run_id = b.task_id
+    where b.generation_id = g.generation_id and (t.task_id is not null or r.state = 'o')) as unfinished,
+  (select count(*)
+    from holdfast.dataset_build b
+    left join holdfast.ended e on e.task_id = b.task_id
+    left join holdfast.run r on r.run_id = b.task_id
+    where b.generation_id = g.generation_id and (e.state = 'f' or r.state = 'f')
+      and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id))) as failed
+from holdfast.dataset d
+join holdfast.dataset_generation g on g.dataset_id = d.dataset_id
+where d.tenant_id = $1 and ($2::text is null or d.name = $2)
+order by d.name, g.version desc;
+
+-- name: recent_commits
+-- The last commits to the generations of a dataset.
+select c.task_id::text as task_id, c.attempt, g.version, c.mode, c.partition, c.rows_given, c.rows_added,
+  c.rows_removed, c.committed_at
+from holdfast.dataset d
+join holdfast.dataset_generation g on g.dataset_id = d.dataset_id
+join holdfast.dataset_commit c on c.generation_id = g.generation_id
+where d.tenant_id = $1 and d.name = $2
+order by c.committed_at desc, c.task_id desc, c.part desc
+limit $3;
