@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from tests.dispatcher.test_observe import until_settled
 from tests.each import each
 
 from holdfast.core.outcome import Failed
@@ -140,6 +141,7 @@ async def history(dispatcher):
 
     for lease in await dispatcher.claim(2):
         await dispatcher.settle(lease, Completed(b"null"))
+    await until_settled(dispatcher)
 
 
 async def test_events_are_streamed_in_order_with_their_ids(call, history):

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from tests.core.flows import a_flow
 from tests.dispatcher.slots import HOUR, fates, finish, frozen, until_slot  # noqa: F401 - one is for all
+from tests.dispatcher.test_observe import until_settled
 
 from holdfast import wire
 from holdfast.core.outcome import Failed
@@ -327,6 +328,7 @@ async def test_events_tell_what_became_of_slots(dispatcher, clock, engine):
         ("schedule.missed", "hourly", "no_scheduler", 1),
         ("schedule.skipped", "hourly", "overlap", 1),
     ]
+    await until_settled(dispatcher)
     (fired,) = [one for one in (await told_after(engine.database, 1)).events if one.kind == "schedule.fired"]
     assert fired.task_id == (await dispatcher.schedules.slots())[1].task_id
 

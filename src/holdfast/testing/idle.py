@@ -130,17 +130,19 @@ class _Drain:
             await self._loops.reconcile()
             live = await self._look()
             if not live.busy or self._now() >= passes_at:
-                # The end of one run may be about to let nodes of another go: what has to be told is told first.
+                # The end of one run may be about to let nodes of another go: what has to be told is told first. And what
+                # ended while the passes were made, they may not have seen.
+                was_busy = bool(live.busy)
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
                 live = await self._look()
-                if not live.busy and (self._clock is None or live.due_seconds is None):
+                if not (was_busy or live.busy) and (self._clock is None or live.due_seconds is None):
                     return live.waiting
             if self._now() > deadline:
                 raise self._timeout(live)
             if live.busy:
                 await asyncio.sleep(LOOK_SECONDS)
-            else:
+            elif self._clock is not None and live.due_seconds is not None:
                 await self._advance(live)
         return 0
 
