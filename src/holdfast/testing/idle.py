@@ -130,7 +130,7 @@ class _Drain:
             await self._loops.reconcile()
             live = await self._look()
             if not live.busy or self._now() >= passes_at:
-                # The end of one run may be about to let nodes of another go: what has to be told is told first. And what
+                # The end of one run may be about to let nodes of another go: what has to be told is told first. What
                 # ended while the passes were made, they may not have seen.
                 was_busy = bool(live.busy)
                 await self._make_passes()
