@@ -338,10 +338,11 @@ _STANDS = "a_campaign_counts_what_stands_for_a_task"
 LETTER_TO_GO = {
     "d.state in ('open', 'ignored')": _STANDS,
     "'retry' = any(d.recovery_options)": _STANDS,
-    "(d.state = 'open' or holdfast.rests_failed(d.task_id, d.run_id, d.node_no))": (_STANDS),
-    "(d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null))": (
-        "a_canceled_runs_letter_does_not_go"
-    ),
+    "(d.state = 'open' or holdfast.rests_failed(d.task_id, d.run_id, d.node_no))": _STANDS,
+    (
+        "(d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null"
+        " offset 0))"
+    ): "a_canceled_runs_letter_does_not_go",
     "d.dead_letter_id = (select max(n.dead_letter_id) from holdfast.dead_letter n where n.task_id = d.task_id)": (
         _STANDS
     ),

@@ -55,6 +55,7 @@ async def who_ends_a_node_waits_for_none_of_its_letters(stage: Stage) -> None:
     async with stage.engine.database.transaction() as first, stage.impatient() as other:
         await first.fetch(HELD)
         assert not await other.fetch(sql("resolve_mended"), None, 10, "x")
+    await stage.engine.database.fetch("delete from holdfast.dead_letter where fingerprint = 'fingerprint'")
 
 
 _AGAIN = """

@@ -10,5 +10,5 @@ from holdfast.dead_letter d
 where d.state in ('open', 'ignored')
   and 'retry' = any(d.recovery_options)
   and (d.state = 'open' or holdfast.rests_failed(d.task_id, d.run_id, d.node_no))
-  and (d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null))
+  and (d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null offset 0))
   and d.dead_letter_id = (select max(n.dead_letter_id) from holdfast.dead_letter n where n.task_id = d.task_id);

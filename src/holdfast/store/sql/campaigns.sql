@@ -138,6 +138,7 @@ returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
 
 -- name: campaign_left
 -- How many letters of a campaign wait to be released (counted to a bound), and how many of them in a paused queue or run.
+-- By key, as in `next_campaign_letters`.
 select count(*)::int as "left",
   count(*) filter (where q.paused_at is not null or r.paused_at is not null)::int as paused
 from (
@@ -147,6 +148,7 @@ from (
     and not exists (
       select from holdfast.campaign_letter m
       where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+      offset 0
     )
   order by d.dead_letter_id
   limit $5
@@ -156,22 +158,26 @@ join holdfast.queue q on q.queue_id = l.queue_id
 left join holdfast.run r on r.run_id = o.run_id and r.state = 'o';
 
 -- name: next_campaign_letters
--- The next letters of a campaign, oldest first; those of paused queues and runs wait.
+-- The next letters of a campaign, oldest first; those of paused queues and runs wait. Each is asked by key (`offset 0`
+-- keeps the questions apart): joined, all letters of a large group would be compared with all that it released.
 select d.dead_letter_id, d.run_id
 from holdfast.letter_to_go d
 where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
   and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+    offset 0
   )
   and not exists (
     select from holdfast.lane l
     join holdfast.queue q on q.queue_id = l.queue_id
     where l.lane_id = d.lane_id and q.paused_at is not null
+    offset 0
   )
   and not exists (
     select from holdfast.run r
     where r.run_id = d.run_id and r.state = 'o' and r.paused_at is not null
+    offset 0
   )
 order by d.dead_letter_id
 limit $5;
