@@ -63,7 +63,7 @@ async def test_a_migration_is_there_or_not_there(turn, engine, victims, record_p
         version = reached
     assert not await migrate(engine.database)
     record_property("strikes", strikes)
-    assert strikes > 5 * len(known())
+    assert strikes > 4 * len(known())
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)
