@@ -106,6 +106,6 @@ async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) 
 
 async def locked(session: Session, catalog: Catalog, found: Iterable[Iterable[Any]]) -> list[LockedRun]:
     """Runs that this transaction has locked, given as the columns of `lock_runs`."""
-    rows = [RunRow(*row) for row in found]
+    rows = [RunRow(*columns, bool(paused), bool(canceled)) for *columns, paused, canceled in found]
     await catalog.flows.learn({row.snapshot_id for row in rows}, session)
     return [LockedRun(row, catalog.flows.snapshot(row.snapshot_id)) for row in rows]

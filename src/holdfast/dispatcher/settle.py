@@ -42,21 +42,6 @@ _WINNERS = {
     "x": "canceled",
 }
 _NOTHING_TO_PARK = (None, None, None)
-_RUN_COLUMNS = (
-    "run_ids",
-    "snapshot_ids",
-    "tenant_ids",
-    "generations",
-    "pendings",
-    "actives",
-    "faileds",
-    "node_counts",
-    "actives_max",
-    "priorities",
-    "are_paused",
-    "are_canceled",
-)
-"""Locked runs in `settle_completed`, in the order of `lock_runs`."""
 NO_LETTER = "No dead letter was opened: they are off for this worker."
 BeforeRelease = Callable[[], Awaitable[None]]
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
@@ -135,7 +120,7 @@ async def _settle(
         redriven = row["redriven"]
         ends += _node_ends(row, repeat("c"))
         if locks_runs:
-            runs = list(zip(*(row[name] or () for name in _RUN_COLUMNS), strict=True))
+            runs = row["runs"] or ()
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
         accepted += row["accepted"]

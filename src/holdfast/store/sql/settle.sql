@@ -57,24 +57,20 @@ locked as materialized (
   where $5 and r.run_id = any(array(select distinct gone.run_id from gone where gone.run_id is not null)) and r.state = 'o'
   order by r.run_id
   for no key update of r
-),
-done as (
-  select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awaited,
-    array_agg(task_id) filter (where generation > 1) as redriven,
-    array_agg(task_id) filter (where run_id is not null) as node_tasks,
-    array_agg(run_id) filter (where run_id is not null) as node_runs,
-    array_agg(node_no) filter (where run_id is not null) as node_numbers
-  from gone
-),
-runs as (
-  select array_agg(run_id) as run_ids, array_agg(snapshot_id) as snapshot_ids, array_agg(tenant_id) as tenant_ids,
-    array_agg(generation) as generations, array_agg(pending) as pendings, array_agg(active) as actives,
-    array_agg(failed) as faileds, array_agg(nodes) as node_counts, array_agg(max_active) as actives_max,
-    array_agg(priority) as priorities, array_agg(is_paused) as are_paused, array_agg(is_canceled) as are_canceled
-  from locked
 )
-select done.*, runs.*
-from done, runs;
+select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awaited,
+  array_agg(task_id) filter (where generation > 1) as redriven,
+  array_agg(task_id) filter (where run_id is not null) as node_tasks,
+  array_agg(run_id) filter (where run_id is not null) as node_runs,
+  array_agg(node_no) filter (where run_id is not null) as node_numbers,
+  (
+    select array_agg(array[
+      r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active, r.priority,
+      r.is_paused::int, r.is_canceled::int
+    ])
+    from locked r
+  ) as runs
+from gone;
 
 -- name: settle_otherwise
 -- Hand on attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to what was decided:
