@@ -141,15 +141,17 @@ class Play:
     async def answered(self, outcomes):
         """End what waits for an event, with it or at its deadline; False if nothing waits."""
         waiting = "select node_no from holdfast.node where run_id = $1 and state = 'w' order by 1"
-        names = [self.flow.nodes[row[0]].name for row in await self.database.fetch(waiting, int(self.run))]
-        for name in names:
-            if outcomes[name] == "completed":
-                await self.dispatcher.runs.signal(f"event.{name}", 1, run_id=self.run)
-        overdue = "update holdfast.node set deadline = holdfast.instant() where run_id = $1 and state = 'w'"
-        if not all(outcomes[name] == "completed" for name in names):
-            await self.database.fetch(overdue, int(self.run))
+        numbers = [row[0] for row in await self.database.fetch(waiting, int(self.run))]
+        late = [number for number in numbers if outcomes[self.flow.nodes[number].name] != "completed"]
+        for number in numbers:
+            if number not in late:
+                await self.dispatcher.runs.signal(f"event.{self.flow.nodes[number].name}", 1, run_id=self.run)
+        if late:
+            # Not of those that began to wait because of an event just now.
+            overdue = "update holdfast.node set deadline = holdfast.instant() where run_id = $1 and node_no = any($2)"
+            await self.database.fetch(overdue, int(self.run), late)
             await self.dispatcher.runs.repair_once()
-        return bool(names)
+        return bool(numbers)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))

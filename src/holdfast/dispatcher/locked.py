@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -104,8 +104,8 @@ async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) 
     return await locked(session, catalog, await session.fetch(_LOCK_RUNS, list(run_ids)))
 
 
-async def locked(session: Session, catalog: Catalog, found: Iterable[Iterable[Any]]) -> list[LockedRun]:
+async def locked(session: Session, catalog: Catalog, found: Iterable[Sequence[Any]]) -> list[LockedRun]:
     """Runs that this transaction has locked, given as the columns of `lock_runs`."""
-    rows = [RunRow(*columns, bool(paused), bool(canceled)) for *columns, paused, canceled in found]
+    rows = [RunRow(*row[:-2], *map(bool, row[-2:])) for row in found]
     await catalog.flows.learn({row.snapshot_id for row in rows}, session)
     return [LockedRun(row, catalog.flows.snapshot(row.snapshot_id)) for row in rows]

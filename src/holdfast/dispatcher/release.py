@@ -42,7 +42,7 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 async def end_nodes(
-    session: Session, catalog: Catalog, ends: Iterable[NodeEnd], rows: Iterable[Iterable[Any]] | None = None
+    session: Session, catalog: Catalog, ends: Iterable[NodeEnd], rows: Iterable[Sequence[Any]] | None = None
 ) -> News:
     """Count nodes that are over, let go what waited for them, and end runs that have nothing left.
 

@@ -110,7 +110,7 @@ async def _settle(
     failed_runs: list[int] = []
     # Of a mixed batch all runs are locked together, later: in two parts they would not be locked in the one order.
     locks_runs = before_release is None and not others
-    runs: Sequence[Iterable[Any]] | None = None
+    runs: Sequence[Sequence[Any]] | None = None
     if completed and others:
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
     if completed:
