@@ -9,7 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.client.client import Client
-from holdfast.errors import WaitTimeout
+from holdfast.errors import NotFound, WaitTimeout
 from holdfast.testing.factories import a_task
 from holdfast.testing.idle import run_until_idle
 
@@ -30,6 +30,12 @@ async def test_one_caller_who_gives_up_does_not_strand_the_other(engine):
             await task.result(timeout=0.05)
         await run_until_idle(app, engine)
         assert await patient == 42
+
+
+async def test_a_wait_too_short_for_a_look_still_says_that_there_is_no_such_task(engine):
+    async with Client.over(engine) as client:
+        with pytest.raises(NotFound):
+            await client.ending("999999999", timeout=0.0)
 
 
 async def test_who_waits_for_a_result_is_told_of_an_error_that_stays(dispatcher, engine, holdfast_url):

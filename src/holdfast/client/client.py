@@ -293,10 +293,11 @@ class Client:
     async def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
         if (waits := self._waits) is None:
             raise _closed()
-        seconds = None if timeout is None else seconds_of(timeout)
+        seconds, number = None if timeout is None else seconds_of(timeout), task_number(task_id)
         try:
-            return await asyncio.wait_for(waits.wait(task_number(task_id)), seconds)
+            return await asyncio.wait_for(waits.wait(number), seconds)
         except TimeoutError:
+            await waits.require(number)
             raise WaitTimeout(
                 f"Task {task_id} has not ended after {seconds:g} s.",
                 advice=f"See `holdfast task why {task_id}`.",

@@ -64,8 +64,8 @@ class Results:
             live = await self._database.fetch(_AWAIT, [task_id])
             if not live:
                 await self._check([task_id])
-                if not future.done() and not await self._database.fetch(_WHICH_EXIST, [task_id]):
-                    raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+                if not future.done():
+                    await self.require(task_id)
             if not future.done() and (self._watch is None or self._watch.done()):
                 self._watch = asyncio.create_task(self._poll(), name="holdfast-results")
             return await future
@@ -76,6 +76,11 @@ class Results:
             if future.done() and not future.cancelled():
                 # Asked for here, or an error that comes with another one would be said to be forgotten.
                 future.exception()
+
+    async def require(self, task_id: int) -> None:
+        """`NotFound` if there is no such task: a wait that was too short for a look does not say so."""
+        if not await self._database.fetch(_WHICH_EXIST, [task_id]):
+            raise NotFound(f"There is no task {task_id}.", code="task_not_found")
 
     async def close(self) -> None:
         """Stop looking. Whoever still waits gets `Unavailable`: the task goes on, and can be waited for elsewhere."""
