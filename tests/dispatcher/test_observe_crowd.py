@@ -80,6 +80,7 @@ async def test_far_behind_in_a_crowd_a_reader_goes_on_in_bounded_steps_and_misse
 
 async def test_who_follows_a_quiet_run_passes_what_others_did(engine, dispatcher, crowd, monkeypatch):
     run_id = int(await dispatcher.runs.start(a_flow("a>b")))
+    await until_settled(dispatcher)
     before = await run_events_after(engine.database, QUIET, run_id)
     last = await crowd(250)
     page = await run_events_after(engine.database, QUIET, run_id, before.cursor)
