@@ -39,6 +39,19 @@ async def test_pages_follow_one_another_without_overlap(call, dispatcher):
     assert seen == sorted(tasks, key=int, reverse=True)
 
 
+async def test_a_page_holds_a_hundred_rows_whatever_was_asked_for(call, dispatcher):
+    await dispatcher.enqueue_many(a_task(max_retries=0), [{}] * 101)
+    for lease in await dispatcher.claim(101):
+        await dispatcher.settle(lease, Failed(a_failure()))
+    for path in ("/api/v1/tasks", "/api/v1/dead/letters"):
+        pages, following = [], ""
+        while following is not None:
+            body = (await call.get(f"{path}?limit=500{following and f'&before={following}'}")).json
+            pages.append([row["task_id"] for row in body[path.rpartition("/")[2]]])
+            following = body["next"]
+        assert len(pages[0]) == 100 and len({one for page in pages for one in page}) == sum(map(len, pages)) == 101
+
+
 async def test_lists_are_filtered(call, dispatcher):
     await a_failed_task(dispatcher, queue="mail", tags=("red",))
     await dispatcher.enqueue(a_task(queue="mail"))

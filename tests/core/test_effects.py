@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.effects import stable_key
+from holdfast.core.effects import blame, effect_at_fault, stable_key
 
 BASE = {
     "installation": "here",
@@ -41,3 +41,26 @@ def test_parts_do_not_run_together(one, two):
         return stable_key(installation="", tenant=parts[0], effect=parts[1], user_key=parts[2], task_id="1", ordinal=0)
 
     assert (key(one) == key(two)) == (one == two)
+
+
+class Stubborn(Exception):
+    """Takes no attributes, and has an opinion on those it lacks."""
+
+    def __setattr__(self, name, value):
+        raise TypeError(name)
+
+    def __getattr__(self, name):
+        raise TypeError(name)
+
+
+def test_an_exception_remembers_its_effect_whatever_its_class():
+    error = Stubborn("no")
+    assert effect_at_fault(error) == ""
+    blame(error, "hf-1")
+    assert effect_at_fault(error) == "hf-1"
+
+
+def test_exceptions_that_lead_to_each_other_have_an_end():
+    first, second = ValueError(), ValueError()
+    first.__cause__, second.__cause__ = second, first
+    assert effect_at_fault(first) == ""

@@ -149,6 +149,22 @@ async def test_a_group_does_not_hide_an_older_one(dispatcher, engine, monkeypatc
     assert (small.letters, small.count, small.is_partial) == (1, 1, False)
 
 
+async def test_groups_behind_the_bound_are_there_too(dispatcher, engine, monkeypatch):
+    """Counting comes to its end in one group; those behind it in the index are found one by one."""
+    for words, times in (("no such customer", 3), ("no such order", 2), ("no such price", 1)):
+        for _ in range(times):
+            lease = await a_running_task(dispatcher, queue="mail", max_retries=0)
+            await dispatcher.settle(lease, Failed(a_failure(words)))
+    whole = {group.fingerprint: group for group in await dead_look.dead_groups(engine.database, DEFAULT_TENANT_ID)}
+    assert sorted(group.count for group in whole.values()) == [1, 2, 3]
+    for bound in range(1, 7):
+        monkeypatch.setattr(dead_look, "LETTERS_COUNT_MAX", bound)
+        found = {group.fingerprint: group for group in await dead_look.dead_groups(engine.database, DEFAULT_TENANT_ID)}
+        assert found.keys() == whole.keys()
+        for name, group in found.items():
+            assert group == whole[name] or (group.letters <= whole[name].letters and group.is_partial)
+
+
 async def test_nodes_do_not_hide_newer_tasks(dispatcher, engine, clock):
     ids = []
     for _ in range(2):

@@ -111,4 +111,5 @@ def _failure(given: Reported | None, code: str) -> Failure:
         retry_after=None if seconds is None else timedelta(seconds=seconds),
         bases=tuple(error.bases or ()),
         frames=tuple(error.frames or ()),
+        effect=error.effect or "",
     )

@@ -105,6 +105,14 @@ def _letter_columns() -> list[Column[LetterView]]:
     ]
 
 
+def _source(letter: LetterView) -> str:
+    """What failed: the task, or the effect that ended it."""
+    if letter.source_type == "task":
+        return f"task {letter.source_id}"
+    names = [one.effect for one in letter.effects if one.idempotency_key == letter.source_id]
+    return f"effect {names[0] if names else 'that another task sent since'}, under {letter.source_id}"
+
+
 @dead.command()
 @click.argument("dead_letter_id", metavar="LETTER_ID")
 def show(dead_letter_id: str) -> None:
@@ -126,6 +134,7 @@ def show(dead_letter_id: str) -> None:
         ("group", view.fingerprint),
         ("fault", _fault(view)),
         ("class", f"{view.cause}, stopped because {view.reason}"),
+        ("source", _source(view)),
         ("attempts", view.attempts),
         ("dispatched", f"{view.dispatches} of at most {DISPATCHES_MAX} times" if view.dispatches else "never"),
         ("opened", moment(view.opened_at, utc=shell.utc)),

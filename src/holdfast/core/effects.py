@@ -9,8 +9,11 @@ unknown ──► pending    neither: it may have happened, and is sent again un
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from enum import StrEnum
+
+_MARK = "_holdfast_effect"
 
 
 class EffectState(StrEnum):
@@ -42,3 +45,24 @@ def stable_key(*, installation: str, tenant: str, effect: str, user_key: str | N
     parts = (installation, tenant, effect, *own)
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return f"hf-{hashlib.sha256(text.encode()).hexdigest()[:48]}"
+
+
+def blame(error: BaseException, key: str) -> None:
+    """Write on an exception that the effect under `key` raised it, whatever its class thinks of new attributes."""
+    BaseException.__setattr__(error, _MARK, key)
+
+
+def effect_at_fault(error: BaseException) -> str:
+    """The key of the effect whose failure this is: it raised the exception itself, or the one that led to it.
+
+    That is what Python says led to it: `raise ... from error`, or raised while `error` was handled. What an action got
+    over before it failed for another reason is not at fault, and `raise ... from None` says so too.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        with contextlib.suppress(AttributeError):
+            return str(BaseException.__getattribute__(cause, _MARK))
+        seen.add(id(cause))
+        cause = cause.__cause__ if cause.__suppress_context__ else cause.__context__
+    return ""

@@ -14,6 +14,7 @@ from enum import StrEnum
 from traceback import TracebackException
 from typing import Any
 
+from holdfast.core.effects import effect_at_fault
 from holdfast.core.retry_after import asked_delay, http_date
 from holdfast.core.signals import Fatal, Retry
 from holdfast.errors import Invalid
@@ -25,6 +26,7 @@ FAILED_CODE = "DAG_TASK_EXECUTION_FAILED"
 INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
 
 CODE_BYTES_MAX = 128
+EFFECT_BYTES_MAX = 256
 TYPE_BYTES_MAX = 512
 MESSAGE_BYTES_MAX = 8 * 1024
 TRACEBACK_BYTES_MAX = 64 * 1024
@@ -47,7 +49,8 @@ class Failure:
     """Why an attempt ended without an output.
 
     `type` and `bases` are qualified class names, the nearest base first. `frames` are `file:function`,
-    innermost last. `retry_after` is the least delay that the failing side asked for.
+    innermost last. `retry_after` is the least delay that the failing side asked for. `effect` is the key of the effect
+    that failed, where that is what ended the attempt.
     """
 
     code: str
@@ -58,6 +61,7 @@ class Failure:
     said: Said | None = None
     bases: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
+    effect: str = ""
 
     def __post_init__(self) -> None:
         for name, bytes_max in _TEXT_LIMITS.items():
@@ -73,6 +77,7 @@ _TEXT_LIMITS: Mapping[str, int] = {
     "message": MESSAGE_BYTES_MAX,
     "type": TYPE_BYTES_MAX,
     "traceback": TRACEBACK_BYTES_MAX,
+    "effect": EFFECT_BYTES_MAX,
 }
 
 
@@ -107,6 +112,7 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
         said=said,
         bases=tuple(full_name(base) for base in type(error).__mro__[1:-1]),
         frames=tuple(f"{frame.filename}:{frame.name}" for frame in trace.stack[-FRAMES_MAX:]),
+        effect=effect_at_fault(error),
     )
 
 

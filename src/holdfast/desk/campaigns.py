@@ -8,11 +8,10 @@ from holdfast.core.access import Access
 from holdfast.core.campaign import AT_ONCE, CANARY
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of
+from holdfast.desk.paging import PAGE, Limit, next_of, rows_of
 from holdfast.dispatcher import campaign_plan, campaigns
 from holdfast.dispatcher.campaign_plan import CampaignPlan
 from holdfast.dispatcher.campaigns import CampaignView
-from holdfast.dispatcher.pages import valid_limit
 from holdfast.errors import NotFound
 
 
@@ -81,7 +80,7 @@ async def start_campaign(clerk: Clerk, asked: StartCampaign) -> CampaignView:
 async def list_campaigns(clerk: Clerk, asked: ListCampaigns) -> CampaignPage:
     """Lists campaigns, newest first."""
     before = None if asked.before is None else _number(asked.before)
-    limit = valid_limit(asked.limit)
+    limit = rows_of(asked.limit)
     rows = await campaigns.list_campaigns(clerk.engine, clerk.tenant_id, before=before, limit=limit)
     return CampaignPage(campaigns=rows, next=next_of(rows, limit, lambda row: row.campaign_id))
 

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.paging import PAGE, Limit
+from holdfast.desk.paging import PAGE, Limit, rows_of
 from holdfast.desk.shapes import Nothing
 from holdfast.dispatcher import audit, hints, verify
 from holdfast.dispatcher.audit import AuditRow, AuditVerified
@@ -60,7 +60,7 @@ async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
         subject_id=asked.subject_id,
         since_seconds=asked.since_seconds,
         before=asked.before,
-        limit=asked.limit,
+        limit=rows_of(asked.limit),
     )
     return AuditPage(rows=rows, next=following)
 

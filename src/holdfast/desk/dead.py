@@ -8,7 +8,7 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, words
+from holdfast.desk.paging import PAGE, ROWS_MAX, Limit, rows_of, words
 from holdfast.dispatcher import dead_look, delete, recover
 from holdfast.dispatcher.campaign_plan import RepeatedEffect, group_effects
 from holdfast.dispatcher.dead_look import UNRESOLVED, GroupView, LetterView
@@ -18,15 +18,13 @@ from holdfast.dispatcher.letters import Requeued
 from holdfast.dispatcher.recover import Asked
 from holdfast.errors import Conflict, Invalid, NotFound
 
-EXPORT_PAGE = 500
-
 
 class ListGroups(Request, frozen=True, kw_only=True):
     """Nothing to say."""
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True):
-    """The thousand largest groups."""
+    """The largest groups, two hundred at most."""
 
     groups: list[GroupView]
 
@@ -161,7 +159,7 @@ async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
         fingerprint=asked.fingerprint,
         task_id=None if asked.task_id is None else limits.task_number(asked.task_id),
         before=None if asked.before is None else _number(asked.before),
-        limit=asked.limit,
+        limit=rows_of(asked.limit),
     )
     return LetterPage(letters=rows, next=_text(following))
 
@@ -323,7 +321,7 @@ async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
         states=[] if asked.everything else UNRESOLVED,
         fingerprint=asked.fingerprint,
         before=None if asked.before is None else _number(asked.before),
-        limit=EXPORT_PAGE,
+        limit=ROWS_MAX,
         with_input=True,
     )
     return LetterPage(letters=rows, next=_text(following))

@@ -8,7 +8,7 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, page_of
+from holdfast.desk.paging import PAGE, Limit, page_of, rows_of
 from holdfast.desk.shapes import ListNames
 from holdfast.dispatcher import authority, effects
 from holdfast.dispatcher.authority import AuthorityRule
@@ -74,7 +74,7 @@ async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
         task_ids=None if asked.task_id is None else [limits.task_number(asked.task_id)],
         state=asked.state,
         after=asked.after,
-        limit=asked.limit,
+        limit=rows_of(asked.limit),
     )
     return EffectPage(effects=rows, next=following)
 

@@ -17,10 +17,17 @@ from holdfast.errors import Invalid
 T = TypeVar("T")
 
 PAGE = 50
+ROWS_MAX = 100
+"""How many rows of a long list one answer holds, however many were asked for: the rest is behind `next`."""
 NAMES_PAGE = 1_000
 
 # Stated for readers of the schema; what a list takes is checked by its verb, for every door alike.
 Limit = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": LIMIT_MAX})]
+
+
+def rows_of(limit: int) -> int:
+    """How many of the rows that were asked for come in one answer."""
+    return min(valid_limit(limit), ROWS_MAX)
 
 
 def next_of(rows: Sequence[T], limit: int, key: Callable[[T], str]) -> str | None:

@@ -11,7 +11,7 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, words
+from holdfast.desk.paging import PAGE, Limit, rows_of, words
 from holdfast.desk.submit import SUBMIT_BYTES_MAX
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import runs as verbs
@@ -147,7 +147,7 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
         flow=asked.flow,
         tag=asked.tag,
         before=None if asked.before is None else limits.run_number(asked.before),
-        limit=asked.limit,
+        limit=rows_of(asked.limit),
     )
     return RunPage(runs=rows, next=None if following is None else str(following))
 

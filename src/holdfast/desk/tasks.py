@@ -9,7 +9,7 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, words
+from holdfast.desk.paging import PAGE, Limit, rows_of, words
 from holdfast.desk.submit import copy_task, submit_task
 from holdfast.desk.why import Why, why_of
 from holdfast.dispatcher import list_tasks as listing
@@ -123,7 +123,7 @@ async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
         action=asked.action,
         tag=asked.tag,
         before=None if asked.before is None else Place.of(asked.before),
-        limit=asked.limit,
+        limit=rows_of(asked.limit),
     )
     return TaskPage(tasks=rows, next=None if following is None else str(following))
 

@@ -11,12 +11,11 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
-from holdfast.desk.paging import PAGE, Limit, next_of
+from holdfast.desk.paging import PAGE, Limit, next_of, rows_of
 from holdfast.desk.submit import SUBMIT_BYTES_MAX
 from holdfast.dispatcher import waiting
 from holdfast.dispatcher.approvals import answer_approval
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.pages import valid_limit
 from holdfast.dispatcher.show_runs import show_run
 from holdfast.dispatcher.signals import Sent, send_by_hand
 from holdfast.dispatcher.waiting import WaitView
@@ -74,7 +73,7 @@ class SendSignal(Request, frozen=True, kw_only=True):
 async def list_waits(clerk: Clerk, asked: ListWaits) -> WaitPage:
     """Lists nodes of runs that wait for an approval or an event, with what would answer them; oldest runs first."""
     after = 0 if asked.after is None else limits.task_number(asked.after)
-    limit = valid_limit(asked.limit)
+    limit = rows_of(asked.limit)
     rows = await waiting.list_waits(clerk.database, clerk.engine.catalog, clerk.tenant_id, after=after, limit=limit)
     return WaitPage(waits=rows, next=next_of(rows, limit, lambda row: row.task_id))
 

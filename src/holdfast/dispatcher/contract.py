@@ -143,6 +143,8 @@ class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_seconds: float | None = None
     bases: list[str] | None = []
     frames: list[str] | None = []
+    effect: str | None = ""
+    """The idempotency key of the effect that failed, where that ended the attempt."""
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ _DEAD_GROUPS = sql("dead_groups")
 _LIST_LETTERS = sql("list_letters")
 _READ_LANES = sql("read_lanes")
 
-GROUPS_MAX = 1_000
-LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 100_000, 5_000
+GROUPS_MAX, GROUPS_SHOWN = 1_000, 200
+LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 50_000, 3_000
 """How many letters of all groups together are counted, and how many of them are looked at: states, tasks, lanes."""
 LOOK_LETTERS = 5_000
 UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
@@ -87,7 +87,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[EffectView] = []
 
 
-async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS_MAX) -> list[GroupView]:
+async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS_SHOWN) -> list[GroupView]:
     """Unresolved letters by fingerprint, the largest group first."""
     bounds = (LETTERS_COUNT_MAX, GROUPS_MAX, LETTERS_LOOK_MAX)
     rows = await bounded(database, _DEAD_GROUPS, tenant_id, limit, *bounds)

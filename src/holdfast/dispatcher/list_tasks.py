@@ -30,7 +30,7 @@ DELAYED = "delayed"
 STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
 """What a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` not due yet."""
 
-LOOK_ATTEMPTS, LOOK_RUNS = 500, 100
+LOOK_ATTEMPTS, LOOK_RUNS = 250, 50
 """How many attempts and runs one page looks at, at least as many as it may show."""
 BLOCKS_MAX = 5
 """How many blocks of ids one page looks into: those of quiet days hold little."""
@@ -204,15 +204,15 @@ async def _merged(session: Session, tasks: _Found, nodes: _Found, limit: int) ->
     found = [*tasks.rows, *nodes.rows]
     columns = ("task_id", "state", "attempt", "run_id", "node_no")
     filled = await session.fetch(_FILL_TASKS, *([row[name] for row in found] for name in columns)) if found else []
-    rows = {int(row["task_id"]): _task_row(row) for row in filled}
+    rows = {int(row["task_id"]): row for row in filled}
     streams = [[rows[row["task_id"]] for row in one.rows] for one in (tasks, nodes)]
     by_time = merge(*(zip(_times(one), one, strict=True) for one in streams), key=lambda pair: pair[0], reverse=True)
-    return [row for _, row in islice(by_time, limit)]
+    return [_task_row(row) for _, row in islice(by_time, limit)]
 
 
-def _times(rows: Sequence[TaskRow]) -> list[datetime]:
+def _times(rows: Sequence[Any]) -> list[datetime]:
     """When each came at the latest: an item says when its run began, but came after everything of a lower id."""
-    return list(accumulate((row.created_at for row in reversed(rows)), max))[::-1]
+    return list(accumulate((row["created_at"] for row in reversed(rows)), max))[::-1]
 
 
 def _task_row(row: Any) -> TaskRow:

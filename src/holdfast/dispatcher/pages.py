@@ -15,7 +15,7 @@ T = TypeVar("T")
 Cursor = TypeVar("Cursor")
 
 LIMIT_MAX = 10_000
-LOOK_ROWS = 2_000
+LOOK_ROWS = 500
 """How many rows of one kind a page looks at, at least as many as it may show."""
 ID_MAX = 2**63 - 1
 READ_SECONDS_MAX = 10

@@ -41,7 +41,7 @@ _WINNERS = {
     "f": "failed",
     "x": "canceled",
 }
-_NOTHING_TO_PARK = (None, None, None)
+_NOTHING_TO_PARK = (None, None, None, None)
 NO_LETTER = "No dead letter was opened: they are off for this worker."
 BeforeRelease = Callable[[], Awaitable[None]]
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
@@ -180,7 +180,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
             known = decision.classification.reason
             letter: tuple[object, ...] = _NOTHING_TO_PARK
             if isinstance(decision, Stop) and report.opens_letter:
-                letter = (fingerprint(outcome), known, report.input)
+                letter = (fingerprint(outcome), known, report.input, failure.effect or None)
             sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
             return (*lease, after, delay, *cause, decision.reason, decision.rule, sentence, *letter, known)
         case Canceled(reason):

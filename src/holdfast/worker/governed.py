@@ -18,7 +18,7 @@ from typing import Any
 from holdfast import wire
 from holdfast.action import Action
 from holdfast.core import limits
-from holdfast.core.effects import EffectState
+from holdfast.core.effects import EffectState, blame
 from holdfast.core.failure import failure_of
 from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect
 from holdfast.dispatcher.steps import KeepStep, RecallSteps, Step, Steps
@@ -101,12 +101,27 @@ class Governed:
         try:
             gate = await self.ask(wanted)
             assert isinstance(gate, Gate)
-            if gate.is_open:
-                return await self._send(gate.key, wanted.name, function, args, kwargs)
+            return await self._through(gate, wanted.name, function, args, kwargs)
         finally:
             self._sending.discard(mark)
-        if gate.receipt is None:
-            raise EffectRefused(gate.message, code=gate.code)
+
+    async def _through(
+        self,
+        gate: Gate,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """What an open gate lets out, or the answer there is already. What it raises, it raises as this effect's."""
+        try:
+            if gate.is_open:
+                return await self._send(gate.key, name, function, args, kwargs)
+            if gate.receipt is None:
+                raise EffectRefused(gate.message, code=gate.code)
+        except Exception as error:
+            blame(error, gate.key)
+            raise
         return wire.decode(gate.receipt)
 
     async def _send(

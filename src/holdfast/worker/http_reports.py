@@ -55,4 +55,5 @@ def _reported(failure: Failure) -> Reported:
         retry_after_seconds=None if failure.retry_after is None else failure.retry_after.total_seconds(),
         bases=list(failure.bases),
         frames=list(failure.frames),
+        effect=failure.effect,
     )

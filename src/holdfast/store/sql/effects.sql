@@ -188,7 +188,7 @@ page as materialized (
   (
     select e.key
     from (
-      select e.key, e.task_id, e.opened_at, holdfast.effect_state(e) as label
+      select e.key, e.task_id, e.opened_at, e.state
       from holdfast.effect e
       where ($3::text is null or $3 not in ('pending', 'unknown')) and e.tenant_id = $1
         and ($2::bigint[] is null or e.task_id = any($2))
@@ -197,7 +197,7 @@ page as materialized (
       order by e.task_id desc, e.opened_at, e.key
       limit $6
     ) e
-    where $3::text is null or e.label = $3
+    where $3::text is null or e.state = case $3 when 'done' then 'd' else 'r' end
     order by e.task_id desc, e.opened_at, e.key
     limit $4
   )

@@ -1,16 +1,29 @@
 -- name: dead_groups
--- Unresolved letters by fingerprint, the largest group first, each with a sample of its newest letter. Which groups there
--- are is read from an index, one step for each ($4 at most), with those of the newest letters among them; so no group hides
--- another. Of each the letters are counted to a bound they share ($3), and of so many ($5), shared so that small groups are
--- looked at whole, states, tasks and lanes are counted. A task counts once, however often it failed.
-with recursive steps as (
-  (
-    select d.fingerprint, 1 as step
+-- Unresolved letters by fingerprint, the largest group first, each with a sample of its newest letter. So many letters ($3)
+-- are counted along an index, group by group. Which groups lie behind them is read from the index too, one step for each ($4
+-- at most), with those of the newest letters among them, and each is counted to a small bound: no group hides another. Of so
+-- many letters of the largest groups ($5 of $2), shared so that small groups are looked at whole, states, tasks and lanes
+-- are counted. A task counts once, however often it failed.
+with recursive counted as materialized (
+  select d.fingerprint, count(*) as letters
+  from (
+    select d.fingerprint
     from holdfast.dead_letter d
     where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying')
     order by d.fingerprint
-    limit 1
-  )
+    limit $3
+  ) d
+  group by d.fingerprint
+),
+-- The group in which counting came to its bound.
+cut as materialized (
+  select max(counted.fingerprint) as fingerprint
+  from counted
+  having sum(counted.letters) >= $3
+),
+steps as (
+  select cut.fingerprint, 0 as step
+  from cut
   union all
   select (
     select d.fingerprint
@@ -22,10 +35,10 @@ with recursive steps as (
   from steps
   where steps.fingerprint is not null and steps.step < $4
 ),
-groups as materialized (
+behind as materialized (
   select steps.fingerprint
   from steps
-  where steps.fingerprint is not null
+  where steps.fingerprint is not null and steps.step > 0
   union
   select d.fingerprint
   from (
@@ -35,20 +48,30 @@ groups as materialized (
     order by d.dead_letter_id desc
     limit $4
   ) d
+  where d.fingerprint > (select cut.fingerprint from cut)
 ),
 sized as materialized (
-  select groups.fingerprint, c.letters, c.letters >= share.most as is_more
-  from (select greatest($3::bigint / greatest(count(*), 1), 1) as most from groups) share
-  cross join groups
+  select counted.fingerprint, counted.letters, counted.fingerprint is not distinct from (select cut.fingerprint from cut) as is_more
+  from counted
+  union all
+  select behind.fingerprint, c.letters, c.letters >= share.most
+  from (select greatest($5::bigint / greatest(count(*), 1), 1) as most from behind) share
+  cross join behind
   cross join lateral (
     select count(*) as letters
     from (
       select
       from holdfast.dead_letter d
-      where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = groups.fingerprint
+      where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = behind.fingerprint
       limit share.most
     ) d
   ) c
+),
+largest as materialized (
+  select sized.fingerprint, sized.letters, sized.is_more
+  from sized
+  order by sized.letters desc, sized.fingerprint
+  limit $2
 ),
 -- How many letters of a group are looked at: what is left for it, by the time all smaller groups had theirs.
 level as materialized (
@@ -59,30 +82,28 @@ level as materialized (
   from (
     select s.letters, s.place, greatest(($5::bigint - (s.so_far - s.letters)) / (s.groups - s.place + 1), 1) as room
     from (
-      select sized.letters, row_number() over w as place, sum(sized.letters) over w as so_far, count(*) over () as groups
-      from sized
-      window w as (order by sized.letters, sized.fingerprint)
+      select largest.letters, row_number() over w as place, sum(largest.letters) over w as so_far, count(*) over () as groups
+      from largest
+      window w as (order by largest.letters, largest.fingerprint)
     ) s
   ) s
 ),
 grouped as materialized (
-  select sized.fingerprint, sized.letters, sized.is_more or sized.letters > count(*) as is_partial,
+  select largest.fingerprint, largest.letters, largest.is_more or largest.letters > count(*) as is_partial,
     count(distinct d.task_id) as count,
     count(*) filter (where d.state = 'open') as open,
     count(*) filter (where d.state = 'retry_requested') as retry_requested,
     count(*) filter (where d.state = 'retrying') as retrying,
     max(d.opened_at) as last_seen, max(d.dead_letter_id) as newest, array_agg(distinct d.lane_id) as lane_ids
-  from sized
+  from largest
   cross join lateral (
     select d.dead_letter_id, d.task_id, d.lane_id, d.state, d.opened_at
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = sized.fingerprint
+    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = largest.fingerprint
     order by d.dead_letter_id desc
     limit (select most from level)
   ) d
-  group by sized.fingerprint, sized.letters, sized.is_more
-  order by count(distinct d.task_id) desc, sized.letters desc, max(d.dead_letter_id) desc
-  limit $2
+  group by largest.fingerprint, largest.letters, largest.is_more
 )
 select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying, oldest.opened_at as first_seen,
   g.last_seen, coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause,
@@ -141,7 +162,7 @@ select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.s
   q.name as queue, d.attempts, d.generation, d.fingerprint, d.cause, d.reason, coalesce(f.code, '') as code,
   coalesce(f.type, '') as type, coalesce(f.message, '') as message,
   -- What could be undone when it failed may have been undone since.
-  case when 'compensate' = any(holdfast.recovery_options(d.task_id)) then d.recovery_options
+  case when undo.is_possible then d.recovery_options
     else array_remove(d.recovery_options, 'compensate') end as recovery_options, d.disposition,
   d.disposition_reason, d.actor, d.dispatches, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
   d.previous_id, d.campaign_id, coalesce(e.tags, b.tags, '{}') as tags, holdfast.instant() as at,
@@ -154,6 +175,7 @@ left join holdfast.queue q on q.queue_id = l.queue_id
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 left join holdfast.ended e on e.task_id = d.task_id
 left join lateral (select b.tags, b.input from holdfast.body b where b.task_id = d.task_id limit 1) b on true
+left join lateral (select true as is_possible from holdfast.undoable(d.task_id) limit 1) undo on true
 order by d.dead_letter_id desc;
 
 -- name: unresolved_letters

@@ -5,7 +5,12 @@
 with opened as materialized (
   select r.run_id, now.state
   from (select * from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc limit $7) r
-  cross join lateral (select holdfast.run_state(r) as state offset 0) now  -- asked once: it reads tasks, nodes and attempts
+  -- Asked once (`offset 0`): it reads tasks, nodes and attempts.
+  cross join lateral (
+    select s.state
+    from holdfast.state_of_run(r.run_id, r.nodes, r.state, r.canceled_at, r.paused_at, r.failed) s
+    offset 0
+  ) now
   where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
     and r.tenant_id = $1
     and ($2::text[] is null or (
@@ -19,7 +24,7 @@ with opened as materialized (
   limit $6
 ),
 failed as materialized (
-  select r.run_id
+  select r.run_id, case r.state when 'f' then 'failed' else 'canceled' end as state
   from (select * from holdfast.run r where r.state in ('f', 'x') and r.run_id < $5 order by r.run_id desc limit $8) r
   where ($2::text[] is null or $2 && array['failed', 'canceled'])
     and r.tenant_id = $1
@@ -30,7 +35,7 @@ failed as materialized (
   limit $6
 ),
 completed as materialized (
-  select r.run_id
+  select r.run_id, 'completed' as state
   from (
     select *
     from holdfast.run r
@@ -76,16 +81,16 @@ page as materialized (
   from (
     select run_id, state from opened
     union all
-    select run_id, null from failed
+    select run_id, state from failed
     union all
-    select run_id, null from completed
+    select run_id, state from completed
   ) found
   where found.run_id >= coalesce((select floor from looked), 0)
   order by found.run_id desc
   limit $6
 )
-select r.run_id::text as run_id, f.name as flow, f.version, coalesce(page.state, holdfast.run_state(r)) as state, r.nodes, r.pending,
-  r.active, r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
+select r.run_id::text as run_id, f.name as flow, f.version, page.state, r.nodes, r.pending, r.active,
+  r.failed, r.generation, r.created_at, r.ended_at, r.key, coalesce(r.tags, '{}') as tags,
   r.parent_run_id::text as parent_run_id, r.original_run_id::text as original_run_id, holdfast.instant() as at,
   f.definition -> 'nodes' -> broken.node_no ->> 'name' as failed_node, x.code, x.type, x.message, looked.floor
 from looked

@@ -80,10 +80,11 @@ with given as materialized (
   select *
   from unnest(
     $1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::double precision[], $7::text[], $8::text[],
-    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[]
+    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[],
+    $18::text[]
   ) as g (
     task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence,
-    fingerprint, cause, input, class
+    fingerprint, cause, input, effect, class
   )
 ),
 held as materialized (
@@ -143,11 +144,12 @@ over as (
 ),
 letters as (
   insert into holdfast.dead_letter (
-    tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, source_id, fingerprint, cause, reason,
-    previous_id, input, recovery_options
+    tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, source_type, source_id, fingerprint, cause,
+    reason, previous_id, input, recovery_options
   )
   select gone.tenant_id, gone.task_id, gone.run_id, gone.node_no, gone.lane_id, gone.attempt, gone.generation,
-    gone.task_id::text, fenced.fingerprint, fenced.cause, fenced.reason,
+    case when sent.key is null then 'task' else 'tool_effect' end, coalesce(sent.key, gone.task_id::text),
+    fenced.fingerprint, fenced.cause, fenced.reason,
     case when gone.generation > 1 then (
       select max(d.dead_letter_id)
       from holdfast.dead_letter d
@@ -156,6 +158,13 @@ letters as (
     fenced.input, holdfast.recovery_options(gone.task_id)
   from gone
   join fenced on fenced.task_id = gone.task_id
+  -- Of an effect only if this task was the last to send it: who reports may say anything.
+  left join lateral (
+    select e.key
+    from holdfast.effect e
+    where e.tenant_id = gone.tenant_id and e.key = fenced.effect and e.task_id = gone.task_id
+    limit 1
+  ) sent on true
   where fenced.next_state = 'f' and fenced.fingerprint is not null
   returning tenant_id, task_id, attempts
 ),
