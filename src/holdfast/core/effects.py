@@ -9,7 +9,6 @@ unknown ──► pending    neither: it may have happened, and is sent again un
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from enum import StrEnum
 
@@ -61,8 +60,15 @@ def effect_at_fault(error: BaseException) -> str:
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
-        with contextlib.suppress(AttributeError):
-            return str(BaseException.__getattribute__(cause, _MARK))
+        if key := _marked(cause):
+            return key
         seen.add(id(cause))
         cause = cause.__cause__ if cause.__suppress_context__ else cause.__context__
     return ""
+
+
+def _marked(error: BaseException) -> str:
+    try:
+        return str(BaseException.__getattribute__(error, _MARK))
+    except AttributeError:
+        return ""
