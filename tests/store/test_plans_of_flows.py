@@ -12,6 +12,7 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
 from holdfast.core.plan import Plan
 from holdfast.errors import Invalid
+from holdfast.store import plans
 from holdfast.store.plans import read_plan
 
 
@@ -38,12 +39,17 @@ def an_odd_flow() -> FlowDefinition:
     ).validated()
 
 
+@pytest.mark.parametrize("is_giant", [False, True], ids=["plain", "giant"])
 @pytest.mark.parametrize("definition", [an_odd_flow(), a_fan(20), a_chain(5)], ids=lambda one: one.name)
-def test_it_is_the_plan_of_its_definition(definition):
+def test_it_is_the_plan_of_its_definition(definition, is_giant, monkeypatch):
+    if is_giant:
+        monkeypatch.setattr(plans, "GIANT_BYTES", 0)
+        monkeypatch.setattr(plans, "BLOCK_NODES", 3)
     made, read = Plan.of(definition), read_plan(json.dumps(definition.to_json()).encode())
     for name in ("name", "version", "inputs", "names", "kinds", "rules", "is_simple", "is_task", "number", "roots"):
         assert getattr(read, name) == getattr(made, name), name
     assert tuple(read.nodes) == tuple(made.nodes) == definition.nodes
+    assert [*reversed(read.nodes)] == [*reversed(made.nodes)] and read.nodes[-2:] == [*made.nodes[-2:]]
     assert list(read.upstream) == list(made.upstream) and list(read.downstream) == list(made.downstream)
     incoming = definition.incoming()
     for name in (*made.names, RUN_OUTPUT):

@@ -7,6 +7,7 @@ would compare with nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +25,12 @@ from holdfast.store.migrate import migrate
 
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 REPORTED = (*DURABLE, "server_version", "shared_buffers", "max_wal_size", "wal_compression")
+
+
+async def at_rest(connection: Any) -> None:
+    """A checkpoint, where one may ask for it."""
+    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+        await connection.execute("checkpoint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,11 @@ class Arena:
             await connection.execute("analyze")
         finally:
             await connection.close()
+
+    async def rest(self) -> None:
+        """Put on disk what making ready wrote, so that it is not written while others are measured."""
+        async with self.connection() as connection:
+            await at_rest(connection)
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         async with self.connection() as connection:

@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 
 from holdfast.bench import raw_sql
+from holdfast.bench.arena import at_rest
 from holdfast.bench.crew import READY_SECONDS_MAX, SETTLE_SECONDS, crew
 from holdfast.bench.running import run
 from holdfast.errors import Unavailable
@@ -78,6 +79,7 @@ async def _prepare(url: str, tasks: int) -> None:
             await connection.execute(raw_sql.FILL_LIVE, tasks)
         for statement in raw_sql.TIDY:
             await connection.execute(statement)
+        await at_rest(connection)
     finally:
         await connection.close()
 

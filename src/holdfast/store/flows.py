@@ -19,7 +19,7 @@ from holdfast.core.plan import Plan
 from holdfast.core.refusal import refusal
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Database, Session
-from holdfast.store.plans import read_plan
+from holdfast.store.plans import GIANT_BYTES, read_plan
 from holdfast.store.statements import sql
 
 _ENSURE_FLOW = sql("ensure_flow")
@@ -35,7 +35,6 @@ _FLOW_NAMES = sql("flow_names")
 _NAMES_MAX = 1_000
 _CHANGES_SHOWN_MAX = 5
 _CHANGES_KEPT_MAX = 100
-_GIANT_BYTES = 256 * 1024
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -158,7 +157,7 @@ class Flows:
 
 async def _plan_of(stored: bytes) -> Plan:
     """Read a stored definition; a giant one beside the event loop, which has tasks to run meanwhile."""
-    if len(stored) <= _GIANT_BYTES:
+    if len(stored) <= GIANT_BYTES:
         return read_plan(stored)
     return await asyncio.to_thread(read_plan, stored)
 

@@ -1,12 +1,13 @@
 """Plans of stored definitions: small, because a worker keeps them, and quick to read, because work waits meanwhile.
 
-A hundred thousand nodes stay the bytes they were stored as; each is read when it is asked for. Of edges only numbers
-are kept.
+Nodes stay the bytes they were stored as, each read when it is asked for; those of a giant flow are kept compressed, in
+blocks that are unfolded one at a time. Of edges only numbers are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -16,6 +17,11 @@ from holdfast.core.graph import FlowDefinition
 from holdfast.core.graph_json import SHAPE_ERRORS, edge_of, input_of, node_of, shapeless
 from holdfast.core.nodes import Edge, Node, NodeKind, TriggerRule
 from holdfast.core.plan import PlainEdge, Plan
+
+GIANT_BYTES = 256 * 1024
+"""From here on a definition is worth the time of compressing it."""
+BLOCK_NODES = 500
+_QUICKLY = 1
 
 
 class _StoredNode(msgspec.Struct, frozen=True, gc=False):
@@ -42,19 +48,59 @@ class _Stored(msgspec.Struct, frozen=True):
 
 def read_plan(stored: bytes) -> Plan:
     """The plan of a stored definition; `DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID` if it is none."""
+    is_giant = len(stored) > GIANT_BYTES
     try:
         parts = msgspec.json.decode(stored, type=_Stored)
         return Plan(
             name=parts.name,
             version=parts.version,
             inputs=tuple(map(input_of, parts.inputs)),
-            nodes=_Nodes(parts.nodes),
+            nodes=_Nodes(_Packed(parts.nodes) if is_giant else parts.nodes),
             facts=map(msgspec.json.Decoder(_StoredNode).decode, parts.nodes),
             edges=_edges(parts.edges),
-            read=lambda: FlowDefinition.from_json(msgspec.json.decode(stored)),
+            read=_unfolding(stored) if is_giant else partial(_definition, stored),
         )
     except (*SHAPE_ERRORS, msgspec.MsgspecError) as error:
         raise shapeless(error) from error
+
+
+def _definition(stored: bytes) -> FlowDefinition:
+    return FlowDefinition.from_json(msgspec.json.decode(stored))
+
+
+def _unfolding(stored: bytes) -> Callable[[], FlowDefinition]:
+    packed = zlib.compress(stored, _QUICKLY)
+    return lambda: _definition(zlib.decompress(packed))
+
+
+class _Packed(Sequence[msgspec.Raw]):
+    """Nodes as they were stored, compressed in blocks. Who goes through a run asks for neighbours."""
+
+    __slots__ = ("_blocks", "_open", "_size")
+
+    def __init__(self, stored: Sequence[msgspec.Raw]) -> None:
+        encode = msgspec.json.Encoder().encode
+        starts = range(0, len(stored), BLOCK_NODES)
+        self._blocks = [zlib.compress(encode(stored[start : start + BLOCK_NODES]), _QUICKLY) for start in starts]
+        self._size = len(stored)
+        self._open: tuple[int, list[msgspec.Raw]] = (-1, [])
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, place: int) -> msgspec.Raw: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[msgspec.Raw]: ...
+    def __getitem__(self, place: int | slice) -> msgspec.Raw | Sequence[msgspec.Raw]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(self._size)[place]]
+        block, offset = divmod(range(self._size)[place], BLOCK_NODES)
+        number, nodes = self._open
+        if number != block:
+            nodes = msgspec.json.decode(zlib.decompress(self._blocks[block]), type=list[msgspec.Raw])
+            self._open = (block, nodes)
+        return nodes[offset]
 
 
 class _Nodes(Sequence[Node]):
@@ -62,7 +108,7 @@ class _Nodes(Sequence[Node]):
 
     __slots__ = ("_stored",)
 
-    def __init__(self, stored: list[msgspec.Raw]) -> None:
+    def __init__(self, stored: Sequence[msgspec.Raw]) -> None:
         self._stored = stored
 
     def __len__(self) -> int:
