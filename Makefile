@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
+PG_BIN ?= /usr/lib/postgresql/15/bin
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
-.PHONY: help setup demo test checked suite sweep lint types docs soak ray bench clean
+.PHONY: help setup demo test checked suite oldest sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +29,9 @@ checked: lint types
 
 suite: setup
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+oldest: setup  ## the whole suite on the oldest PostgreSQL there may be, 15; PG_BIN says where its programs are
+	@HOLDFAST_PG_BIN=$(PG_BIN) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
 	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench tests/guards tests/tenants tests/dispatcher

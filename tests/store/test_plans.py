@@ -145,11 +145,17 @@ async def plans(url, script):
     return found
 
 
-@pytest.fixture(scope="module", params=STATISTICS)
+_PLANNED: dict[str, dict[str, Node]] = {}
+"""What was planned before: the tests of one kind of statistics do not follow one another."""
+
+
+@pytest.fixture(params=STATISTICS)
 def planned(request, holdfast_databases):
-    url = run_apart(holdfast_databases.create())
-    yield run_apart(plans(url, STATISTICS[request.param]))
-    run_apart(holdfast_databases.drop(url))
+    if request.param not in _PLANNED:
+        url = run_apart(holdfast_databases.create())
+        _PLANNED[request.param] = run_apart(plans(url, STATISTICS[request.param]))
+        run_apart(holdfast_databases.drop(url))
+    return _PLANNED[request.param]
 
 
 def is_hot(node):
