@@ -28,8 +28,10 @@ with due as materialized (
 ),
 waiting as materialized (
   select t.task_id, t.attempt + 1 as attempt, t.lane_id
-  from holdfast.live t
-  where t.state = 'q' and t.task_id = any(array(select task_id from due))
+  from due
+  -- One by one by their ids: an index of what is queued begins with the lane, and would be passed through as a whole.
+  cross join lateral (select * from holdfast.live t where t.task_id = due.task_id limit 1) t
+  where t.state = 'q'
 ),
 over as (
   delete from holdfast.hint h
