@@ -1,8 +1,8 @@
 """Pages: how long each list takes over HTTP with a million tasks of history and a million queued beside them.
 
 Every list of the operator's API is asked for with every filter. Each answer names where the next page begins, and the
-next question is for that page, so that later pages are measured like the first. All questions are asked in turns, and of
-each quantile the median of the turns counts: a machine that stands still for a moment is no property of a list.
+next question is for that page, so that later pages are measured like the first. All questions are asked in turns, and
+of each quantile the median of the turns counts: a machine that stands still for a moment is no property of a list.
 """
 
 from __future__ import annotations
