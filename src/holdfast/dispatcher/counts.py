@@ -41,9 +41,9 @@ class Bounds:
     runs: int
 
 
-LISTED = Bounds(queued=40_000, held=10_000, ended=10_000, events=1_000_000, nodes=20_000, runs=2_000)
+LISTED = Bounds(queued=30_000, held=10_000, ended=10_000, events=1_000_000, nodes=20_000, runs=2_000)
 """For who wants to know: `holdfast queue list` and its page."""
-GLANCED = Bounds(queued=40_000, held=10_000, ended=0, events=0, nodes=0, runs=0)
+GLANCED = Bounds(queued=30_000, held=10_000, ended=0, events=0, nodes=0, runs=0)
 """For who looks every few seconds: `holdfast top` and `/metrics`, which ask for no history."""
 
 

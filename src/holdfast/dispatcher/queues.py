@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.counts import GLANCED, LISTED, Counts, count_queues
 from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.quotas import list_quotas
+from holdfast.dispatcher.quotas import queue_quotas
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -72,7 +72,7 @@ async def list_queues(
     async with database.transaction() as session:
         counts = await count_queues(session, tenant_id, bounds, with_history=with_history)
         rows = await session.fetch(_ROWS, tenant_id, name)
-    quotas = {view.name: view.text for view in await list_quotas(database, tenant_id) if view.scope == "queue"}
+        quotas = await queue_quotas(session, tenant_id)
     return [_view(row, counts, quotas.get(row["name"]), with_history=with_history) for row in rows]
 
 

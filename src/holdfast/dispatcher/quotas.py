@@ -160,6 +160,13 @@ async def list_quotas(database: Database, tenant_id: int, *, lane_id: int | None
     return [_view(row, windows.get(row["quota_id"], [])) for row in rows]
 
 
+async def queue_quotas(session: Session, tenant_id: int) -> dict[str, str]:
+    """The quotas of a tenant's queues by name, as people read them: `100 per minute`."""
+    return {
+        row["name"]: str(_quota(row)) for row in await session.fetch(_SHOW, tenant_id, None) if row["scope"] == "queue"
+    }
+
+
 def _view(row: Any, slices: Any) -> QuotaView:
     window = Window(seconds=row["window_seconds"], at=row["at"], slices=slices)
     meter = Meter(quota_id=row["quota_id"], quota=_quota(row), window=window, lanes=frozenset())
