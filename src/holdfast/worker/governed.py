@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from holdfast import wire
@@ -101,28 +101,14 @@ class Governed:
         try:
             gate = await self.ask(wanted)
             assert isinstance(gate, Gate)
-            return await self._through(gate, wanted.name, function, args, kwargs)
+            if gate.receipt is not None:
+                return wire.decode(gate.receipt)
+            with _at_fault(gate.key):
+                if not gate.is_open:
+                    raise EffectRefused(gate.message, code=gate.code)
+                return await self._send(gate.key, wanted.name, function, args, kwargs)
         finally:
             self._sending.discard(mark)
-
-    async def _through(
-        self,
-        gate: Gate,
-        name: str,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        """What an open gate lets out, or the answer there is already. What it raises, it raises as this effect's."""
-        try:
-            if gate.is_open:
-                return await self._send(gate.key, name, function, args, kwargs)
-            if gate.receipt is None:
-                raise EffectRefused(gate.message, code=gate.code)
-        except Exception as error:
-            blame(error, gate.key)
-            raise
-        return wire.decode(gate.receipt)
 
     async def _send(
         self,
@@ -193,6 +179,16 @@ class Governed:
         except StopIteration as done:
             return done.value
         raise AssertionError("plain code waits where it stands")
+
+
+@contextlib.contextmanager
+def _at_fault(key: str) -> Iterator[None]:
+    """What is raised here, this effect raised."""
+    try:
+        yield
+    except Exception as error:
+        blame(error, key)
+        raise
 
 
 def takes_key(function: Callable[..., Any]) -> bool:
