@@ -28,7 +28,10 @@ REPORTED = (*DURABLE, "server_version", "shared_buffers", "max_wal_size", "wal_c
 
 
 async def at_rest(connection: Any) -> None:
-    """A checkpoint, where one may ask for it."""
+    """A checkpoint, where one may ask for it: what made the schema is not written while something is measured.
+
+    Before tables are filled: after it, the first change of each page would be logged as a whole page.
+    """
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.execute("checkpoint")
 
@@ -42,10 +45,11 @@ class Arena:
     server: Mapping[str, str]
 
     async def fresh(self) -> None:
-        """Begin with an empty schema, as the raw ceiling does."""
+        """Begin with an empty schema that is on disk, as the raw ceiling does."""
         async with self.connection() as connection:
             await connection.execute("drop schema if exists holdfast cascade")
-        await migrate(Database(self.url))
+            await migrate(Database(self.url))
+            await at_rest(connection)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
@@ -75,11 +79,6 @@ class Arena:
             await connection.execute("analyze")
         finally:
             await connection.close()
-
-    async def rest(self) -> None:
-        """Put on disk what making ready wrote, so that it is not written while others are measured."""
-        async with self.connection() as connection:
-            await at_rest(connection)
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         async with self.connection() as connection:

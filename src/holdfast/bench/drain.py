@@ -126,11 +126,9 @@ async def fill(client: Client, tasks: int, *, chunk: int = CHUNK) -> None:
 
 
 async def tidy(trial: Trial) -> None:
-    """Vacuum and analyze, as autovacuum does with a table that has been there for a minute, and let the disk rest; raw
-    gets the same."""
+    """Vacuum and analyze, as autovacuum does with a table that has been there for a minute; raw gets the same."""
     for statement in _TIDY:
         await trial.arena.fetch(statement)
-    await trial.arena.rest()
 
 
 async def pause(client: Client) -> None:

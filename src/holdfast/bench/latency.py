@@ -46,7 +46,6 @@ def _summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 async def latency_once(trial: Trial, workers: int) -> dict[str, Any]:
     tasks = min(trial.tasks, TASKS_QUICK if trial.is_quick else TASKS)
     await trial.arena.fresh()
-    await trial.arena.rest()
     trial.marks.clear()
     async with trial.client() as client, trial.workers(trial.many_workers(workers)):
         await client.enqueue(hit, i=tasks)  # the first one also interns names and opens connections

@@ -74,12 +74,12 @@ async def _prepare(url: str, tasks: int) -> None:
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(raw_sql.SCHEMA)
+        await at_rest(connection)
         if tasks:
             await connection.execute(raw_sql.FILL_BODY, tasks)
             await connection.execute(raw_sql.FILL_LIVE, tasks)
         for statement in raw_sql.TIDY:
             await connection.execute(statement)
-        await at_rest(connection)
     finally:
         await connection.close()
 
