@@ -69,6 +69,22 @@ async def test_a_campaign_from_canary_to_the_end(dispatcher):
     assert not await dead_groups(dispatcher.engine.database, 1)
 
 
+async def test_a_campaign_rests_for_as_long_as_its_pass_took_and_longer(dispatcher, clock):
+    await start(dispatcher, await a_group(dispatcher, 40), canary=3)
+
+    async def one_pass():
+        engine = dispatcher.engine
+        moved = await campaigns_once(engine.database, engine.catalog, rest=1_000_000.0)
+        await complete_all(dispatcher)
+        return moved.released, moved.under_way
+
+    assert await one_pass() == (3, 1)
+    # Still under way: whoever asks comes back soon, and finds that it rests.
+    assert await one_pass() == (0, 1)
+    await clock.advance("365d")
+    assert await one_pass() == (3, 1)
+
+
 async def test_the_canary_is_waited_for(dispatcher):
     await start(dispatcher, await a_group(dispatcher, 10), canary=2)
     assert [await dispatcher.campaigns_once() for _ in range(3)] == [2, 0, 0]

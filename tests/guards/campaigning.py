@@ -19,7 +19,15 @@ CAMPAIGNING: Sequence[Mutant] = [
             "one_campaign_at_a_time_works_on_a_group",
         ),
     ),
-    *killed("lock_campaign", ("for update of c skip locked", "", "campaigns_do_not_wait_for_one_another")),
+    *killed(
+        "lock_campaign",
+        (
+            "and (c.rests_until is null or c.rests_until <= holdfast.instant())",
+            "",
+            "a_campaign_that_rests_is_left_alone",
+        ),
+        ("for update of c skip locked", "", "campaigns_do_not_wait_for_one_another"),
+    ),
     redundant(
         "collect_campaign",
         "and d.state = 'retrying'\n",

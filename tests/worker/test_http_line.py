@@ -14,11 +14,12 @@ from tests.worker.servers import HttpServer, LossyWay, message
 import holdfast as hf
 from holdfast.errors import InvalidSettings, Unauthorized
 from holdfast.settings import Settings
+from holdfast.worker.hold import BATCH_SHARED_MIN
 from holdfast.worker.http_call import Calls, Server
-from holdfast.worker.http_line import HttpLine, fetch_terms
+from holdfast.worker.http_line import FLIGHTS, HttpLine, fetch_terms
 from holdfast.worker.http_repairs import HttpRepairs
 from holdfast.worker.line import Listening, Signing
-from holdfast.worker.loop import Worker
+from holdfast.worker.loop import Worker, share_of
 
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
 """A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
@@ -73,11 +74,12 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
 
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
+@pytest.mark.parametrize("slots", [10, FLIGHTS * BATCH_SHARED_MIN], ids=["two", "many"])
 @pytest.mark.parametrize("is_first_lost", [True, False])
-async def test_a_lost_answer_costs_nothing_of_the_exchange_beside_it(
-    http_server, running_worker, client_of, settings, is_first_lost
+async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
+    http_server, running_worker, client_of, settings, is_first_lost, slots
 ):
-    """The one that is still on its way to the server claims there: whoever resumed before would never hear of it."""
+    """One that is still on its way to the server claims there: whoever resumed before would never hear of it."""
     ran, flights = Counter(), []
     both, lost, resumed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -110,10 +112,40 @@ async def test_a_lost_answer_costs_nothing_of_the_exchange_beside_it(
 
     app = an_app(work, max_losses=0, max_retries=0)
     async with LossyWay(http_server().url, loses, holds) as lossy, client_of(app) as client:
-        tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(100)])
-        async with running_worker(app=app, line=HttpLine(lossy.url, settings), slots=10):
-            assert [await task.result(30) for task in tasks] == list(range(100))
+        tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(10 * slots)])
+        async with running_worker(app=app, line=HttpLine(lossy.url, settings), slots=slots):
+            assert [await task.result(30) for task in tasks] == list(range(10 * slots))
     assert len(lossy.lost) == 1 and set(ran.values()) == {1}
+
+
+@pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
+async def test_a_few_exchanges_are_under_way_at_once(http_server, running_worker, client_of, settings):
+    """None is answered before the last of them was made."""
+    under_way, all_are = 0, asyncio.Event()
+
+    async def work(n: int) -> int:
+        return n
+
+    async def holds(path: str, body: bytes) -> None:
+        nonlocal under_way
+        if path != "/internal/exchange" or (b'"completions":' not in body and not under_way):
+            return
+        under_way += 1
+        if under_way == FLIGHTS:
+            all_are.set()
+        await asyncio.wait_for(all_are.wait(), 20)
+
+    slots = FLIGHTS * BATCH_SHARED_MIN
+    app = an_app(work)
+    async with LossyWay(http_server().url, lambda _: False, holds) as way, client_of(app) as client:
+        tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(10 * slots)])
+        async with running_worker(app=app, line=HttpLine(way.url, settings), slots=slots):
+            assert [await task.result(30) for task in tasks] == list(range(10 * slots))
+
+
+def test_exchanges_share_the_slots_but_carry_no_handful_each():
+    assert [share_of(slots, 1) for slots in (1, 100)] == [1, 100]
+    assert [share_of(slots, 4) for slots in (1, 2, 9, 100, 300, 400, 1_000)] == [1, 1, 5, 50, 100, 100, 250]
 
 
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])

@@ -20,6 +20,7 @@ from holdfast.bench.drain import Drained, drain_once
 from holdfast.bench.spread import quantiles, spread
 from holdfast.bench.trial import Trial
 from holdfast.bench.waiting import until
+from holdfast.worker.http_line import FLIGHTS
 
 SIDE = "holdfast.bench.http_side"
 BATCH = 100
@@ -93,8 +94,8 @@ async def http_server(trial: Trial) -> AsyncIterator[tuple[str, Member]]:
 async def _workers_elsewhere(trial: Trial) -> AsyncIterator[list[Member]]:
     """The same workers, speaking HTTP."""
     async with http_server(trial) as (url, _):
-        # Two exchanges of a worker may be under way, which share its slots.
-        orders = msgspec.structs.replace(trial.orders(), url=url, slots=2 * BATCH, has_loops=False)
+        # So many exchanges of a worker may be under way, which share its slots.
+        orders = msgspec.structs.replace(trial.orders(), url=url, slots=FLIGHTS * BATCH, has_loops=False)
         async with trial.workers([orders]) as members:
             yield members
 

@@ -57,7 +57,11 @@ PRIORITY = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignCounts:
-    """What a step follows from. Counts are those of the present leg; `left` is how many letters wait to be released."""
+    """What a step follows from. Counts are those of the present leg.
+
+    `left` is how many letters wait to be released, counted no further than can go at once; if it `is_paused`, none of
+    them can.
+    """
 
     state: CampaignState
     canary: int

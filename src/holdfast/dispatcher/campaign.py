@@ -1,11 +1,13 @@
 """Campaigns move: one bounded pass counts what became of released letters, decides, and releases the next ones.
 
 Any number of processes may run it: a campaign's row is locked while one moves it. Everything that matters is in the
-database, so a campaign survives restarts of everything. Released tasks wait in their own queue, under its limits.
+database, so a campaign survives restarts of everything. Released tasks wait in their own queue, under its limits, and a
+campaign rests after each pass in proportion to what that took: other work keeps the database, whatever it can do.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,12 +37,12 @@ from holdfast.store.statements import sql
 _MOVING_CAMPAIGNS = sql("moving_campaigns")
 _LOCK_CAMPAIGN = sql("lock_campaign")
 _COLLECT = sql("collect_campaign")
-_LEFT = sql("campaign_left")
 _NEXT = sql("next_campaign_letters")
-_ALL = 2**31 - 1
+_LEFT = sql("campaign_left")
 _TAKE = sql("take_campaign_letters")
 _NOTE_RELEASED = sql("note_released")
 _MOVE = sql("move_campaign")
+_REST = sql("rest_campaign")
 _LANE_VERSIONS = sql("lane_versions")
 
 CAMPAIGNS_BATCH = 50
@@ -62,18 +64,26 @@ async def campaigns_once(
     *,
     limit: int = RELEASE_BATCH,
     silent_seconds: float = SILENT_SECONDS_MIN,
+    rest: float = 0.0,
 ) -> Moved:
-    """Move every campaign one step. A worker that was silent for longer opens no gate."""
+    """Move every campaign one step, after which it rests for `rest` times what that took.
+
+    A worker that was silent for longer opens no gate.
+    """
     everything = Moved()
 
     async def move(row: Any) -> None:
         moved = Moved()
+        state = CampaignState(row["state"])
         async with database.transaction() as session:
             campaign = await session.fetchrow(_LOCK_CAMPAIGN, row["campaign_id"])
             if campaign is not None:
-                await _move(session, catalog, campaign, limit, moved, silent_seconds)
+                began_at = time.monotonic()
+                state = await _move(session, catalog, campaign, limit, moved, silent_seconds)
+                if rest:
+                    await session.fetch(_REST, campaign["campaign_id"], rest * (time.monotonic() - began_at))
         everything.released += moved.released
-        everything.under_way += moved.under_way
+        everything.under_way += state in (CampaignState.CANARY, CampaignState.RAMP)
         everything.news = everything.news.and_(moved.news)
 
     of = Pages(_MOVING_CAMPAIGNS, number="campaign_id", limit=CAMPAIGNS_BATCH)
@@ -83,18 +93,19 @@ async def campaigns_once(
 
 async def _move(
     session: Session, catalog: Catalog, campaign: Any, limit: int, moved: Moved, silent_seconds: float
-) -> None:
+) -> CampaignState:
+    """One step of a campaign; the state it is in then."""
     collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
     state = CampaignState(campaign["state"])
     is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
-    step = next_step(await _counts(session, campaign, collected, is_gate_open=is_gate_open))
+    room = max(min(limit, campaign["at_once"] - collected["outstanding"]), 1)
+    ready = await session.fetch(_NEXT, *_which(campaign), room)
+    step = next_step(await _counts(session, campaign, collected, len(ready), is_gate_open=is_gate_open))
     out = 0
     if step.release:
         is_alone = collected["outstanding"] == 0
-        out = await _release(session, catalog, campaign, min(step.release, limit), moved, is_alone=is_alone)
+        out = await _release(session, catalog, campaign, ready[: step.release], moved, is_alone=is_alone)
     moved.released += out
-    if step.state in (CampaignState.CANARY, CampaignState.RAMP):
-        moved.under_way += 1
     if (step.state, step.note) != (state, ""):
         await _store(session, campaign, step)
     if step.state is not state:
@@ -108,6 +119,12 @@ async def _move(
             before={"released": campaign["released"]},
             after={"released": campaign["released"] + out},
         )
+    return step.state
+
+
+def _which(campaign: Any) -> tuple[int, str, int, int]:
+    """Whose letters, of which group, up to where, and of which campaign."""
+    return campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"]
 
 
 async def _audit(session: Session, campaign: Any, verb: str, *, before: Any, after: Any) -> None:
@@ -120,24 +137,20 @@ async def _store(session: Session, campaign: Any, step: Step) -> None:
     await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, DISPATCHER_ACTOR)
 
 
-async def _counts(session: Session, campaign: Any, collected: Any, *, is_gate_open: bool) -> CampaignCounts:
-    which = (campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"])
-    left = await session.fetchrow(_LEFT, *which, campaign["at_once"])
-    if left["paused"] == left["left"] == campaign["at_once"]:
-        # Behind those of a paused queue there may be others that can go.
-        left = await session.fetchrow(_LEFT, *which, _ALL)
+async def _counts(session: Session, campaign: Any, collected: Any, ready: int, *, is_gate_open: bool) -> CampaignCounts:
+    is_paused = not ready and bool(await session.fetchval(_LEFT, *_which(campaign)))
     return CampaignCounts(
         state=CampaignState(campaign["state"]),
         canary=campaign["canary"],
         at_once=campaign["at_once"],
-        left=left["left"],
+        left=ready + is_paused,
         outstanding=collected["outstanding"],
         released=collected["leg_released"],
         succeeded=collected["leg_succeeded"],
         returned=collected["leg_returned"],
         failed=collected["leg_failed"],
         is_gate_open=is_gate_open,
-        is_paused=left["left"] > 0 and left["paused"] == left["left"],
+        is_paused=is_paused,
     )
 
 
@@ -157,17 +170,15 @@ class _Unit(msgspec.Struct):
 
 
 async def _release(
-    session: Session, catalog: Catalog, campaign: Any, room: int, moved: Moved, *, is_alone: bool
+    session: Session, catalog: Catalog, campaign: Any, rows: Sequence[Any], moved: Moved, *, is_alone: bool
 ) -> int:
     """Requeue the next letters, behind other work of their queues. A run goes with all its letters, or waits."""
     tenant_id, campaign_id = campaign["tenant_id"], campaign["campaign_id"]
-    which = (tenant_id, campaign["fingerprint"], campaign["upto_id"], campaign_id)
-    rows = await session.fetch(_NEXT, *which, room)
     held = await hold_runs(session, tenant_id, (row["run_id"] for row in rows if row["run_id"] is not None))
     ids = {row["dead_letter_id"] for row in rows}
     ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
-    units = _units(await session.fetch(_TAKE, *which, sorted(ids)), held)
-    going = units[: how_many_fit((unit.size for unit in units), room, is_alone=is_alone)]
+    units = _units(await session.fetch(_TAKE, *_which(campaign), sorted(ids)), held)
+    going = units[: how_many_fit((unit.size for unit in units), len(rows), is_alone=is_alone)]
     by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False)
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
     out = await _release_tasks(session, campaign, plain, by, moved)

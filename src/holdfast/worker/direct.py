@@ -58,7 +58,7 @@ class DirectLine:
         self.ledger: Asking = Ledger(engine)
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
-        self.has_second_flight = False  # an exchange has the session to itself
+        self.flights = 1  # an exchange has the session to itself
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine
         self._worker_id = 0

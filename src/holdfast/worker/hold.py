@@ -32,7 +32,7 @@ from holdfast.worker.writing import Datasets
 
 BATCH_MAX = 2_000
 BATCH_SHARED_MIN = 100
-"""Where two exchanges share the reports, how many one may take at least."""
+"""Where exchanges share the reports, how many one may take at least."""
 BATCH_FOLLOWERS_MAX = 3_000
 
 
@@ -64,7 +64,7 @@ class Hold:
         self.settings = line.settings.worker
         self._names = line.names
         self._batch_bytes_max = line.batch_bytes_max
-        self._batch_max = max(share, BATCH_SHARED_MIN) if line.has_second_flight else BATCH_MAX
+        self._batch_max = BATCH_MAX if line.flights == 1 else max(share, BATCH_SHARED_MIN)
         self._actions = actions
         self._isolator = isolator
         self._publish = publish

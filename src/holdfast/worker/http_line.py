@@ -1,7 +1,7 @@
 """The line over HTTP: the same contract, spoken to a server instead of the database.
 
-Connections of its own: two for exchanges, one for a wait for work, which the server answers when there may be some, the
-heart's, and a few for the ledger's questions. Datasets are rows of the database and are not offered here.
+Connections of its own: some for exchanges, one for a wait for work, which the server answers when there may be some,
+the heart's, and a few for the ledger's questions. Datasets are rows of the database and are not offered here.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ from holdfast.worker.writing import Declared as DeclaredDatasets
 log = logging.getLogger("holdfast.worker")
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
+FLIGHTS = 4
+"""Exchanges at once: while one waits for the way or for the disk, the next are made."""
 POLL_SECONDS = 15.0
 """The server polls for everybody who waits there; this is for a server that forgot."""
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS = 0.02, 1.0
@@ -128,7 +130,7 @@ class HttpLine:
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
         self._calls = Calls(self._server)
-        self._second = Calls(self._server)
+        self._beside = [Calls(self._server) for _ in range(FLIGHTS - 1)]
         self._waits = Calls(self._server)
         self.settings = settings
         self.names: Names = (names := HttpNames())
@@ -136,7 +138,7 @@ class HttpLine:
         self._names, self._ledger = names, ledger
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
-        self.has_second_flight = True
+        self.flights = FLIGHTS
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
@@ -229,7 +231,7 @@ class HttpLine:
     async def _exchange(self, body: Batch) -> Exchanged:
         try:
             # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
-            calls = self._second if self._calls.is_busy else self._calls
+            calls = next((one for one in (self._calls, *self._beside) if not one.is_busy), self._calls)
             return await calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
         except (Invalid, Unavailable):
             raise
@@ -271,8 +273,8 @@ class HttpLine:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     def drop(self) -> None:
-        self._calls.drop()
-        self._second.drop()
+        for calls in (self._calls, *self._beside):
+            calls.drop()
         self._is_resumed = False
 
     def pulse(self) -> Pulse:
@@ -290,7 +292,7 @@ class HttpLine:
                 await self._calls.post("/internal/leave", Leaving(self._worker_id), dict[str, Any], seconds_max=5.0)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
-        for calls in (self._calls, self._second, self._waits):
+        for calls in (self._calls, *self._beside, self._waits):
             calls.drop()
         self._ledger.drop()
 

@@ -118,8 +118,8 @@ class Line(Ear, Protocol):
     """The longest wait for work when no ring comes."""
     batch_bytes_max: int
     """How much output one exchange may carry."""
-    has_second_flight: bool
-    """Whether a second exchange may be under way beside the first. Notes go with the first alone."""
+    flights: int
+    """How many exchanges may be under way at once. Notes go with the first alone."""
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
         """Declare what the worker's code has, register it, and listen."""

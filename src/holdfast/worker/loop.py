@@ -1,6 +1,6 @@
 """The worker: claims what it can run, runs it, reports in batches, and gives back what it cannot finish.
 
-One exchange is under way at a time, or two where the line is long; what ends meanwhile goes with the next. A lost
+One exchange is under way at a time, or a few where the line is long; what ends meanwhile goes with the next. A lost
 dispatcher stops nothing by itself: reports wait, the heart decides when work must stop, and the loop reconnects and
 goes on. Whether the line to it is a database session or HTTP is not known here.
 """
@@ -31,7 +31,7 @@ from holdfast.worker.direct import DirectLine
 from holdfast.worker.execute import CANCELED, FENCED, INTERRUPTED, Isolator
 from holdfast.worker.heart import Heart
 from holdfast.worker.held import FOREVER, Held, Rules
-from holdfast.worker.hold import Hold
+from holdfast.worker.hold import BATCH_SHARED_MIN, Hold
 from holdfast.worker.line import Line, Listening, Signing
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets
@@ -43,6 +43,11 @@ RECONNECT_SECONDS_MAX = 5.0
 INTERRUPT_SECONDS_MAX = 5.0
 RUNNERS = 2
 SECOND_WAVE_SECONDS = 0.005
+
+
+def share_of(slots: int, flights: int) -> int:
+    """What one exchange may ask for: the flights share the slots, but do not carry a handful each."""
+    return max(-(-slots // flights), min(-(-slots // 2), BATCH_SHARED_MIN))
 
 
 class Worker:
@@ -77,7 +82,7 @@ class Worker:
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
         self.slots = slots or settings.slots
-        self._share = -(-self.slots // 2) if self.line.has_second_flight else self.slots
+        self._share = share_of(self.slots, self.line.flights)
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
         self._schedules = tuple(schedules)
@@ -105,7 +110,9 @@ class Worker:
         self._has_plenty = False
         self._asked = 0
         self._is_standing = False
-        self._second_flight = asyncio.Lock()
+        self._beside = 0
+        self._landed = asyncio.Event()
+        self._landed.set()
         self._is_stopping = False
         self._finish_by = FOREVER
         self._is_draining = False
@@ -183,11 +190,9 @@ class Worker:
         return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     async def _work(self) -> None:
-        """Exchange until stopped. A flight that fails for a reason that time does not mend ends the other too."""
-        if not self.line.has_second_flight:
-            await self._fly()
-            return
-        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._fly(), self._fly_second())]
+        """Exchange until stopped. A flight that fails for a reason that time does not mend ends the others too."""
+        beside = [self._fly_beside() for _ in range(self.line.flights - 1)]
+        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._fly(), *beside)]
         try:
             await asyncio.gather(*flights)
         finally:
@@ -219,23 +224,34 @@ class Worker:
                 self.line.stand_by()
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
 
-    async def _fly_second(self) -> None:
-        """Exchange beside the first flight while there is much to say or to ask: over a long way, both save waiting."""
+    async def _fly_beside(self) -> None:
+        """Exchange beside the first flight while there is much to say or to ask: over a long way, all save waiting."""
         while not self._is_stopping:
-            if not self._is_worth_a_second():
+            if not self._is_worth_another():
                 await self._wait(FOREVER)
                 continue
-            async with self._second_flight:
+            with self._aloft():
                 try:
-                    if self._is_worth_a_second():
-                        await self._turn(self._want())
+                    await self._turn(self._want())
                 except TROUBLE as error:
                     # What it carried goes with the first flight, which mends the line.
                     log.warning("dispatcher unavailable: %s", str(error) or type(error).__name__)
                     self._is_standing, self._may_have_work = False, True
                     self._signal.set()
 
-    def _is_worth_a_second(self) -> bool:
+    @contextmanager
+    def _aloft(self) -> Iterator[None]:
+        """A flight beside the first is under way."""
+        self._beside += 1
+        self._landed.clear()
+        try:
+            yield
+        finally:
+            self._beside -= 1
+            if not self._beside:
+                self._landed.set()
+
+    def _is_worth_another(self) -> bool:
         much = max(len(self._hold.reports), self._want() if self._has_plenty else 0)
         return self._is_standing and not self._notes and 2 * much >= self._share
 
@@ -281,17 +297,17 @@ class Worker:
     async def _resume(self) -> None:
         """Take up what this worker has and never heard of.
 
-        Not beside a second flight: what that is about to bring would be asked for too. Its answer is waited for, unless
-        its way is as dead as the other.
+        Not beside another flight: what that is about to bring would be asked for too. Its answer is waited for, unless
+        its way is as dead as the first. None takes off before the line stands again.
         """
         giving_up = self._loop.call_later(self._settings.lease_seconds / 4, self.line.drop)
-        async with self._second_flight:
-            giving_up.cancel()
-            self.line.drop()
-            sent_at = time.monotonic()
-            recovered = await self.line.resume(self._hold.known)
-            await self._hold.start(recovered or (), sent_at, is_stopping=self._is_stopping)
-            self._is_standing = True
+        await self._landed.wait()
+        giving_up.cancel()
+        self.line.drop()
+        sent_at = time.monotonic()
+        recovered = await self.line.resume(self._hold.known)
+        await self._hold.start(recovered or (), sent_at, is_stopping=self._is_stopping)
+        self._is_standing = True
 
     @contextmanager
     def _asking(self, want: int) -> Iterator[None]:
@@ -310,7 +326,7 @@ class Worker:
     async def _lose_line(self, error: Exception) -> None:
         log.warning("dispatcher unavailable, retrying: %s", str(error) or type(error).__name__)
         self._is_standing = False
-        if not self._second_flight.locked():
+        if self._landed.is_set():
             self.line.drop()
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
         longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)

@@ -178,6 +178,13 @@ async def campaigns_do_not_wait_for_one_another(stage: Stage) -> None:
 
 
 @check
+async def a_campaign_that_rests_is_left_alone(stage: Stage) -> None:
+    campaign_id, _ = await a_campaign(stage)
+    await stage.engine.database.fetch(sql("rest_campaign"), campaign_id, 60.0)
+    assert await stage.dispatcher.campaigns_once() == 0
+
+
+@check
 async def four_eyes_are_needed(stage: Stage) -> None:
     campaign_id, _ = await a_campaign(stage, needs_approval=True)
     assert not await stage.engine.database.fetch(sql("approve_campaign"), campaign_id, 1, "ann")

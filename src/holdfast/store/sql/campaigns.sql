@@ -30,7 +30,7 @@ from fresh;
 
 -- name: moving_campaigns
 -- Campaigns that a pass may do something about: those under way, and those whose letters are still out. The next page.
-select c.campaign_id
+select c.campaign_id, c.state
 from holdfast.campaign c
 where c.campaign_id > $2 and (
     c.state in ('awaiting_version', 'canary', 'ramp')
@@ -40,19 +40,27 @@ order by c.campaign_id
 limit $1;
 
 -- name: lock_campaign
--- Become the one who moves a campaign; another process that does so already is left to it.
+-- Become the one who moves a campaign, unless it rests; another process that does so already is left to it.
 select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
   c.at_once, c.upto_id, c.lane_ids, c.leg, c.released
 from holdfast.campaign c
-where c.campaign_id = $1
+where c.campaign_id = $1 and (c.rests_until is null or c.rests_until <= holdfast.instant())
 for update of c skip locked;
+
+-- name: rest_campaign
+-- Nobody moves a campaign for so many seconds. Under its lock.
+update holdfast.campaign c
+set rests_until = holdfast.instant() + make_interval(secs => $2)
+where c.campaign_id = $1
+returning c.campaign_id;
 
 -- name: collect_campaign
 -- Count what became of the letters that are out. A letter whose task failed again is parked: the fresh one stands for it.
 -- One in whose place other items completed is resolved with them; one that its completed run went round says nothing, and is
--- dropped. Under the campaign's lock.
+-- dropped. Under the campaign's lock, so their rows stay where they are: joined by key, all that are out could be compared
+-- with each other.
 with ended as materialized (
-  select m.dead_letter_id, m.leg,
+  select m.ctid as place, m.leg,
     case
       when d.state = 'resolved' and d.disposition <> 'superseded' then 'succeeded'
       when d.state is distinct from 'retrying' or d.campaign_id is distinct from m.campaign_id then 'dropped'
@@ -87,7 +95,7 @@ noted as (
   update holdfast.campaign_letter m
   set outcome = ended.outcome
   from ended
-  where m.campaign_id = $1 and m.dead_letter_id = ended.dead_letter_id and m.outcome is null and ended.outcome is not null
+  where m.ctid = ended.place and m.campaign_id = $1 and m.outcome is null and ended.outcome is not null
   returning m.dead_letter_id, m.leg, ended.outcome, ended.is_out
 ),
 closed as (
@@ -136,33 +144,14 @@ where c.campaign_id = $1
 returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
   (select count(*)::int from ended where outcome is null and leg = $3) as outstanding;
 
--- name: campaign_left
--- How many letters of a campaign wait to be released (counted to a bound), and how many of them in a paused queue or run.
--- By key, as in `next_campaign_letters`.
-select count(*)::int as "left",
-  count(*) filter (where q.paused_at is not null or r.paused_at is not null)::int as paused
-from (
-  select d.lane_id, d.run_id
-  from holdfast.letter_to_go d
-  where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
-    and not exists (
-      select from holdfast.campaign_letter m
-      where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
-      offset 0
-    )
-  order by d.dead_letter_id
-  limit $5
-) o
-join holdfast.lane l on l.lane_id = o.lane_id
-join holdfast.queue q on q.queue_id = l.queue_id
-left join holdfast.run r on r.run_id = o.run_id and r.state = 'o';
-
 -- name: next_campaign_letters
--- The next letters of a campaign, oldest first; those of paused queues and runs wait. Each is asked by key (`offset 0`
+-- The next letters of a campaign, oldest first; those of paused queues and runs wait. As a range of the index of what
+-- waits: by the number alone, the planner may walk through all letters there ever were. Each is asked by key (`offset 0`
 -- keeps the questions apart): joined, all letters of a large group would be compared with all that it released.
 select d.dead_letter_id, d.run_id
 from holdfast.letter_to_go d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
+where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, 0)
+  and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, $3)
   and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
@@ -179,8 +168,24 @@ where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id <= $3
     where r.run_id = d.run_id and r.state = 'o' and r.paused_at is not null
     offset 0
   )
-order by d.dead_letter_id
+order by d.tenant_id, d.fingerprint, d.dead_letter_id
 limit $5;
+
+-- name: campaign_left
+-- Whether any letter of a campaign waits to be released, also in a paused queue or run. As `next_campaign_letters`.
+select exists (
+  select
+  from holdfast.letter_to_go d
+  where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, 0)
+    and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, $3)
+    and not exists (
+      select from holdfast.campaign_letter m
+      where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+      offset 0
+    )
+  order by d.tenant_id, d.fingerprint, d.dead_letter_id
+  limit 1
+);
 
 -- name: take_campaign_letters
 -- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take.

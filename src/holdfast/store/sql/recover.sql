@@ -33,11 +33,12 @@ join holdfast.run r on r.run_id = n.run_id
 where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = $2;
 
 -- name: group_letters
--- A page of the letters of a group whose task can go again.
+-- A page of the letters of a group whose task can go again. A range of their index, as in `next_campaign_letters`.
 select d.dead_letter_id, d.state
 from holdfast.letter_to_go d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
-order by d.dead_letter_id
+where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, $3)
+  and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, 9223372036854775807)
+order by d.tenant_id, d.fingerprint, d.dead_letter_id
 limit $4;
 
 -- name: ignore_letters
