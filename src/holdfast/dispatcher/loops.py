@@ -56,9 +56,10 @@ PAGE_SECONDS = 0.05
 class Loops:
     """`run()` until cancelled, or single passes from a test."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, campaign_rest: float = CAMPAIGN_REST) -> None:
         self._engine = engine
         self._settings = engine.settings
+        self._campaign_rest = campaign_rest
         self._swept_to = 0
         self._stuck: set[int] = set()
         self._stuck_until = 0.0
@@ -163,7 +164,9 @@ class Loops:
         """Move every campaign one step; soon again while one is under way."""
         engine = self._engine
         silent_seconds = engine.silent_seconds
-        moved = await campaigns_once(engine.database, engine.catalog, silent_seconds=silent_seconds, rest=CAMPAIGN_REST)
+        moved = await campaigns_once(
+            engine.database, engine.catalog, silent_seconds=silent_seconds, rest=self._campaign_rest
+        )
         await follow_up(self._engine, moved.news)
         return CAMPAIGN_SECONDS if moved.under_way else None
 

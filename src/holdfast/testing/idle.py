@@ -118,7 +118,8 @@ class _Drain:
     def __init__(self, engine: Engine, clock: Clock | None, seconds_max: float) -> None:
         self._engine = engine
         self._clock = clock
-        self._loops = Loops(engine)
+        # Nobody else wants the database, and the clock may stand still.
+        self._loops = Loops(engine, campaign_rest=0.0)
         self._seconds_max = seconds_max
         self._now = asyncio.get_running_loop().time
 
