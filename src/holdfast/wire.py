@@ -62,7 +62,10 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
         ) from error
     except RecursionError as error:
         raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from error
-    if len(encoded) > min(_SMALL_BYTES, bytes_max) or b"\\" in encoded or b"null" in encoded:
+    size = len(encoded)
+    # Single bytes first: to look for a string of them in bytes costs a multiple, and every output passes here.
+    has_trace = _BACKSLASH in encoded or (_N in encoded and b"null" in encoded)
+    if has_trace or size > _SMALL_BYTES or size > bytes_max:
         _check_closely(value, encoded, bytes_max=bytes_max, what=what)
     return encoded
 
@@ -73,6 +76,7 @@ def canonical(value: Any, *, bytes_max: int, what: str) -> bytes:
     return _canonical.encode(value)
 
 
+_BACKSLASH, _N = b"\\n"
 _SMALL_BYTES = limits.NESTING_MAX
 """Nothing this short is too large or too deep; only a NUL or a lost NaN can hide in it, and both leave a trace."""
 

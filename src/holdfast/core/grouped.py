@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 
@@ -35,3 +35,13 @@ class Grouped:
     def count(self, key: int) -> int:
         """How many values a key has."""
         return self._starts[key + 1] - self._starts[key]
+
+    def tally(self, keys: Iterable[int]) -> dict[int, int]:
+        """How often each value came with one of these keys, in the order in which they are met first."""
+        starts, values = self._starts, self._values
+        found: dict[int, int] = {}
+        for key in keys:
+            for place in range(starts[key], starts[key + 1]):
+                value = values[place]
+                found[value] = found.get(value, 0) + 1
+        return found

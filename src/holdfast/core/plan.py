@@ -55,7 +55,9 @@ class Plan:
         "_upstreams",
         "_ways",
         "downstream",
+        "has_maps",
         "inputs",
+        "is_join",
         "is_simple",
         "is_task",
         "kinds",
@@ -96,8 +98,11 @@ class Plan:
         self.is_simple = bytes(is_simple)
         """Whether releasing the node starts its task and nothing else: no condition, no items, no run, no wait."""
         self.is_task = bytes(kind is NodeKind.TASK for kind in self.kinds)
+        self.has_maps = NodeKind.MAP in self.kinds
         self.number: Mapping[str, int] = {one: number for number, one in enumerate(self.names)}
         self._connect(edges)
+        self.is_join = bytes(self.upstream.count(number) > 1 for number in range(len(self.names)))
+        """Whether the node waits for more than one other, so that something must be remembered until the last ends."""
         self.roots = tuple(number for number in range(len(self.names)) if not self.upstream.count(number))
         self._recipes: dict[int, Recipe] = {}
         self._read = read

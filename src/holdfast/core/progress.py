@@ -66,15 +66,12 @@ class Progress:
         self.ended = 0
         self.failed = 0
 
-    def unknown(self, ends: Iterable[End]) -> list[int]:
+    def unknown(self, completed: Sequence[int], ends: Sequence[End]) -> list[int]:
         """Nodes whose row must be read before these ends can be counted."""
-        plan, rows = self.plan, self.rows
+        rows, is_join = self.rows, self.plan.is_join
         may_be_reset = self.generation > 1
-        return [
-            one
-            for one in dict.fromkeys(down for node_no, _ in ends for down in plan.downstream[node_no])
-            if one not in rows and (may_be_reset or plan.upstream.count(one) > 1)
-        ]
+        downs = self.plan.downstream.tally((*completed, *(node_no for node_no, _ in ends)))
+        return [one for one in downs if one not in rows and (may_be_reset or is_join[one])]
 
     def know(self, asked: Iterable[int], found: Mapping[int, NodeRow]) -> None:
         """Take over the rows that were read; one that was asked for and not found begins here."""
@@ -82,32 +79,41 @@ class Progress:
             row = found.get(node_no)
             self.rows[node_no] = NodeRow(node_no, pending=self.plan.upstream.count(node_no)) if row is None else row
 
-    def count(self, ends: Sequence[End]) -> list[End]:
-        """Count ended nodes; answers the ends that follow at once. Nodes that may go are added to `ready`."""
-        self.close(ends)
+    def count(self, completed: Sequence[int], ends: Sequence[End]) -> list[End]:
+        """Count nodes that completed, and those that ended in any way; answers the ends that follow at once.
+
+        Nodes that may go are added to `ready`.
+        """
+        self.close(completed, ends)
         touched: dict[int, None] = {}
         follow: list[End] = []
-        rows, downstream = self.rows, self.plan.downstream
+        rows, rules, downstream = self.rows, self.plan.rules, self.plan.downstream
+        for down, times in downstream.tally(completed).items():
+            if (row := rows.get(down)) is not None:
+                if row.state == BLOCKED:
+                    row.pending -= times
+                    row.succeeded += times
+                    touched[down] = None
+            elif rules[down] is TriggerRule.ALL_SUCCESS:
+                self.ready.append(down)
+            else:
+                self._settle_single(down, TaskState.COMPLETED, follow)
         for node_no, state in ends:
+            counter = COUNTERS[state].value
             for down in downstream[node_no]:
-                row = rows.get(down)
-                if row is None:
+                if (row := rows.get(down)) is None:
                     self._settle_single(down, state, follow)
                 elif row.state == BLOCKED:
                     row.pending -= 1
-                    if state is TaskState.COMPLETED:
-                        row.succeeded += 1
-                    else:
-                        counter = COUNTERS[state].value
-                        setattr(row, counter, getattr(row, counter) + 1)
+                    setattr(row, counter, getattr(row, counter) + 1)
                     touched[down] = None
         for down in touched:
             self._decide(self.rows[down], follow)
         return follow
 
-    def close(self, ends: Sequence[End]) -> None:
+    def close(self, completed: Sequence[int], ends: Sequence[End]) -> None:
         """Count ended nodes and nothing else: all there is to do in a canceled run, where nothing is left to follow."""
-        self.ended += len(ends)
+        self.ended += len(completed) + len(ends)
         self.failed += sum(state is TaskState.FAILED for _, state in ends)
 
     def skip(self, node_no: int) -> End:
@@ -132,11 +138,7 @@ class Progress:
 
     def _settle_single(self, node_no: int, state: TaskState, follow: list[End]) -> None:
         """The only upstream of a node without a row ended."""
-        rule = self.plan.rules[node_no]
-        if state is TaskState.COMPLETED and rule is TriggerRule.ALL_SUCCESS:
-            self.ready.append(node_no)
-            return
-        decided = release(rule, UpstreamCounts(pending=1).after(state))
+        decided = release(self.plan.rules[node_no], UpstreamCounts(pending=1).after(state))
         if decided is Release.RUN:
             self.ready.append(node_no)
         else:

@@ -35,8 +35,10 @@ class Recipe:
             return None
         try:
             built = {**self.config}
-            for key, source in self.singles:
-                built[key] = _value(source, run_input, outputs)
+            # As `_value` does, spelled out: nodes come by the thousand, and most have only these.
+            for key, (upstream, output_key) in self.singles:
+                output = run_input if upstream == RUN_INPUT else outputs[upstream]
+                built[key] = output[output_key] if output_key else output
             for key, sources in self.lists:
                 built[key] = [_value(source, run_input, outputs) for source in sources]
         except (KeyError, TypeError):

@@ -73,10 +73,8 @@ async def cancel_in(
 ) -> Cancellation:
     """The same in the caller's transaction, which also records it: here it is only done."""
     rows = await session.fetch(_CANCEL, list(task_ids), tenant_id, grace_seconds, reason, actor)
-    ends = [
-        NodeEnd(row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED)
-        for row in rows
-        if row["run_id"] is not None
+    ends: list[NodeEnd] = [
+        (row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED) for row in rows if row["run_id"] is not None
     ]
     news = News(set(), [row["task_id"] for row in rows if row["is_awaited"]], [])
     if ends:

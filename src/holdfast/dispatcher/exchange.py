@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from holdfast.dispatcher.claim import Claimer, warm_claim
 from holdfast.dispatcher.inputs import readable, with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled
-from holdfast.dispatcher.outputs import returned_now
+from holdfast.dispatcher.outputs import returned_now, warm_outputs
+from holdfast.dispatcher.release import warm_release
 from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.dispatcher.settle_apart import UNFIT, settle_apart
 from holdfast.store.catalog import Catalog
@@ -32,6 +33,8 @@ async def warm(session: Session) -> None:
     """Have the server plan a worker's statements before the first task needs them, by running them on nothing."""
     await warm_claim(session)
     await warm_settle(session)
+    await warm_release(session)
+    await warm_outputs(session)
 
 
 async def exchange(

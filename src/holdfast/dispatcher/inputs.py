@@ -10,7 +10,8 @@ costs the attempt it is about, and no other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -69,17 +70,27 @@ async def readable(session: Session, catalog: Catalog, claimed: Sequence[Claimed
 
 
 async def _given(session: Session, catalog: Catalog, claimed: Sequence[Claimed], returned: Returned) -> list[Claimed]:
-    nodes = {(one.run_id, one.node_no) for one in claimed if one.run_id is not None and one.node_no is not None}
+    nodes: defaultdict[int, list[int]] = defaultdict(list)
+    for one in claimed:
+        if one.run_id is not None and one.node_no is not None:
+            nodes[one.run_id].append(one.node_no)
     if not nodes:
         return list(claimed)
     mapped: Mapping[tuple[int, int], Mapped] = {}
     runs = values_at_hand(catalog, nodes, returned)
     if runs is None:
-        runs = await read_runs(session, catalog, {run_id for run_id, _ in nodes})
-        asked = {(run_id, up) for run_id, node_no in nodes for up in runs[run_id].plan.recipe(node_no).upstreams}
-        await read_outputs(session, runs, asked)
+        runs = await read_runs(session, catalog, nodes)
+        await read_outputs(session, runs, [*_upstreams(runs, nodes)])
         mapped = await _mapped(session, runs, nodes)
-    return [one if one.run_id is None else _with_input(one, runs[one.run_id], mapped) for one in claimed]
+    return _with_inputs(claimed, runs, mapped)
+
+
+def _upstreams(runs: Mapping[int, RunValues], nodes: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """Whose outputs these nodes read, each once."""
+    for run_id, numbers in nodes.items():
+        recipe = runs[run_id].plan.recipe
+        for upstream in {upstream for node_no in numbers for upstream in recipe(node_no).upstreams}:
+            yield run_id, upstream
 
 
 async def node_input(
@@ -109,10 +120,16 @@ class Mapped(NamedTuple):
 
 
 async def _mapped(
-    session: Session, runs: Mapping[int, RunValues], nodes: Iterable[tuple[int, int]]
+    session: Session, runs: Mapping[int, RunValues], nodes: Mapping[int, Sequence[int]]
 ) -> dict[tuple[int, int], Mapped]:
     """Those of the nodes that have items; what all items of one share is resolved once."""
-    asked = [(run_id, node_no) for run_id, node_no in nodes if runs[run_id].plan.kinds[node_no] is NodeKind.MAP]
+    asked = [
+        (run_id, node_no)
+        for run_id, numbers in nodes.items()
+        if runs[run_id].plan.has_maps
+        for node_no in set(numbers)
+        if runs[run_id].plan.kinds[node_no] is NodeKind.MAP
+    ]
     if not asked:
         return {}
     found = {}
@@ -137,19 +154,46 @@ def _resolve(values: RunValues, node_no: int) -> Resolved:
         return _fault(error)
 
 
-def _with_input(claimed: Claimed, values: RunValues, mapped: Mapping[tuple[int, int], Mapped]) -> Claimed:
+def _with_inputs(
+    claimed: Sequence[Claimed], runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], Mapped]
+) -> list[Claimed]:
+    """Inputs of a batch are built one by one and encoded together; if that fails, each is looked at alone."""
+    nodes = [one for one in claimed if one.run_id is not None]
+    given = [_resolved(one, runs, mapped) for one in nodes]
+    if all(type(one) is dict for one in given):
+        try:
+            encoded = iter(wire.encode_many(given, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input"))
+        except Invalid:
+            pass
+        else:
+            return [one if one.run_id is None else _given_to(one, runs[one.run_id], next(encoded)) for one in claimed]
+    alone = iter(given)
+    return [one if one.run_id is None else _with_input(one, runs[one.run_id], next(alone)) for one in claimed]
+
+
+def _resolved(claimed: Claimed, runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], Mapped]) -> Resolved:
     assert claimed.run_id is not None and claimed.node_no is not None
-    if (items := mapped.get((claimed.run_id, claimed.node_no))) is None:
-        given = _resolve(values, claimed.node_no)
-    elif isinstance(given := items.resolved, dict):
-        given = {**given, items.over: given[items.over][claimed.task_id - items.first_id]}
+    values = runs[claimed.run_id]
+    if not mapped or (items := mapped.get((claimed.run_id, claimed.node_no))) is None:
+        return _resolve(values, claimed.node_no)
+    if isinstance(given := items.resolved, dict):
+        return {**given, items.over: given[items.over][claimed.task_id - items.first_id]}
+    return given
+
+
+def _with_input(claimed: Claimed, values: RunValues, given: Resolved) -> Claimed:
     if isinstance(given, dict):
         try:
             encoded = wire.encode(given, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
-            return claimed.given(encoded, values.tags, values.plan.downstream.count(claimed.node_no))
+            return _given_to(claimed, values, encoded)
         except Invalid as error:
             given = _fault(error)
     return msgspec.structs.replace(claimed, input=b"{}", tags=values.tags, fault=given)
+
+
+def _given_to(claimed: Claimed, values: RunValues, encoded: bytes) -> Claimed:
+    assert claimed.node_no is not None
+    return claimed.given(encoded, values.tags, values.plan.downstream.count(claimed.node_no))
 
 
 def _fault(error: Invalid) -> Failure:

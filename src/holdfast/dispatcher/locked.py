@@ -39,6 +39,7 @@ class LockedRun:
 
     __slots__ = (
         "activated",
+        "completed",
         "ends",
         "lanes",
         "left",
@@ -54,8 +55,10 @@ class LockedRun:
         self.row = row
         self.snapshot = snapshot
         self.progress = Progress(snapshot.plan, generation=row.generation)
+        self.completed: list[int] = []
+        """Nodes whose task completed, by number alone: of most ends there is nothing else to say. Not counted yet."""
         self.ends: list[End] = []
-        """Ended and not counted yet."""
+        """Other ends, not counted yet."""
         self.left = 0
         """How many nodes were active and are over."""
         self.activated = 0
@@ -77,6 +80,18 @@ class LockedRun:
             self.progress.mark(node_no, HELD)
             return False
         self.activated += 1
+        return True
+
+    def start_all(self, ready: list[int]) -> bool:
+        """Let all these nodes go as tasks, if nothing can hold back or skip any; how it is with nearly every fan."""
+        is_simple, rows = self.snapshot.plan.is_simple, self.progress.rows
+        if self.row.max_active is not None or self.row.is_paused or not all(is_simple[one] for one in ready):
+            return False
+        self.activated += len(ready)
+        self.tasks += ready
+        for node_no in ready if rows else ():
+            if node_no in rows:
+                self.progress.mark(node_no, RELEASED)
         return True
 
     def start_task(self, node_no: int) -> None:

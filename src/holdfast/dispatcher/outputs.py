@@ -53,23 +53,22 @@ def returned_now(reports: Sequence[Report], settled: Settled) -> Returned:
 
 
 def values_at_hand(
-    catalog: Catalog, nodes: Iterable[tuple[int, int]], returned: Returned
+    catalog: Catalog, nodes: Mapping[int, Sequence[int]], returned: Returned
 ) -> dict[int, RunValues] | None:
-    """What these nodes read, as (run, node number), if this process has all of it: it met their runs before, and has
-    just settled their upstreams. So the next node of a chain starts without a question to the database."""
+    """What these nodes read, as numbers by run, if this process has all of it: it met their runs before, and has just
+    settled their upstreams. So the next node of a chain starts without a question to the database."""
     runs: dict[int, RunValues] = {}
-    for run_id, node_no in nodes:
-        if (values := runs.get(run_id)) is None:
-            if (started := catalog.started.get(run_id)) is None:
-                return None
-            values = runs[run_id] = _values_of(catalog, started, _FIRST_GENERATION)
-        if values.plan.kinds[node_no] is NodeKind.MAP:
+    for run_id, numbers in nodes.items():
+        if (started := catalog.started.get(run_id)) is None:
             return None
-        for upstream in values.plan.recipe(node_no).upstreams:
+        values = runs[run_id] = _values_of(catalog, started, _FIRST_GENERATION)
+        plan, outputs = values.plan, values.outputs
+        if plan.has_maps and any(plan.kinds[node_no] is NodeKind.MAP for node_no in numbers):
+            return None
+        for upstream in {upstream for node_no in numbers for upstream in plan.recipe(node_no).upstreams}:
             if (output := returned.get(run_id + 1 + upstream)) is None:
                 return None
-            if values.plan.names[upstream] not in values.outputs:
-                _keep(values, upstream, output)
+            outputs[plan.names[upstream]] = wire.decode(output)
     return runs
 
 
@@ -145,3 +144,9 @@ def _keep(values: RunValues, node_no: int, encoded: bytes | None) -> None:
 def _columns(nodes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
     run_ids, numbers = zip(*nodes, strict=True)
     return list(run_ids), list(numbers)
+
+
+async def warm_outputs(session: Session) -> None:
+    """Read nothing."""
+    await session.fetch(_READ_RUNS, [])
+    await session.fetch(_READ_OUTPUTS, [])

@@ -6,11 +6,9 @@ last node. The order of locks is task, run, node; one run's graph is changed by 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from holdfast.core.progress import BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED, End, NodeRow
 from holdfast.core.states import TaskState
@@ -32,13 +30,9 @@ WRITTEN_HERE = frozenset({BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED})
 """States of nodes that are written at the end of an advance; the others were when the node began or ended."""
 
 
-class NodeEnd(msgspec.Struct, frozen=True, gc=False):
-    """A task of a run that is over."""
-
-    task_id: int
-    run_id: int
-    node_no: int
-    state: TaskState
+NodeEnd = tuple[int, int, int, TaskState]
+"""A task of a run that is over: the task, its run, the number of its node, and how it ended. A plain tuple: they come
+by the thousand, out of columns."""
 
 
 async def end_nodes(
@@ -48,18 +42,21 @@ async def end_nodes(
 
     `rows` are their runs, if they are locked already.
     """
-    by_run: dict[int, list[End]] = {}
+    completed: defaultdict[int, list[int]] = defaultdict(list)
+    others: defaultdict[int, list[End]] = defaultdict(list)
     items: list[tuple[int, int, TaskState]] = []
-    for end in ends:
-        own = by_run.setdefault(end.run_id, [])
-        if end.task_id == end.run_id + 1 + end.node_no:
-            own.append((end.node_no, end.state))
+    for task_id, run_id, node_no, state in ends:
+        if task_id != run_id + 1 + node_no:
+            items.append((run_id, node_no, state))
+        elif state is TaskState.COMPLETED:
+            completed[run_id].append(node_no)
         else:
-            items.append((end.run_id, end.node_no, end.state))
-    runs = await (lock_runs(session, catalog, by_run) if rows is None else locked(session, catalog, rows))
+            others[run_id].append((node_no, state))
+    run_ids = completed.keys() | others.keys() | {run_id for run_id, _, _ in items}
+    runs = await (lock_runs(session, catalog, run_ids) if rows is None else locked(session, catalog, rows))
     for run in runs:
-        run.ends = by_run[run.row.run_id]
-        run.left = len(run.ends)
+        run.completed, run.ends = completed[run.row.run_id], others[run.row.run_id]
+        run.left = len(run.completed) + len(run.ends)
     if items:
         await count_items(session, catalog, runs, items)
     return await advance(session, catalog, runs)
@@ -67,16 +64,17 @@ async def end_nodes(
 
 async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
     """Follow the ends of locked runs wave by wave, then write everything in one statement."""
-    moving = [run for run in runs if run.ends or run.progress.ready]
+    moving = [run for run in runs if run.completed or run.ends or run.progress.ready]
     while moving:
         await _read_rows(session, moving)
         for run in moving:
-            ends, run.ends = run.ends, []
+            completed, ends = run.completed, run.ends
+            run.completed, run.ends = [], []
             run.tell_ends(ends)
             if run.row.is_canceled:
-                run.progress.close(ends)
+                run.progress.close(completed, ends)
             else:
-                run.ends = run.progress.count(ends)
+                run.ends = run.progress.count(completed, ends)
                 await _start_ready(session, catalog, run)
         moving = [run for run in moving if run.ends or await _take_up_held(session, run)]
     return await _write(session, catalog, runs)
@@ -109,6 +107,8 @@ async def _take_up_held(session: Session, run: LockedRun) -> bool:
 async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Start the nodes let go, unless a condition skips them or the run holds them back."""
     ready, run.progress.ready = run.progress.ready, []
+    if run.start_all(ready):
+        return
     plan = run.snapshot.plan
     for node_no in ready:
         if plan.is_simple[node_no]:
@@ -129,7 +129,7 @@ async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> No
 
 async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
     """Read what is remembered of the nodes that the ends concern."""
-    asked = [(run, unknown) for run in runs if (unknown := run.progress.unknown(run.ends))]
+    asked = [(run, unknown) for run in runs if (unknown := run.progress.unknown(run.completed, run.ends))]
     if not asked:
         return
     pairs = [(run.row.run_id, node_no) for run, unknown in asked for node_no in unknown]
@@ -147,17 +147,18 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
     if len(nodes) < len(changed):
         counts = (_node_columns(run, row) for run, row in changed if row.state not in WRITTEN_HERE)
         await session.fetch(_KEEP_COUNTS, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
-    going = [run for run in runs if run.tasks]
-    policy_ids = {run.snapshot.policy_ids[node_no] for run in going for node_no in run.tasks}
-    await catalog.learn((), policy_ids, session=session)
+    spans = [span for run in runs if run.tasks for span in _spans(run)]
+    await catalog.learn((), {span.policy_id for span in spans}, session=session)
     row = await session.fetchrow(
         _ADVANCE_RUNS,
         *_columns(10, (_node_columns(run, row) for run, row in nodes)),
-        *_columns(11, (span for run in going for span in _spans(catalog, run))),
+        *_columns(11, (_span_columns(catalog, span) for span in spans)),
         *_columns(5, (_run_columns(run) for run in runs)),
         *_columns(4, (_event_columns(run, node_no, kind) for run in runs for node_no, kind in run.told)),
     )
-    counted = Counter(run.snapshot.lane_ids[node_no] for run in going for node_no in run.tasks)
+    counted: Counter[int] = Counter()
+    for span in spans:
+        counted[span.lane_id] += span.last - span.first + 1
     uncounted = set[int]().union(*(run.lanes for run in runs))
     return News(
         uncounted | counted.keys(),
@@ -178,8 +179,20 @@ def _node_columns(run: LockedRun, row: NodeRow) -> tuple[Any, ...]:
     return (run.row.run_id, row.node_no, run.row.tenant_id, row.state, *counts, row.attempt, row.generation)
 
 
-def _spans(catalog: Catalog, run: LockedRun) -> Iterator[tuple[Any, ...]]:
-    """The tasks that go, as spans of neighbours that are alike: a fan of thousands is one."""
+class _Span(NamedTuple):
+    """Neighbours that go as tasks and are alike: a fan of thousands is one."""
+
+    run: LockedRun
+    first: int
+    last: int
+    lane_id: int
+    policy_id: int
+    priority: int
+    attempt: int
+    generation: int
+
+
+def _spans(run: LockedRun) -> Iterator[_Span]:
     snapshot, rows = run.snapshot, run.progress.rows
     lane_ids, policy_ids, priorities = snapshot.lane_ids, snapshot.policy_ids, snapshot.priorities
     first = last = run.tasks[0]
@@ -192,27 +205,17 @@ def _spans(catalog: Catalog, run: LockedRun) -> Iterator[tuple[Any, ...]]:
             last = node_no
             continue
         if alike is not None:
-            yield _span(catalog, run, first, last, *alike)
+            yield _Span(run, first, last, *alike)
         first, last, alike = node_no, node_no, kind
     if alike is not None:
-        yield _span(catalog, run, first, last, *alike)
+        yield _Span(run, first, last, *alike)
 
 
-def _span(
-    catalog: Catalog,
-    run: LockedRun,
-    first: int,
-    last: int,
-    lane_id: int,
-    policy_id: int,
-    priority: int,
-    attempt: int,
-    generation: int,
-) -> tuple[Any, ...]:
-    row, policy = run.row, catalog.policy(policy_id)
-    given = priority if row.priority is None else row.priority
-    where = (row.run_id, first, last, row.tenant_id, lane_id, policy_id)
-    return (*where, given, policy.max_retries, policy.max_losses, attempt, generation)
+def _span_columns(catalog: Catalog, span: _Span) -> tuple[Any, ...]:
+    row, policy = span.run.row, catalog.policy(span.policy_id)
+    priority = span.priority if row.priority is None else row.priority
+    where = (row.run_id, span.first, span.last, row.tenant_id, span.lane_id, span.policy_id)
+    return (*where, priority, policy.max_retries, policy.max_losses, span.attempt, span.generation)
 
 
 def _event_columns(run: LockedRun, node_no: int, kind: str) -> tuple[int, str, int, int]:
@@ -224,3 +227,9 @@ def _event_columns(run: LockedRun, node_no: int, kind: str) -> tuple[int, str, i
 def _run_columns(run: LockedRun) -> tuple[int, int, int, int, int]:
     progress = run.progress
     return (run.row.run_id, progress.ended, run.left, run.activated, progress.failed)
+
+
+async def warm_release(session: Session) -> None:
+    """Release nothing."""
+    await session.fetch(_READ_NODES, [], [])
+    await session.fetch(_ADVANCE_RUNS, *[None] * 30)

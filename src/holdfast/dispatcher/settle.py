@@ -118,7 +118,7 @@ async def _settle(
         accepted += row["accepted"]
         awaited += row["awaited"] or []
         redriven = row["redriven"]
-        ends += _node_ends(row, repeat("c"))
+        ends += _node_ends(row, repeat(TaskState.COMPLETED))
         if locks_runs:
             runs = row["runs"] or ()
     if others:
@@ -127,7 +127,7 @@ async def _settle(
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
         failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
-        ends += _node_ends(row, row["node_states"] or ())
+        ends += _node_ends(row, map(_ENDS.__getitem__, row["node_states"] or ()))
     if redriven or failed_again:
         await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
     news = News(set(lanes), awaited, [])
@@ -139,12 +139,9 @@ async def _settle(
     return Settled(len(reports) - len(refused), refused, news)
 
 
-def _node_ends(row: Any, states: Iterable[str]) -> list[NodeEnd]:
+def _node_ends(row: Any, states: Iterable[TaskState]) -> Iterable[NodeEnd]:
     """The tasks of runs that a settling statement ended."""
-    if not row["node_tasks"]:
-        return []
-    columns = zip(row["node_tasks"], row["node_runs"], row["node_numbers"], states, strict=False)
-    return [NodeEnd(task_id, run_id, node_no, _ENDS[state]) for task_id, run_id, node_no, state in columns]
+    return zip(row["node_tasks"] or (), row["node_runs"] or (), row["node_numbers"] or (), states, strict=False)
 
 
 def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:

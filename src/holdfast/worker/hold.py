@@ -101,7 +101,9 @@ class Hold:
             return
         self.entries.update({entry.claimed.task_id: entry for entry in entries})
         if is_first:
-            self.show_kill_at()
+            # All of one claim, they are due together: to ask a thousand would take longer than to start some.
+            with self._publishing:
+                self._publish(entries[0].kill_at)
         # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
         if is_stopping or time.monotonic() >= entries[0].fence_at:
             self.interrupt(entries, INTERRUPTED)

@@ -88,7 +88,7 @@ from taken
 left join lateral (
   select b.input, b.tags
   from holdfast.body b
-  where b.task_id = taken.task_id
+  where b.task_id = taken.task_id and taken.run_id is null
   limit 1
 ) b on true;
 
