@@ -179,9 +179,11 @@ class Loops:
         return None
 
     async def retain(self) -> float | None:
-        await retain_once(self._engine.database, days=self._settings.loops.retention_days)
-        await forget_commits_once(self._engine.database, days=self._settings.loops.retention_days)
-        return None
+        """Forget what is older than history; soon again while there is more."""
+        database, days = self._engine.database, self._settings.loops.retention_days
+        retained = await retain_once(database, days=days)
+        is_behind = await forget_commits_once(database, days=days) or retained.is_behind
+        return PAGE_SECONDS if is_behind else None
 
     async def count(self) -> float | None:
         """Add up what completed, for who asks later."""

@@ -79,7 +79,31 @@ from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
 
 -- name: forget_signals
--- Events from outside that no open run is old enough to wait for, and older than history.
-delete from holdfast.signal s
-where s.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-  and not exists (select from holdfast.run r where r.state = 'o' and r.created_at <= s.at);
+-- Events from outside older than history and than every open run, which may wait for them: a bounded batch. They lie in
+-- about the order in which they came: the first one says whether there are any. Answers how many were forgotten.
+with first as materialized (
+  select s.at
+  from holdfast.signal s
+  order by s.signal_id
+  limit 1
+),
+edge as materialized (
+  select case when first.at < history.at then least(history.at, (
+    select min(r.created_at) from holdfast.run r where r.state = 'o'
+  )) end as at
+  from first
+  cross join (select holdfast.instant() - make_interval(secs => $1::double precision * 86400) as at) history
+),
+gone as (
+  delete from holdfast.signal s
+  where s.signal_id = any(array(
+      select o.signal_id
+      from holdfast.signal o
+      order by o.signal_id
+      limit (select case when first.at < edge.at then $2::bigint else 0 end from first cross join edge)
+    ))
+    and s.at < (select edge.at from edge)
+  returning s.signal_id
+)
+select count(*)
+from gone;
