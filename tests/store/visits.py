@@ -13,7 +13,8 @@ from holdfast.store.statements import sql
 
 
 async def visits(database: Database, name: str, *literals: str) -> Counter[str]:
-    """Rows that a statement looks at in each table, partitions together. What it changes is taken back."""
+    """Rows that a statement looks at in each table, partitions together; a look that finds none counts as one. What it
+    changes is taken back."""
     async with database.session() as session:
         transaction = session.connection.transaction()
         await transaction.start()
@@ -40,5 +41,6 @@ def _counted(plan: Node) -> Counter[str]:
             continue
         rows = node["Actual Rows"] + sum(rows for key, rows in node.items() if key.startswith("Rows Removed"))
         table, _, number = node["Relation Name"].rpartition("_")
-        found[table if number.isdigit() else node["Relation Name"]] += round(rows * node["Actual Loops"])
+        looked = round(max(1, rows) * node["Actual Loops"])
+        found[table if number.isdigit() else node["Relation Name"]] += looked
     return found
