@@ -36,3 +36,7 @@ create or replace function holdfast.runs_above(run bigint) returns table (run_id
   select above.run_id, above.created_at
   from above
 $$;
+
+-- How many nodes of each of its runs a schedule lets be active at once. Null: as many as there are. A scheduler of an older
+-- version starts its runs without this limit.
+alter table holdfast.schedule add column max_active int check (max_active > 0);
