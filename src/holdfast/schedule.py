@@ -108,11 +108,11 @@ def _is_flow(target: Schedulable) -> TypeGuard[FlowDefinition | TracedFlow]:
 def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
     """Refuse input that the target does not take; whether it takes the slot's time."""
     if isinstance(target, BoundFlow):
-        if target.key is not None or target.concurrency is not None:
+        if target.key is not None:
             raise Invalid(
-                f"The schedule {name} can give its runs tags and a priority, but neither key nor concurrency.",
+                f"The schedule {name} cannot have a key: every slot is a run of its own.",
                 code="invalid_schedule",
-                advice="Leave them out.",
+                advice="Leave it out.",
             )
         return _check_input(name, target.flow, given)
     if _is_flow(target):

@@ -82,8 +82,10 @@ def test_a_flow_can_be_scheduled_once_it_is_known(known, seed):
 
     seed(keep)
     assert known(*flow, "--input", '{"day": 1}').code == 2
-    assert known(*flow).code == 0
+    assert known(*flow, "--max-active", "3").code == 0
     assert known("schedule", "fire", "runs", "-o", "json").json["run_id"]
+    assert known("schedule", "show", "runs", "-o", "json").json["max_active"] == 3
+    assert "3 nodes of a run" in known("schedule", "show", "runs").out
 
 
 def test_delete_asks_first(known):
@@ -120,6 +122,7 @@ def test_an_unknown_schedule_is_not_found_and_a_near_one_is_named(known, verb):
         (("--every", "1h", "--flow", "shop.nightly"), "invalid_schedule"),
         (("--every", "1h", "--priority", "11"), "invalid_priority"),
         (("--every", "1h", "--max-waiting", "0"), "invalid_schedule"),
+        (("--every", "1h", "--max-active", "3"), "invalid_schedule"),
         (("--every", "1h", "--input", "[]"), "invalid_input"),
         (("--every", "1h", "--input", "{"), "payload_not_json"),
     ],

@@ -220,7 +220,7 @@ async def adopt(stage: Stage) -> None:
 
 async def retain(stage: Stage) -> None:
     async with opened(stage) as engine:
-        stage.say(await retain_once(engine.database, days=stage.given["days"]))
+        stage.say((await retain_once(engine.database, days=stage.given["days"])).dropped)
 
 
 async def do_effect(stage: Stage) -> None:

@@ -28,7 +28,7 @@ async def later(dispatcher, clock, *, days=31):
 
 
 async def retain(dispatcher):
-    return await retain_once(dispatcher.engine.database, days=30)
+    return (await retain_once(dispatcher.engine.database, days=30)).dropped
 
 
 async def is_gone(dispatcher, task_id):

@@ -75,6 +75,15 @@ async def test_a_flow_starts_in_its_newest_version(dispatcher, clock, engine):
     assert (await dispatcher.schedules.slots("flows"))[0].outcome == "completed"
 
 
+async def test_a_limit_on_nodes_holds_for_every_run(dispatcher, clock):
+    await dispatcher.schedules.keep("flows", flow=a_flow(alone=["a", "b", "c"]), max_active=2)
+    await until_slot(dispatcher, clock, name="flows")
+    await dispatcher.schedule_once()
+    (slot,) = await dispatcher.schedules.slots("flows")
+    assert await dispatcher.runs.nodes(slot.run_id) == {"a": "queued", "b": "queued", "c": "blocked"}
+    assert (await dispatcher.schedules.view("flows")).max_active == 2
+
+
 def _version(flow, version):
     from dataclasses import replace
 

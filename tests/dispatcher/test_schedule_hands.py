@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.flows import a_flow
 from tests.dispatcher.slots import HOUR, fates, finish, frozen, until_slot  # noqa: F401 - one is for all
 
 from holdfast.errors import Conflict, Invalid, NotFound
@@ -88,6 +89,8 @@ async def test_a_deleted_schedule_is_gone_and_what_it_fired_stays(dispatcher, cl
         ({"max_waiting": 0}, "invalid_schedule"),
         ({"max_waiting": 101}, "invalid_schedule"),
         ({"priority": 10}, "invalid_priority"),
+        ({"max_active": 0, "flow": a_flow("a>b")}, "invalid_schedule"),
+        ({"max_active": 2}, "invalid_schedule"),
         ({"queue": "no such name!"}, "invalid_name"),
         ({"tags": tuple(f"t{number}" for number in range(19))}, "invalid_tag"),
     ],

@@ -101,4 +101,4 @@ def test_lanes_of_which_more_came_than_was_counted_stay_in_the_news():
     assert counted.less([1, 2]).lanes == {2}
     assert counted.and_(News({1}, [], [])).less([1, 1, 2, 2]).lanes == {1}
     assert counted.and_(counted).less([1, 2, 2, 2, 2]).lanes == {1}
-    assert NO_NEWS.and_(News({3}, [5], [6], has_waits=True)).less([3]) == News({3}, [5], [6], has_waits=True)
+    assert NO_NEWS.and_(News({3}, [5], [6], waits={9})).less([3]) == News({3}, [5], [6], waits={9})

@@ -266,9 +266,14 @@ KEEPING: Sequence[Mutant] = [
     *_of(
         "forget_events",
         (
-            "where at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
+            "where e.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
             "where $1::double precision > 0",
             "young_history_is_kept",
+        ),
+        (
+            "and e.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
+            "",
+            "young_events_behind_old_ones_are_kept",
         ),
     ),
     *_of(

@@ -56,8 +56,45 @@ HOT = [
     "read_events",
     "read_run_events",
     "count_events",
+    "start_runs",
+    "lock_runs",
+    "lock_run",
+    "read_nodes",
+    "advance_runs",
+    "keep_counts",
+    "read_runs",
+    "read_outputs",
+    "read_special_outputs",
+    "held_nodes",
+    "begin_items",
+    "count_items",
+    "further_items",
+    "release_items",
+    "unreleased_items",
+    "cancel_waits",
+    "run_tasks_to_cancel",
+    "waiting_node",
+    "read_signal",
+    "wait_edge",
+    "answered_waits",
 ]
+PASSES = {
+    "canceling_runs": {"run_stopping"},
+    "children_to_cancel": {"run_stopping", "run_replaced"},
+    "children_to_hold": {"run_paused"},
+    "children_to_free": {"run_paused"},
+    "stalled_items": {"run_again"},
+    "unanswered_children": {"run_unanswered"},
+    "wanted_children": {"run_wanted"},
+    "overdue_waits": set(),
+    "open_runs_below": set(),
+    "forget_events": set(),
+    "forget_signals": {"signal_pkey", "run_open", "run"},
+}
+"""What is asked again and again whether or not there is anything to do, with the indexes it may go along: those hold
+nothing but what there is to do, or are left at the first row. Open runs are looked through only for old signals."""
 TASKS = 20_000
+RUNS = 2_000
 FILL = f"""
     insert into holdfast.queue (tenant_id, name) values (1, 'default');
     insert into holdfast.lane (tenant_id, queue_id, action) values (1, 1, 'shop.charge');
@@ -75,6 +112,24 @@ FILL = f"""
     select task_id, 1, 1, 1, 'page', '', '' from holdfast.body;
     insert into holdfast.event (tenant_id, kind, task_ids, attempts)
     select 1, 'task.started', array[task_id], '{{1}}' from holdfast.body;
+    insert into holdfast.flow (tenant_id, name, version, digest, definition, nodes, upstreams, downstreams)
+    values (1, 'ship', 1, '', '{{}}', 10, '{{}}', '{{}}');
+    insert into holdfast.snapshot (tenant_id, flow_id, digest, lane_ids, policy_ids, priorities, child_ids)
+    values (1, 1, '', '{{}}', '{{}}', '{{}}', '{{}}');
+    insert into holdfast.run (run_id, tenant_id, snapshot_id, nodes, pending, active, input)
+    select holdfast.take_span(11), 1, 1, 10, 10, 0, '{{}}' from generate_series(1, {RUNS});
+    update holdfast.run set parent_run_id = run_id - 11, parent_node = 0 where run_id % 2 = 0;
+    insert into holdfast.node (
+      run_id, node_no, tenant_id, state, wait_key, deadline, items_first, items, items_next, items_pending
+    )
+    select r.run_id, n.node_no, 1, n.state, case n.state when 'w' then 'paid:' || r.run_id end,
+      case n.state when 'w' then now() end,
+      case n.state when 'm' then r.run_id * 9 end, case n.state when 'm' then 9 end, case n.state when 'm' then 0 end,
+      case n.state when 'm' then 9 end
+    from holdfast.run r
+    cross join unnest('{{b,h,r,k,w,m,r,r,r,r}}'::"char"[]) with ordinality as n (state, node_no);
+    insert into holdfast.signal (tenant_id, wait_key, payload)
+    select 1, 'paid:' || n, '' from generate_series(1, {TASKS}) as n;
     update holdfast.live set attempt = 1
 """
 RUN = """
@@ -140,7 +195,7 @@ async def plans(url, script):
     async with database.session() as session:
         for statement in script.split(";"):
             await session.execute(statement)
-        found = {name: await explain(session, name) for name in HOT}
+        found = {name: await explain(session, name) for name in (*HOT, *PASSES)}
     await database.close()
     return found
 
@@ -149,24 +204,40 @@ _PLANNED: dict[str, dict[str, Node]] = {}
 """What was planned before: the tests of one kind of statistics do not follow one another."""
 
 
+def planned_with(databases, statistics):
+    if statistics not in _PLANNED:
+        url = run_apart(databases.create())
+        _PLANNED[statistics] = run_apart(plans(url, STATISTICS[statistics]))
+        run_apart(databases.drop(url))
+    return _PLANNED[statistics]
+
+
 @pytest.fixture(params=STATISTICS)
 def planned(request, holdfast_databases):
-    if request.param not in _PLANNED:
-        url = run_apart(holdfast_databases.create())
-        _PLANNED[request.param] = run_apart(plans(url, STATISTICS[request.param]))
-        run_apart(holdfast_databases.drop(url))
-    return _PLANNED[request.param]
+    return planned_with(holdfast_databases, request.param)
 
 
-def is_hot(node):
-    return node.get("Relation Name", "").split("_")[0] in ("live", "body", "attempt", "effect", "step", "event")
+@pytest.fixture(params=[name for name in STATISTICS if not name.startswith("empty")])
+def planned_beside_runs(request, holdfast_databases):
+    """What was planned before there was any run is planned anew when there are: they do not come and go like tasks."""
+    return planned_with(holdfast_databases, request.param)
+
+
+def tables_read(plan):
+    """The tables, and partitions of them, that a plan reads from end to end."""
+    return {node["Relation Name"].split("_")[0] for node in plan.walk() if node["Node Type"] == "Seq Scan"}
 
 
 @pytest.mark.xdist_group("plans")
 @pytest.mark.parametrize("name", HOT)
 def test_no_hot_table_is_read_from_end_to_end(planned, name):
-    read = [node["Relation Name"] for node in planned[name].walk() if node["Node Type"] == "Seq Scan" and is_hot(node)]
-    assert not read
+    assert not tables_read(planned[name]) & {"live", "body", "attempt", "effect", "step", "event", "signal"}
+
+
+@pytest.mark.xdist_group("plans")
+@pytest.mark.parametrize("name", HOT)
+def test_neither_runs_nor_nodes_are_read_from_end_to_end(planned_beside_runs, name):
+    assert not tables_read(planned_beside_runs[name]) & {"run", "node"}
 
 
 @pytest.mark.xdist_group("plans")
@@ -179,3 +250,19 @@ def test_every_index_is_entered_by_its_key(planned, name):
 @pytest.mark.xdist_group("plans")
 def test_a_claim_goes_along_its_lane_and_not_past_the_tasks_of_others(planned):
     assert "live_queued" in [node.get("Index Name") for node in planned["claim"].walk()]
+
+
+@pytest.mark.xdist_group("plans")
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_goes_along_what_there_is_to_do(planned_beside_runs, name):
+    plan = planned_beside_runs[name]
+    assert tables_read(plan) & {"live", "event", "run", "node", "signal"} <= PASSES[name]
+    indexes = [node for node in plan.walk() if "Index Name" in node]
+    assert {node["Index Name"] for node in indexes if "Index Cond" not in node} <= PASSES[name]
+
+
+@pytest.mark.xdist_group("plans")
+@pytest.mark.parametrize(("name", "state"), [("held_nodes", "h"), ("cancel_waits", "w"), ("unreleased_items", "m")])
+def test_nodes_of_a_state_are_found_by_it(planned, name, state):
+    reads = [node for node in planned[name].walk() if "Index Name" in node]
+    assert reads and all(f"state = '{state}'" in node["Index Cond"] for node in reads)

@@ -108,21 +108,33 @@ async def test_a_flow_is_kept_with_its_schedule(engine, dispatcher):
     assert "schedule:shop.flow" in row["tags"]
 
 
-async def test_options_of_one_start_hold_for_every_run(engine, dispatcher):
-    app, digest, _ = an_app()
-
+def a_flow_of(app, digest):
     @app.flow
     def nightly(scheduled_for: str):
         digest(scheduled_for=scheduled_for)
 
-    app.schedule("flow", nightly.options(priority=1, tags=["a"]), every="1h")
+    return nightly
+
+
+async def test_options_of_one_start_hold_for_every_run(engine, dispatcher):
+    app, digest, _ = an_app()
+    nightly = a_flow_of(app, digest)
+    app.schedule("flow", nightly.options(priority=1, tags=["a"], concurrency=3), every="1h")
     await declare(engine, app)
     fired = await dispatcher.schedules.fire("shop.flow")
-    row = await engine.database.fetchrow("select priority, tags from holdfast.run where run_id = $1", int(fired.run_id))
-    assert (row["priority"], row["tags"][0]) == (1, "a")
-    for refused in ({"key": "k"}, {"concurrency": 3}):
-        with pytest.raises(Invalid, match="invalid_schedule"):
-            app.schedule("other", nightly.options(**refused), every="1h")
+    run = "select priority, tags[1], max_active from holdfast.run where run_id = $1"
+    assert tuple(await engine.database.fetchrow(run, int(fired.run_id))) == (1, "a", 3)
+    with pytest.raises(Invalid, match="invalid_schedule"):
+        app.schedule("other", nightly.options(key="k"), every="1h")
+
+
+async def test_a_limit_that_changed_is_declared_again(engine):
+    for concurrency in (3, None, 2):
+        app, digest, _ = an_app()
+
+        app.schedule("flow", a_flow_of(app, digest).options(concurrency=concurrency), every="1h")
+        await declare(engine, app)
+        assert (await view(engine)).max_active == concurrency
 
 
 def test_an_included_app_brings_its_schedules_and_datasets():

@@ -53,6 +53,12 @@ def schedule() -> None:
 @click.option("--pass-time", is_flag=True, help="Add the slot's time to the input, as scheduled_for.")
 @click.option("--queue", metavar="NAME", help="Another queue than the action's.")
 @click.option("--priority", type=int, metavar="0-9", help="Lower goes first.")
+@click.option(
+    "--max-active",
+    type=click.IntRange(1),
+    metavar="N",
+    help="At most N nodes of a run are under way at once; a list or a sub-flow counts as one.",
+)
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
 def create(name: str, **options: Any) -> None:
     """Make a schedule for an action or a flow that workers know."""
@@ -146,6 +152,7 @@ def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
         *upcoming,
         ("overlap", f"{view.overlap}, at most {view.max_waiting} waiting" if view.overlap == "queue" else view.overlap),
         ("missed", view.missed),
+        *([] if view.max_active is None else [("at once", f"{view.max_active} nodes of a run")]),
         ("kept by", view.origin),
         ("paused", f"{view.paused_by}, {age(view.paused_at, view.at)}" if view.paused else "–"),
         ("trouble", view.trouble or "–"),

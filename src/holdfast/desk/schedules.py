@@ -44,6 +44,7 @@ class CreateSchedule(Request, frozen=True, kw_only=True):
     pass_time: bool = False
     queue: str | None = None
     priority: int | None = None
+    max_active: int | None = None
     reason: str = ""
 
 
@@ -114,6 +115,7 @@ def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
         max_waiting=asked.max_waiting,
         queue=asked.queue,
         priority=asked.priority,
+        max_active=asked.max_active,
         input=wire.encode(asked.input, bytes_max=limits.INPUT_BYTES_MAX, what="input"),
         wants_time=asked.pass_time,
     )

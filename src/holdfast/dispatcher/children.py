@@ -64,7 +64,7 @@ async def begin_child(
     [child_id], news = await start_runs(session, catalog, child, [encoded], options)
     await _wait_for(session, run, node_no, child_id)
     run.lanes |= news.lanes
-    run.waits = run.waits or news.has_waits
+    run.waits |= news.waits
 
 
 async def _wait_for(session: Session, run: LockedRun, node_no: int, child_id: int) -> None:

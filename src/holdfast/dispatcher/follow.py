@@ -10,18 +10,18 @@ from __future__ import annotations
 from holdfast.dispatcher.children import answer_once, retry_children_once
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.news import NO_NEWS, News
-from holdfast.dispatcher.signals import deliver_once
+from holdfast.dispatcher.signals import deliver_to_runs
 
 
 async def follow_up(engine: Engine, news: News) -> None:
     """Announce, and follow what follows until nothing does."""
     engine.bell.ring(lanes=news.lanes, done=news.awaited)
-    while news.children or news.has_waits:
+    while news.children or news.waits:
         following = NO_NEWS
         if news.children:
             following = await answer_once(engine.database, engine.catalog)
             following = following.and_(await retry_children_once(engine.database, engine.catalog))
-        if news.has_waits:
-            following = following.and_(await deliver_once(engine.database, engine.catalog))
+        if news.waits:
+            following = following.and_(await deliver_to_runs(engine.database, engine.catalog, news.waits))
         engine.bell.ring(lanes=following.lanes, done=following.awaited)
         news = following

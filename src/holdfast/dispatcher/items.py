@@ -29,6 +29,8 @@ _UNRELEASED = sql("unreleased_items")
 _STALLED = sql("stalled_items")
 
 RUNS_BATCH = 100
+LOOK_ITEMS = 100
+"""So many items are looked at beyond those there is room for: of a node that runs again, most may be completed."""
 EVERY = 2**31 - 1
 _ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
@@ -52,12 +54,19 @@ async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_n
 
 
 async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> None:
-    """Let as many items of a node go as it allows at once and did not complete."""
+    """Let as many items of a node go as it allows at once and did not complete.
+
+    Each look begins where the last one ended: all of them together pass over every item once.
+    """
     lane_id, *rules = await _rules(session, catalog, run, node_no)
     limit = run.snapshot.plan.nodes[node_no].concurrency or EVERY
     where = (run.row.run_id, node_no, limit, run.row.tenant_id)
-    if await session.fetch(_FURTHER_ITEMS, *where, lane_id, *rules):
-        run.lanes.add(lane_id)
+    has_more = True
+    while has_more:
+        went = await session.fetchrow(_FURTHER_ITEMS, *where, lane_id, *rules, LOOK_ITEMS)
+        has_more = went is not None and went["has_more"]
+        if went is not None and went["items"]:
+            run.lanes.add(lane_id)
 
 
 async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> None:
@@ -68,8 +77,8 @@ async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> No
 
 async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Items of a canceled run that were not let go never will be; a node of which nothing else is left ends."""
-    nodes = [(run.row.run_id, row["node_no"]) for row in await session.fetch(_UNRELEASED, run.row.run_id)]
-    await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
+    if nodes := [(run.row.run_id, row["node_no"]) for row in await session.fetch(_UNRELEASED, run.row.run_id)]:
+        await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
 
 
 async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> News:
@@ -121,7 +130,7 @@ async def _count(
             continue
         elif row["items_after"] is None:
             further += await _next_items(session, catalog, run, row)
-        else:
+        elif row["items_after"] < row["items"]:
             await _let_go(session, catalog, run, row["node_no"])
     if further:
         await session.fetch(_RELEASE_ITEMS, *(list(column) for column in zip(*further, strict=True)))

@@ -67,8 +67,8 @@ class LockedRun:
         """Of these, the ones that become a task."""
         self.lanes: set[int] = set()
         """Lanes that got work which is not among `tasks`: items, runs of other flows."""
-        self.waits = False
-        """Whether a node began to wait for an event, which may have come already."""
+        self.waits: set[int] = set()
+        """Runs of which a node began to wait for an event, which may have come already: this one, or one it started."""
         self.told: list[tuple[int, str]] = []
         """What happened to nodes that no statement of their own tells: the node, and the kind of event."""
 
@@ -99,6 +99,11 @@ class LockedRun:
         self.tasks.append(node_no)
         if node_no in self.progress.rows:
             self.progress.mark(node_no, RELEASED)
+
+    def has_changed(self) -> bool:
+        """Whether there is anything to write down: an item that ended, say, is counted at its node alone."""
+        progress = self.progress
+        return bool(progress.changed or progress.ended or self.tasks or self.told or self.left or self.activated)
 
     def tell_ends(self, ends: list[End]) -> None:
         """Note the ends that are news: a task's own end was told by the statement that settled it."""

@@ -29,7 +29,7 @@ from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
 from holdfast.dispatcher.runs import finish_cancels_once
 from holdfast.dispatcher.schedule import schedule_once, seconds_until_slot
-from holdfast.dispatcher.signals import deliver_once, expire_waits_once
+from holdfast.dispatcher.signals import START, deliver_once, expire_waits_once
 from holdfast.dispatcher.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
 from holdfast.dispatcher.take_back import TAKE_BATCH, take_back_once
 from holdfast.net.address import Rules
@@ -61,6 +61,7 @@ class Loops:
         self._settings = engine.settings
         self._campaign_rest = campaign_rest
         self._swept_to = 0
+        self._waits_to = START
         self._stuck: set[int] = set()
         self._stuck_until = 0.0
         self._guarded = Guarded(Rules.of(engine.settings.egress))
@@ -129,7 +130,9 @@ class Loops:
         database, catalog = self._engine.database, self._engine.catalog
         news = await answer_once(database, catalog)
         news = news.and_(await retry_children_once(database, catalog))
-        news = news.and_(await deliver_once(database, catalog))
+        delivered = await deliver_once(database, catalog, after=self._waits_to)
+        self._waits_to = delivered.after
+        news = news.and_(delivered.news)
         news = news.and_(await expire_waits_once(database, catalog))
         grace = self._settings.worker.cancel_grace_seconds
         news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
@@ -179,9 +182,11 @@ class Loops:
         return None
 
     async def retain(self) -> float | None:
-        await retain_once(self._engine.database, days=self._settings.loops.retention_days)
-        await forget_commits_once(self._engine.database, days=self._settings.loops.retention_days)
-        return None
+        """Forget what is older than history; soon again while there is more."""
+        database, days = self._engine.database, self._settings.loops.retention_days
+        retained = await retain_once(database, days=days)
+        is_behind = await forget_commits_once(database, days=days) or retained.is_behind
+        return PAGE_SECONDS if is_behind else None
 
     async def count(self) -> float | None:
         """Add up what completed, for who asks later."""

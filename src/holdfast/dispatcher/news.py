@@ -16,8 +16,8 @@ class News(msgspec.Struct, frozen=True):
     lanes: set[int]
     awaited: list[int]
     children: list[int]
-    has_waits: bool = False
-    """A node began to wait for an event, which may have come already."""
+    waits: set[int] = set()
+    """Runs of which a node began to wait for an event, which may have come already."""
     counted: Mapping[int, int] = {}
     """Of the lanes, those whose new work was counted: so many tasks, and no more."""
 
@@ -28,7 +28,7 @@ class News(msgspec.Struct, frozen=True):
             self.lanes | other.lanes,
             self.awaited + other.awaited,
             self.children + other.children,
-            self.has_waits or other.has_waits,
+            self.waits | other.waits,
             {lane_id: count for lane_id, count in counted.items() if lane_id not in uncounted},
         )
 
@@ -39,7 +39,7 @@ class News(msgspec.Struct, frozen=True):
             return self
         lost = Counter(taken)
         rest = {lane_id for lane_id in self.lanes if lost[lane_id] < self.counted.get(lane_id, inf)}
-        return News(rest, self.awaited, self.children, self.has_waits)
+        return News(rest, self.awaited, self.children, self.waits)
 
 
 NO_NEWS = News(set(), [], [])

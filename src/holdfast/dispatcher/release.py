@@ -142,6 +142,10 @@ async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
 
 
 async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
+    uncounted = set[int]().union(*(run.lanes for run in runs))
+    waits = set[int]().union(*(run.waits for run in runs))
+    if not (runs := [run for run in runs if run.has_changed()]):
+        return News(uncounted, [], [], waits)
     changed = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
     nodes = [(run, row) for run, row in changed if row.state in WRITTEN_HERE]
     if len(nodes) < len(changed):
@@ -159,12 +163,11 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
     counted: Counter[int] = Counter()
     for span in spans:
         counted[span.lane_id] += span.last - span.first + 1
-    uncounted = set[int]().union(*(run.lanes for run in runs))
     return News(
         uncounted | counted.keys(),
         row["awaited"] or [],
         row["children"] or [],
-        any(run.waits for run in runs),
+        waits,
         {lane_id: count for lane_id, count in counted.items() if lane_id not in uncounted},
     )
 

@@ -2,12 +2,16 @@
 
 Ids come in blocks; a block is one partition of `body` and one of `attempt`. Each day begins a new block, so history
 goes by dropping partitions. A block with work that is not over stays, and so does one with a failure that nobody dealt
-with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or deletes it (`dead delete`).
+with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or deletes it (`dead delete`). What lies in
+no block is forgotten in batches, from the oldest on; a pass makes a bounded number of them, and says if more are left.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Any
+
+import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.store.database import IN_THE_WAY, Database, Session
@@ -36,36 +40,66 @@ _FORGET_REQUEST_KEYS = sql("forget_request_keys")
 _VACUUM_LIVE = sql("vacuum_live")
 _LIVE_IS_DIRTY = sql("live_is_dirty")
 
-EVENTS_BATCH = 10_000
-LETTERS_BATCH = 10_000
-REQUEST_KEYS_BATCH = 10_000
+FORGET_BATCH = 10_000
+BATCHES_MAX = 10
+"""So many batches of a kind in one pass: it takes its turn beside the others, and comes back at once."""
 SLOTS_MAX = 1_000
 SLOTS_MIN = 10
 
 
-async def retain_once(database: Database, *, days: float) -> int:
-    """Begin today's block, forget what is older than `days`; answers how many blocks were dropped."""
-    await begin_today(database)
+class Retained(msgspec.Struct, frozen=True, kw_only=True):
+    """How many blocks a pass dropped, and whether it left batches to forget."""
+
+    dropped: int
+    is_behind: bool
+
+
+async def retain_once(database: Database, *, days: float) -> Retained:
+    """Begin today's block, forget what is older than `days`."""
+    is_new_day = await begin_today(database)
     # Events are what completions are counted by.
     await database.fetch(_COUNT_COMPLETED, True)
-    await database.fetch(_FORGET_EVENTS, days, EVENTS_BATCH)
-    await database.fetch(_FORGET_WORKERS, days)
-    await database.fetch(_FORGET_LETTERS, days, LETTERS_BATCH)
+    is_behind = await _forget_events(database, days)
+    for statement, *arguments in ((_FORGET_LETTERS, days), (_FORGET_SIGNALS, days), (_FORGET_REQUEST_KEYS,)):
+        is_behind |= await _forget(database, statement, *arguments)
+    if is_new_day:
+        await database.fetch(_FORGET_WORKERS, days)
     await database.fetch(_FORGET_SLOTS, days, SLOTS_MAX, SLOTS_MIN)
-    await database.fetch(_FORGET_SIGNALS, days)
-    await database.fetch(_FORGET_REQUEST_KEYS, REQUEST_KEYS_BATCH)
-    return await drop_old(database, days=days)
+    return Retained(dropped=await drop_old(database, days=days), is_behind=is_behind)
 
 
-async def begin_today(database: Database) -> None:
-    """Give today's ids a block of their own, unless another process is about to."""
+async def _forget_events(database: Database, days: float) -> bool:
+    """Forget old events, from the first on; answers whether there are more. Each batch begins behind the last: what was
+    deleted is in the way until a vacuum comes."""
+    last: tuple[str, int] = ("0", 0)
+    for _ in range(BATCHES_MAX):
+        row = await database.fetchrow(_FORGET_EVENTS, days, FORGET_BATCH, *last)
+        if row is None or row["events"] < FORGET_BATCH:
+            return False
+        last = (row["xid"], row["seq"])
+    return True
+
+
+async def _forget(database: Database, statement: str, *arguments: Any) -> bool:
+    """Forget batch by batch; answers whether there are more."""
+    for _ in range(BATCHES_MAX):
+        if await database.fetchval(statement, *arguments, FORGET_BATCH) < FORGET_BATCH:
+            return False
+    return True
+
+
+async def begin_today(database: Database) -> bool:
+    """Give today's ids a block of their own, unless another process is about to; answers whether it made one."""
+    is_new_day = False
     async with database.transaction() as session:
         if await session.fetchval(_LOCK_BLOCKS) and await session.fetchval(_BLOCK_AGE):
             await session.fetch(_BEGIN_BLOCK)
+            is_new_day = True
     async with database.transaction() as session:
         if await session.fetchval(_LOCK_BLOCKS):
             await session.fetch(_LOCK_SPANS)
             await session.fetch(_ENTER_BLOCK)
+    return is_new_day
 
 
 class _InUse(Exception):

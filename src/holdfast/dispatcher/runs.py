@@ -22,7 +22,7 @@ from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
 from holdfast.dispatcher.locked import lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.once import Once
-from holdfast.dispatcher.one_by_one import apart
+from holdfast.dispatcher.one_by_one import Pages, all_in_turn, apart
 from holdfast.dispatcher.redrive import Redriven, plan_redrive
 from holdfast.dispatcher.release import advance
 from holdfast.errors import Conflict
@@ -135,13 +135,17 @@ async def cancel_tasks(
 async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
     """Cancel what canceled runs started: runs of other flows, and tasks that a crash left unasked."""
     everything = NO_NEWS
-    for row in await database.fetch(_CANCELING_RUNS, RUNS_BATCH):
+
+    async def tell(row: Any) -> None:
+        nonlocal everything
         who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
-        with apart("cancel", row):
-            async with database.transaction() as session:
-                ended = await _cancel_nodes(session, catalog, row["run_id"])
-            done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
-            everything = everything.and_(ended).and_(done)
+        async with database.transaction() as session:
+            ended = await _cancel_nodes(session, catalog, row["run_id"])
+        done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
+        everything = everything.and_(ended).and_(done)
+
+    pages = Pages(_CANCELING_RUNS, number="run_id", limit=RUNS_BATCH)
+    await all_in_turn(database, pages, tell, what="cancel")
     for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
         with apart("cancel", row), suppress(Conflict):
             done = await cancel_run(

@@ -84,6 +84,7 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     paused_by: str | None
     paused_reason: str | None
     revision: int
+    max_active: int | None
     now: datetime
 
     def moved(self, row: Any) -> ScheduleRow:
@@ -309,7 +310,7 @@ async def _fire(
     assert target.run is not None
     accepted = accept_run_input(target.run.plan.inputs, given)
     encoded = wire.encode(accepted, bytes_max=limits.NODE_INPUT_BYTES_MAX, what="input")
-    options = RunOptions(priority=row.priority, tags=tags)
+    options = RunOptions(priority=row.priority, tags=tags, max_active=row.max_active)
     [run_id], news = await start_runs(session, catalog, target.run, [encoded], options)
     return run_id, news
 

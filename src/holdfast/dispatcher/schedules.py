@@ -14,6 +14,8 @@ from typing import Any
 
 from holdfast.core import limits
 from holdfast.core.duration import human
+from holdfast.core.graph_check import NODES_MAX
+from holdfast.core.node_check import is_whole
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.core.slots import SlotState, Verdict, judge_by_hand
 from holdfast.cron import timing_of
@@ -54,7 +56,10 @@ WAITING_DEFAULT = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDraft:
-    """A schedule before it is kept. Queue and policy of an action may be left to what workers declare for it."""
+    """A schedule before it is kept. Queue and policy of an action may be left to what workers declare for it.
+
+    `max_active` is how many nodes of each run of a flow are active at once.
+    """
 
     name: str
     origin: str
@@ -72,6 +77,7 @@ class ScheduleDraft:
     tags: tuple[str, ...] = ()
     input: bytes = b"{}"
     wants_time: bool = False
+    max_active: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +107,23 @@ def valid_draft(draft: ScheduleDraft) -> ScheduleDraft:
         raise Invalid(f"A schedule has at most {TAGS_MAX} tags of its own.", code="invalid_tag")
     if draft.priority is not None:
         limits.valid_priority(draft.priority)
+    if draft.max_active is not None:
+        _check_max_active(draft)
     if draft.queue is not None:
         limits.valid_queue(draft.queue)
     limits.valid_action(draft.target)
     return draft
+
+
+def _check_max_active(draft: ScheduleDraft) -> None:
+    if not is_whole(draft.max_active, 1, NODES_MAX):
+        raise Invalid(
+            f"max_active={draft.max_active!r} is no whole number from 1 to {NODES_MAX}.", code="invalid_schedule"
+        )
+    if not draft.is_flow:
+        raise Invalid(
+            "Only runs of a flow have nodes to limit.", code="invalid_schedule", advice="Limit the queue of the action."
+        )
 
 
 async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDraft, *, reason: str = "") -> None:
@@ -140,7 +159,7 @@ async def _columns(database: Database, tenant_id: int, draft: ScheduleDraft) -> 
     what = (tenant_id, draft.name, draft.origin, "f" if draft.is_flow else "a", draft.target)
     when = (draft.cron, draft.every_seconds, draft.timezone, draft.overlap.value, draft.missed.value, draft.max_waiting)
     how = (draft.queue, draft.policy_id, draft.priority, list(draft.tags) or None, draft.input, draft.wants_time)
-    return (*what, *when, *how, next_at)
+    return (*what, *when, *how, next_at, draft.max_active)
 
 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:

@@ -81,6 +81,7 @@ class ScheduleView:
     created_at: datetime
     at: datetime
     why: str
+    max_active: int | None = None
 
 
 async def find_schedule(database: Database, tenant_id: int, name: str) -> ScheduleRow:
@@ -154,7 +155,7 @@ def _view(row: Any, last_slot: Any) -> ScheduleView:
 _AS_STORED = (
     *("name", "target", "cron", "every_seconds", "timezone", "overlap", "missed", "max_waiting", "origin", "queue"),
     *("priority", "wants_time", "next_at", "waiting", "paused_by", "paused_reason", "paused_at", "trouble"),
-    "created_at",
+    *("created_at", "max_active"),
 )
 
 

@@ -8,6 +8,7 @@ answer that came early is delivered here. An event that a person sends leaves a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -32,11 +33,17 @@ from holdfast.store.statements import sql
 _LOCK_RUN = sql("lock_run")
 _SEND_SIGNAL = sql("send_signal")
 _ANSWERED_WAITS = sql("answered_waits")
+_WAIT_EDGE = sql("wait_edge")
+_OPEN_RUNS_BELOW = sql("open_runs_below")
 _OVERDUE_WAITS = sql("overdue_waits")
 _READ_SIGNAL = sql("read_signal")
 _WAITING_NODE = sql("waiting_node")
 
 WAITS_BATCH = 500
+LOOK_WAITS = 1_000
+"""A pass looks at so many waits, and the next one at those behind them: it finds what a crash left undelivered."""
+START = (0, -1)
+END = (2**63 - 1, 2**31 - 1)
 WAITS_TOLD = 100
 REJECTED_CODE = "approval_rejected"
 WAIT_TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
@@ -66,7 +73,7 @@ async def send_signal(
         if run_id is not None:
             await _require_run(session, tenant_id, run_id)
         await session.fetch(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
-    return await deliver_once(database, catalog, wait_key=wait_key)
+    return await _deliver_sent(database, catalog, tenant_id, wait_key, run_id)
 
 
 async def send_by_hand(
@@ -96,7 +103,7 @@ async def send_by_hand(
         after = {"signal": signal_id, "run": None if run_id is None else str(run_id), "waits": len(waits)}
         change = Change(verb="run.signal", subject_kind="event", subject_id=wait_key, before=None, after=after)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    return sent, await deliver_once(database, catalog, wait_key=wait_key)
+    return sent, await _deliver_sent(database, catalog, tenant_id, wait_key, run_id)
 
 
 def _require_event(wait_key: str) -> None:
@@ -118,15 +125,42 @@ async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
         raise Conflict(f"Run {run_id} waits for nothing: it is {state}.", code="run_not_open", run_id=str(run_id))
 
 
-async def deliver_once(
-    database: Database, catalog: Catalog, *, wait_key: str | None = None, limit: int = WAITS_BATCH
+async def _deliver_sent(
+    database: Database, catalog: Catalog, tenant_id: int, wait_key: str, run_id: int | None
 ) -> News:
-    """End waits whose event came, at most `limit`."""
+    """End waits for an event that was sent: to one run and to what it started, or to whoever waits for its like."""
+    if run_id is not None:
+        return await deliver_to_runs(database, catalog, await database.fetchval(_OPEN_RUNS_BELOW, run_id))
+    return await _deliver(database, catalog, tenant_id, wait_key, None, None, None, None, None)
 
+
+async def deliver_to_runs(database: Database, catalog: Catalog, run_ids: Iterable[int]) -> News:
+    """End waits of some runs whose event came."""
+    return await _deliver(database, catalog, None, None, list(run_ids), None, None, None, None)
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """What followed from a look at waits, and behind which one the next look begins."""
+
+    news: News
+    after: tuple[int, int]
+
+
+async def deliver_once(
+    database: Database, catalog: Catalog, *, after: tuple[int, int] = START, limit: int = LOOK_WAITS
+) -> Delivered:
+    """End waits whose event came, of the next `limit` that there are."""
+    edge = await database.fetchrow(_WAIT_EDGE, *after, limit)
+    last = END if edge is None else (edge["run_id"], edge["node_no"])
+    news = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
+    return Delivered(news, START if edge is None else last)
+
+
+async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int = WAITS_BATCH) -> News:
     async def take(session: Session, row: Any) -> News:
         return await _end_wait(session, catalog, row["run_id"], row["node_no"], row["signal_id"])
 
-    return await one_by_one(database, _ANSWERED_WAITS, wait_key, limit=limit, what="deliver", work=take)
+    return await one_by_one(database, _ANSWERED_WAITS, *which, limit=limit, what="deliver", work=take)
 
 
 async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> News:

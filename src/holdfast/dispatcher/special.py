@@ -88,7 +88,7 @@ async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: 
     seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
     await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
-    run.waits = True
+    run.waits.add(run.row.run_id)
 
 
 async def end_special(

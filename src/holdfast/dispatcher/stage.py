@@ -133,6 +133,6 @@ async def sweep_stages_once(database: Database) -> int:
     return len(stale)
 
 
-async def forget_commits_once(database: Database, *, days: float) -> None:
-    """Forget the ledger of commits beyond its promised age; the rows themselves stay."""
-    await database.fetch(_FORGET_COMMITS, days, FORGET_BATCH)
+async def forget_commits_once(database: Database, *, days: float) -> bool:
+    """Forget a batch of commits beyond their promised age, whose rows stay; answers whether there are more."""
+    return bool(await database.fetchval(_FORGET_COMMITS, days, FORGET_BATCH) == FORGET_BATCH)

@@ -150,7 +150,7 @@ class Runs:
         database, catalog = self._engine.database, self._engine.catalog
         news = await answer_once(database, catalog)
         news = news.and_(await retry_children_once(database, catalog))
-        news = news.and_(await deliver_once(database, catalog))
+        news = news.and_((await deliver_once(database, catalog)).news)
         news = news.and_(await expire_waits_once(database, catalog))
         news = news.and_(await verbs.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))
         await pause.hold_children_once(database)

@@ -63,9 +63,15 @@ class Bell:
                 await self._send(lanes, done)
             except AWAY:
                 # A lost ring costs time, never work: the poll finds what it announced.
-                self._session = None
+                self._drop()
                 return
             await asyncio.sleep(GATHER_SECONDS)
+
+    def _drop(self) -> None:
+        """The next ring has another connection. The server may still have this one: it was only late, or refused."""
+        if self._session is not None:
+            self._session.connection.terminate()
+            self._session = None
 
     async def _send(self, lanes: set[int], done: set[int]) -> None:
         if self._session is None or self._session.is_closed():

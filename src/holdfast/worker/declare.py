@@ -48,7 +48,7 @@ async def _draft(
         }
     else:
         if isinstance(target, BoundFlow):
-            rules = {"priority": target.priority, "tags": target.tags}
+            rules = {"priority": target.priority, "tags": target.tags, "max_active": target.concurrency}
             target = target.flow
         name = target.name
         await _keep_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)

@@ -176,7 +176,7 @@ class DirectLine:
     def _tell(self, news: News) -> None:
         """Announce what was committed, and see to what follows beside the work; the repair loops do it too, later."""
         self._engine.bell.ring(lanes=news.lanes, done=news.awaited)
-        if news.children or news.has_waits:
+        if news.children or news.waits:
             following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
             self._following.add(following)
             following.add_done_callback(self._following.discard)

@@ -104,6 +104,16 @@ async def young_history_is_kept(stage: Stage) -> None:
 
 
 @check
+async def young_events_behind_old_ones_are_kept(stage: Stage) -> None:
+    await a_completed_task(stage.dispatcher)
+    await stage.clock.advance("6d")
+    task_id = await a_completed_task(stage.dispatcher)
+    await retain_once(stage.engine.database, days=5)
+    told = await stage.engine.database.fetch("select distinct task_ids from holdfast.event where kind like 'task.%'")
+    assert [row["task_ids"] for row in told] == [[int(task_id)]]
+
+
+@check
 async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     await stage.dispatcher.worker_id("idle")

@@ -245,6 +245,15 @@ async def who_waits_for_a_run_that_is_over_is_not_kept_waiting(stage: Stage) -> 
 
 
 @check
+async def an_event_of_today_is_kept_behind_old_ones(stage: Stage) -> None:
+    await stage.dispatcher.runs.signal("other", 1)
+    await stage.clock.advance(40 * 86_400)
+    await stage.dispatcher.runs.signal("other", 2)
+    await retain_once(stage.engine.database, days=30)
+    assert await stage.value("select array_agg(convert_from(payload, 'utf8')) from holdfast.signal") == ["2"]
+
+
+@check
 async def an_event_that_an_open_run_may_wait_for_is_kept(stage: Stage) -> None:
     run = await stage.dispatcher.runs.start(a_wait())
     await stage.dispatcher.runs.signal("other", 1)

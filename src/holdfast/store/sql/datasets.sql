@@ -234,12 +234,17 @@ where s.task_id = $1 and s.lease_token = $2 and s.part = $3
 returning s.part;
 
 -- name: forget_commits
--- Forget commits that are older than promised. The rows stay.
-delete from holdfast.dataset_commit c
-where ctid = any(array(
-  select o.ctid
-  from holdfast.dataset_commit o
-  where o.committed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-  order by o.committed_at
-  limit $2
-));
+-- Forget commits that are older than promised, some at a time; answers how many. The rows stay.
+with gone as (
+  delete from holdfast.dataset_commit c
+  where ctid = any(array(
+    select o.ctid
+    from holdfast.dataset_commit o
+    where o.committed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+    order by o.committed_at
+    limit $2
+  ))
+  returning c.task_id
+)
+select count(*)
+from gone;

@@ -264,17 +264,23 @@ where l.task_id = $1 and l.holder = $2
 returning l.task_id;
 
 -- name: forget_letters
--- Letters resolved longer ago than history, unless their task still rests; and leases of the dead. A bounded batch.
+-- Letters resolved longer ago than history, unless their task still rests; and leases of the dead. A bounded batch; answers
+-- how many letters.
 with lapsed as (
   delete from holdfast.dead_lease l
   where l.expires_at <= holdfast.instant() - interval '1 hour'
+),
+gone as (
+  delete from holdfast.dead_letter d
+  where d.dead_letter_id in (
+    select o.dead_letter_id
+    from holdfast.dead_letter o
+    where o.state = 'resolved' and o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+      and not exists (select from holdfast.ended e where e.task_id = o.task_id)
+    order by o.changed_at
+    limit $2
+  )
+  returning d.dead_letter_id
 )
-delete from holdfast.dead_letter d
-where d.dead_letter_id in (
-  select o.dead_letter_id
-  from holdfast.dead_letter o
-  where o.state = 'resolved' and o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-    and not exists (select from holdfast.ended e where e.task_id = o.task_id)
-  order by o.changed_at
-  limit $2
-);
+select count(*)
+from gone;

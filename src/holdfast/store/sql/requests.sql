@@ -19,12 +19,17 @@ where tenant_id = $1 and key = $2 and digest = $3 and answer is null
 returning true;
 
 -- name: forget_request_keys
--- Forget keys after a day, some at a time.
-delete from holdfast.request_key k
-where (k.tenant_id, k.key) in (
-  select o.tenant_id, o.key
-  from holdfast.request_key o
-  where o.created_at < holdfast.instant() - interval '1 day'
-  order by o.created_at
-  limit $1
-);
+-- Forget keys after a day, some at a time; answers how many.
+with gone as (
+  delete from holdfast.request_key k
+  where (k.tenant_id, k.key) in (
+    select o.tenant_id, o.key
+    from holdfast.request_key o
+    where o.created_at < holdfast.instant() - interval '1 day'
+    order by o.created_at
+    limit $1
+  )
+  returning k.key
+)
+select count(*)
+from gone;

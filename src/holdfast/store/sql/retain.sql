@@ -160,19 +160,42 @@ returning d.dead_letter_id;
 select holdfast.drop_block($1);
 
 -- name: forget_events
--- Events older than history, a bounded batch at a time.
-delete from holdfast.event
-where (xid, seq) in (
-  select xid, seq
-  from holdfast.event
-  where at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-  order by xid, seq
-  limit $2
-);
+-- Events older than history, a bounded batch from behind ($3, $4). They lie in about the order in which they happened: goes
+-- from one to the next, and no further than the first that is young. Answers how many, and the last of them.
+with recursive old as (
+  select e.*
+  from (
+    select e.xid, e.seq, e.ctid as place, e.at, 1 as nth
+    from holdfast.event e
+    where (e.xid, e.seq) > ($3::text::xid8, $4::bigint)
+    order by e.xid, e.seq
+    limit 1
+  ) e
+  where e.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+  union all
+  select e.xid, e.seq, e.place, e.at, old.nth + 1
+  from old
+  cross join lateral (
+    select e.xid, e.seq, e.ctid as place, e.at
+    from holdfast.event e
+    where (e.xid, e.seq) > (old.xid, old.seq)
+    order by e.xid, e.seq
+    limit 1
+  ) e
+  where old.nth < $2::int and e.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+),
+gone as (
+  delete from holdfast.event e
+  where e.ctid = any(array(select old.place from old))
+)
+select old.nth as events, old.xid::text as xid, old.seq
+from old
+order by old.nth desc
+limit 1;
 
 -- name: forget_workers
 -- Workers that left longer ago than history, and that no failure on record names: on which version a task failed is asked
--- as long as it rests.
+-- as long as it rests. Looks through all failures: once a day.
 delete from holdfast.worker w
 where w.state in ('gone', 'lost')
   and w.ended_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)

@@ -224,7 +224,12 @@ from resumed;
 -- Open runs that answer nodes of paused runs and go on.
 select c.run_id, c.tenant_id, r.paused_by, r.paused_reason
 from holdfast.run r
-join holdfast.run c on c.parent_run_id = r.run_id and c.state = 'o' and c.paused_at is null and c.canceled_at is null
+cross join lateral (
+  select c.run_id, c.tenant_id
+  from holdfast.run c
+  where c.parent_run_id = r.run_id and c.state = 'o' and c.paused_at is null and c.canceled_at is null
+  limit $1
+) c
 where r.state = 'o' and r.paused_at is not null
 limit $1;
 
@@ -232,7 +237,12 @@ limit $1;
 -- Open runs that were paused with the run that started them, which goes on.
 select c.run_id, c.tenant_id, c.paused_by, c.paused_reason
 from holdfast.run c
-join holdfast.run r on r.run_id = c.parent_run_id and r.paused_at is null
+cross join lateral (
+  select r.run_id
+  from holdfast.run r
+  where r.run_id = c.parent_run_id and r.paused_at is null
+  limit 1
+) r
 where c.state = 'o' and c.paused_at is not null and c.is_held
 limit $1;
 
@@ -268,7 +278,12 @@ returning n.node_no;
 -- Open runs that answer nodes of canceled runs and were not told yet, or nobody any more.
 select c.run_id, c.tenant_id, r.canceled_by, r.cancel_reason
 from holdfast.run r
-join holdfast.run c on c.parent_run_id = r.run_id and c.state = 'o' and c.canceled_at is null
+cross join lateral (
+  select c.run_id, c.tenant_id
+  from holdfast.run c
+  where c.parent_run_id = r.run_id and c.state = 'o' and c.canceled_at is null
+  limit $1
+) c
 where r.state = 'o' and r.canceled_at is not null
 union all
 select c.run_id, c.tenant_id, null, 'the run that started it started another'
@@ -277,10 +292,43 @@ where c.is_replaced and c.state = 'o' and c.canceled_at is null
 limit $1;
 
 -- name: canceling_runs
--- Open runs that somebody canceled, with what of them still has to be told.
+-- Open runs behind one ($2) that somebody canceled and of which something was not told yet: a node that waits, items that
+-- wait their turn, a task that was not asked to stop.
 select r.run_id, r.tenant_id, r.nodes, r.canceled_by, r.cancel_reason
 from holdfast.run r
-where r.state = 'o' and r.canceled_at is not null
+where r.state = 'o' and r.canceled_at is not null and r.run_id > $2
+  and coalesce(
+    (
+      select true
+      from holdfast.node n
+      where n.run_id = r.run_id and n.state = 'w'
+      limit 1
+    ),
+    (
+      select true
+      from holdfast.node n
+      where n.run_id = r.run_id and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
+      limit 1
+    ),
+    (
+      select true
+      from holdfast.live t
+      where t.task_id between r.run_id + 1 and r.run_id + r.nodes and t.cancel_at is null
+      limit 1
+    ),
+    (
+      select true
+      from holdfast.node n
+      cross join lateral (
+        select t.task_id
+        from holdfast.live t
+        where t.task_id between n.items_first and n.items_first + n.items - 1 and t.cancel_at is null
+        limit 1
+      ) t
+      where n.run_id = r.run_id and n.state = 'm'
+      limit 1
+    )
+  )
 order by r.run_id
 limit $1;
 
@@ -292,7 +340,12 @@ where t.task_id between $1::bigint + 1 and $1::bigint + $2::int and t.cancel_at 
 union all
 select t.task_id
 from holdfast.node n
-join holdfast.live t on t.task_id between n.items_first and n.items_first + n.items - 1 and t.cancel_at is null
+cross join lateral (
+  select t.task_id
+  from holdfast.live t
+  where t.task_id between n.items_first and n.items_first + n.items - 1 and t.cancel_at is null
+  limit $3
+) t
 where n.run_id = $1 and n.state = 'm'
 limit $3;
 

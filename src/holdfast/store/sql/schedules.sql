@@ -3,9 +3,9 @@
 with fresh as (
   insert into holdfast.schedule (
     tenant_id, name, origin, kind, target, cron, every_seconds, timezone, overlap, missed, max_waiting, queue,
-    policy_id, priority, tags, input, wants_time, next_at, look_at
+    policy_id, priority, tags, input, wants_time, max_active, next_at, look_at
   )
-  values ($1, $2, $3, $4::text::"char", $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18)
+  values ($1, $2, $3, $4::text::"char", $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $19, $18, $18)
   on conflict (tenant_id, name) do nothing
   returning schedule_id, tenant_id, name, origin
 ),
@@ -24,13 +24,14 @@ with changed as (
   update holdfast.schedule s
   set kind = $4::text::"char", target = $5, cron = $6, every_seconds = $7, timezone = $8, overlap = $9, missed = $10,
     max_waiting = $11, queue = $12, policy_id = $13, priority = $14, tags = $15, input = $16, wants_time = $17,
+    max_active = $19,
     next_at = case when (s.cron, s.every_seconds, s.timezone) is distinct from ($6, $7, $8) then $18 else s.next_at end,
     look_at = holdfast.instant(), counted_at = holdfast.instant(), trouble = null, revision = s.revision + 1
   where s.tenant_id = $1 and s.name = $2 and s.origin = $3
     and (s.kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap, s.missed, s.max_waiting, s.queue,
-      s.policy_id, s.priority, s.tags, s.input, s.wants_time)
+      s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.max_active)
       is distinct from ($4::text::"char", $5, $6, $7, $8, $9, $10, $11::smallint, $12, $13, $14::smallint, $15::text[],
-      $16::bytea, $17::boolean)
+      $16::bytea, $17::boolean, $19::int)
   returning s.schedule_id, s.tenant_id, s.name, s.origin
 ),
 told as (
@@ -55,7 +56,7 @@ select holdfast.instant();
 -- Schedules to look at: a slot has come, one waits, or the clock was set back since the next one was counted.
 select s.schedule_id, s.tenant_id, s.name, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone,
   s.overlap, s.missed, s.max_waiting, s.queue, s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.next_at,
-  s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, holdfast.instant() as now
+  s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, s.max_active, holdfast.instant() as now
 from holdfast.schedule s
 where s.look_at <= holdfast.instant() or s.counted_at > holdfast.instant()
 order by s.look_at
@@ -65,7 +66,7 @@ limit $1;
 -- One schedule by name.
 select s.schedule_id, s.tenant_id, s.name, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone,
   s.overlap, s.missed, s.max_waiting, s.queue, s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.next_at,
-  s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, holdfast.instant() as now
+  s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, s.max_active, holdfast.instant() as now
 from holdfast.schedule s
 where s.tenant_id = $1 and s.name = $2;
 
@@ -283,8 +284,8 @@ returning s.schedule_id;
 -- Schedules by name (or one), with their last firing, what is not settled, and what became of the newest hundred slots
 -- if that was in the last day.
 select s.schedule_id, s.name, s.origin, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap,
-  s.missed, s.max_waiting, s.queue, s.priority, s.tags, s.input, s.wants_time, s.next_at, s.trouble, s.paused_at,
-  s.paused_by, s.paused_reason, s.created_at, holdfast.instant() as now,
+  s.missed, s.max_waiting, s.queue, s.priority, s.tags, s.input, s.wants_time, s.max_active, s.next_at, s.trouble,
+  s.paused_at, s.paused_by, s.paused_reason, s.created_at, holdfast.instant() as now,
   (
     select max(f.slot_at)
     from holdfast.slot f

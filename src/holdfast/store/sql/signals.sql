@@ -31,10 +31,35 @@ where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval
 -- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used, now or
 -- before its nodes were reset. What is sent to a run reaches the runs that it started; an event that came before such a
 -- run began, and after the topmost one did, is for one of them: the next sub-flow that waits for its like is not answered
--- by what answered the last.
+-- by what answered the last. Looks at those that wait for an event of one name ($1, $2), at those of some runs ($3), and
+-- at a page of all: behind ($4, $5) and up to ($6, $7).
 select n.run_id, n.node_no, s.signal_id
-from holdfast.node n
-join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
+from (
+  select n.run_id, n.node_no, n.tenant_id, n.wait_key
+  from holdfast.node n
+  where n.state = 'w' and n.tenant_id = $1::int and n.wait_key = $2::text
+  union all
+  select n.run_id, n.node_no, n.tenant_id, n.wait_key
+  from unnest($3::bigint[]) as g (run_id)
+  cross join lateral (
+    select n.run_id, n.node_no, n.tenant_id, n.wait_key
+    from holdfast.node n
+    where n.state = 'w' and n.run_id = g.run_id
+    order by n.node_no
+    offset 0
+  ) n
+  union all
+  select n.run_id, n.node_no, n.tenant_id, n.wait_key
+  from holdfast.node n
+  where n.state = 'w' and n.run_id between $4::bigint and $6::bigint
+    and (n.run_id, n.node_no) > ($4::bigint, $5::int) and (n.run_id, n.node_no) <= ($6::bigint, $7::int)
+) n
+cross join lateral (
+  select r.created_at
+  from holdfast.run r
+  where r.run_id = n.run_id and r.state = 'o'
+  limit 1
+) r
 cross join lateral (
   select s.signal_id
   from holdfast.signal s
@@ -47,9 +72,34 @@ cross join lateral (
   order by s.signal_id
   limit 1
 ) s
-where n.state = 'w' and ($1::text is null or n.wait_key = $1)
-limit $2
-offset $3;
+limit $8
+offset $9;
+
+-- name: wait_edge
+-- How far one look at waiting nodes goes: the last of so many behind one; no row where fewer are left.
+select n.run_id, n.node_no
+from holdfast.node n
+where n.state = 'w' and n.run_id >= $1::bigint and (n.run_id, n.node_no) > ($1::bigint, $2::int)
+order by n.run_id, n.node_no
+offset $3::int - 1
+limit 1;
+
+-- name: open_runs_below
+-- A run and what it started that is open, to the bottom.
+with recursive below as (
+  select $1::bigint as run_id
+  union all
+  select c.run_id
+  from below
+  cross join lateral (
+    select c.run_id
+    from holdfast.run c
+    where c.parent_run_id = below.run_id and c.state = 'o'
+    offset 0
+  ) c
+)
+select array_agg(below.run_id)
+from below;
 
 -- name: overdue_waits
 -- Waiting nodes whose time is over.
@@ -79,7 +129,31 @@ from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
 
 -- name: forget_signals
--- Events from outside that no open run is old enough to wait for, and older than history.
-delete from holdfast.signal s
-where s.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
-  and not exists (select from holdfast.run r where r.state = 'o' and r.created_at <= s.at);
+-- Events from outside older than history and than every open run, which may wait for them: a bounded batch. They lie in
+-- about the order in which they came: the first one says whether there are any. Answers how many were forgotten.
+with first as materialized (
+  select s.at
+  from holdfast.signal s
+  order by s.signal_id
+  limit 1
+),
+edge as materialized (
+  select case when first.at < history.at then least(history.at, (
+    select min(r.created_at) from holdfast.run r where r.state = 'o'
+  )) end as at
+  from first
+  cross join (select holdfast.instant() - make_interval(secs => $1::double precision * 86400) as at) history
+),
+gone as (
+  delete from holdfast.signal s
+  where s.signal_id = any(array(
+      select o.signal_id
+      from holdfast.signal o
+      order by o.signal_id
+      limit (select case when first.at < edge.at then $2::bigint else 0 end from first cross join edge)
+    ))
+    and s.at < (select edge.at from edge)
+  returning s.signal_id
+)
+select count(*)
+from gone;

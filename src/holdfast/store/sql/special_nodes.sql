@@ -35,7 +35,12 @@ where p.run_id = $1 and p.node_no = $2 and p.kept_for = $3;
 with again as materialized (
   select count(*) as items
   from generate_series(0, $7::int - 1) as i
-  where not exists (select from holdfast.attempt a where a.task_id = $6::bigint + i and a.state = 'c')
+  where (
+    select true
+    from holdfast.attempt a
+    where a.task_id = $6::bigint + i and a.state = 'c'
+    limit 1
+  ) is null
 ),
 present as (
   delete from holdfast.past_items p
@@ -82,21 +87,43 @@ cross join lateral (
     else (
       select count(*)::int
       from generate_series(was.items_after, was.items - 1) as i
-      where not exists (select from holdfast.attempt a where a.task_id = was.items_first + i and a.state = 'c')
+      where (
+        select true
+        from holdfast.attempt a
+        where a.task_id = was.items_first + i and a.state = 'c'
+        limit 1
+      ) is null
     )
   end as items
 ) dropped
 where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]) and n.state = 'm'
 returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_next, n.items_after,
-  was.items_next as was_next, n.generation, g.is_canceled, g.is_paused;
+  was.items_next as was_next, n.generation, g.is_canceled, g.is_paused, n.items;
 
 -- name: further_items
--- Let items of one node go, the next that did not complete, as far as there is room: $3 may be live at once. Attempts go
--- on counting. Under the lock of the run; `state = 'm'` is the guard.
+-- Let items of one node go, the next that did not complete, as far as there is room: $3 may be live at once. Looks at so
+-- many as there is room for and a few more ($10), however many are left behind them; the node remembers where to go on.
+-- Answers how many went, and whether there is room for more of those that were not looked at. Attempts go on counting.
+-- Under the lock of the run; `state = 'm'` is the guard.
 with node as materialized (
-  select n.*
+  select n.*, coalesce(n.items_after, n.items_next) as first
   from holdfast.node n
   where n.run_id = $1 and n.node_no = $2 and n.state = 'm'
+),
+room as materialized (
+  select $3::int - count(t.task_id) as tasks
+  from node
+  cross join lateral (
+    select t.task_id
+    from holdfast.live t
+    where t.task_id between node.items_first and node.items_first + node.items - 1
+    limit $3
+  ) t
+),
+edge as materialized (
+  select least(node.items, node.first + room.tasks + $10::int)::int as next, node.items
+  from node
+  cross join room
 ),
 further as materialized (
   select i, node.items_first + i as task_id,
@@ -106,20 +133,26 @@ further as materialized (
       0
     ) as attempt
   from node
-  cross join lateral generate_series(coalesce(node.items_after, node.items_next), node.items - 1) as i
-  where not exists (select from holdfast.attempt a where a.task_id = node.items_first + i and a.state = 'c')
+  cross join edge
+  cross join lateral generate_series(node.first, edge.next - 1) as i
+  where (
+    select true
+    from holdfast.attempt a
+    where a.task_id = node.items_first + i and a.state = 'c'
+    limit 1
+  ) is null
   order by i
-  limit (
-    select greatest(0, $3::int - count(t.task_id))
-    from node
-    join holdfast.live t on t.task_id between node.items_first and node.items_first + node.items - 1
-  )
+  limit (select room.tasks from room)
+),
+went as materialized (
+  select count(*) as items, count(*) < (select room.tasks from room) as has_room, max(i) + 1 as next
+  from further
 ),
 kept as (
   update holdfast.node n
   set items_next = case when n.items_after is null then g.next else n.items_next end,
     items_after = case when n.items_after is not null then g.next end
-  from (select max(i) + 1 as next from further) g
+  from (select case when went.has_room then edge.next else went.next end as next from went cross join edge) g
   where n.run_id = $1 and n.node_no = $2 and n.state = 'm' and g.next is not null
 ),
 told as (
@@ -128,15 +161,19 @@ told as (
   from further
   where attempt > 0
   having count(*) > 0
+),
+released as (
+  insert into holdfast.live (
+    task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
+  )
+  select further.task_id, $4, $5, $6, $7, $8, $9, further.attempt, node.generation, 'q', $1, $2
+  from further
+  cross join node
+  order by further.task_id
 )
-insert into holdfast.live (
-  task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
-)
-select further.task_id, $4, $5, $6, $7, $8, $9, further.attempt, node.generation, 'q', $1, $2
-from further
-cross join node
-order by further.task_id
-returning task_id;
+select went.items, went.has_room and edge.next < edge.items as has_more
+from went
+cross join edge;
 
 -- name: unreleased_items
 -- Nodes of a run that have items which were not let go. Under its lock.
@@ -151,12 +188,14 @@ order by n.node_no;
 select r.run_id
 from holdfast.run r
 where r.state = 'o' and r.generation > 1 and r.paused_at is null and r.canceled_at is null
-  and exists (
-    select from holdfast.node n
+  and (
+    select true
+    from holdfast.node n
     where n.run_id = r.run_id and n.state = 'm' and n.items_after < n.items
       and not exists (
         select from holdfast.live t where t.task_id between n.items_first and n.items_first + n.items - 1
       )
+    limit 1
   )
 order by r.run_id
 limit $1
