@@ -179,3 +179,11 @@ def test_every_index_is_entered_by_its_key(planned, name):
 @pytest.mark.xdist_group("plans")
 def test_a_claim_goes_along_its_lane_and_not_past_the_tasks_of_others(planned):
     assert "live_queued" in [node.get("Index Name") for node in planned["claim"].walk()]
+
+
+@pytest.mark.xdist_group("plans")
+def test_a_look_finds_every_head_in_its_lane(planned):
+    """The oldest task, that of the next priority, and the oldest node behind plain tasks: each is one probe."""
+    probes = [node for node in planned["heads"].walk() if node.get("Relation Name") == "live"]
+    assert [node["Index Name"] for node in probes] == ["live_queued"] * 3
+    assert [node["Index Cond"].count("lane_id = ") + node["Index Cond"].count(">= ROW") for node in probes] == [1] * 3
