@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.selection import Gate, Head, Take, plan, plan_within, short_of
+from holdfast.core.states import ENDS
 from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import Conflict, NotFound
@@ -296,7 +297,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     winner = await session.fetchrow(_FIND_WINNER, task_id)
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-    raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
+    raise _refusal(task_id, ENDS.get(winner["state"], "already_running"))
 
 
 async def has_room(session: Session, found: Any) -> bool:
@@ -317,7 +318,6 @@ async def spend_room(session: Session, found: Any) -> None:
         await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
 
 
-_OVER = {"c": "completed", "f": "failed", "x": "canceled"}
 _NODE_REASONS = {"running": "already_running", "queued": "already_running"}
 """A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
 

@@ -1,7 +1,8 @@
 -- name: heads
 -- The oldest queued task of every lane and priority that this worker may run, of its own tenant: one index probe each,
 -- and one more for the oldest node behind a plain task. The ids of nodes are the upper half of a block, and every half
--- begins at a multiple of five thousand million: the first id past the next of them is that node's, or it is no node.
+-- begins at a multiple of five thousand million (tenants do not see blocks): what comes first past the next of them is
+-- that node, or a plain task that goes before it, of a later block or of a day with more tasks than that.
 -- Lanes of an open breaker are not among them; those of one that may be tried again come with its number, and say that
 -- they are on trial.
 with recursive head as (
