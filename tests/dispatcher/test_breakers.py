@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.circuit import Breaker, CircuitState
+from holdfast.core.classify import Rule
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, TimedOut
+from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import Conflict, NotFound
@@ -61,6 +64,16 @@ async def test_it_opens_when_enough_attempts_failed_in_a_way_that_may_pass(dispa
     await guarded(dispatcher)
     await end(dispatcher, *outcomes)
     assert await state(dispatcher) == verdict
+
+
+async def test_a_failure_counts_as_it_was_judged(dispatcher):
+    """A worker may have rules of its own: what it will not try again tells no breaker that it may pass."""
+    await guarded(dispatcher)
+    strict = RetryPolicy(rules=(Rule(exception="ConnectionResetError", retry=False),))
+    reports = [replace(report_of(one.claimed, DOWN), policy=strict) for one in await dispatcher.claim(8)]
+    async with dispatcher.engine.database.transaction() as session:
+        await settle(session, dispatcher.engine.catalog, reports)
+    assert await state(dispatcher) == "closed"
 
 
 async def test_workers_count_together(dispatcher):

@@ -9,7 +9,7 @@ from tests.core.flows import a_diamond
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import AttemptState, TaskState
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
+from holdfast.dispatcher.claim import HEADS_SECONDS_MAX, UNSEEN_MAX, Claimer, WorkerIdentity
 from holdfast.errors import Conflict, NotFound
 from holdfast.testing import factories as a
 
@@ -193,3 +193,50 @@ async def test_a_lane_named_by_a_wake_up_is_tried_unseen_and_the_rest_found_afte
 async def test_a_wake_up_with_another_priority_than_usual_only_costs_the_look(dispatcher):
     _, taken = await expecting(dispatcher, 2)
     assert taken == [[0]]
+
+
+async def until_seen(dispatcher, *, want: int, new: int, seconds: float) -> int:
+    """How many claims a worker makes, with a wake-up for one lane before each, until it takes the task of another lane.
+
+    `new` tasks of the first lane come before each claim, and `seconds` pass.
+    """
+    told, other = a.a_task(action="shop.told"), a.a_task(action="shop.other", priority=0)
+    await dispatcher.enqueue_many(told, [{}] * 100)
+    claimer = await dispatcher._claimer("first")
+    async with dispatcher.engine.database.session() as session:
+        lane_id = (await claimer.claim(session, 100, now=0.0))[0].lane_id
+        dispatcher.know(other.action)
+        waiting = int((await dispatcher.enqueue(other)).task_id)
+        for number in range(1, 100):
+            await dispatcher.enqueue_many(told, [{}] * new)
+            claimer.expect([lane_id], now=number * seconds)
+            claimed = await claimer.claim(session, want, now=number * seconds)
+            if waiting in [one.task_id for one in claimed]:
+                return number
+    raise AssertionError("It was never seen.")
+
+
+@pytest.mark.parametrize("seconds", [0.01, 1.0])
+async def test_who_hears_of_one_lane_all_the_time_and_has_plenty_looks_at_the_others_in_time(dispatcher, seconds):
+    assert await until_seen(dispatcher, want=2, new=4, seconds=seconds) * seconds <= HEADS_SECONDS_MAX + 2 * seconds
+
+
+@pytest.mark.parametrize("seconds", [0.01, 1.0])
+async def test_who_hears_of_one_lane_all_the_time_and_has_room_looks_at_the_others_too(dispatcher, seconds):
+    assert await until_seen(dispatcher, want=5, new=1, seconds=seconds) <= UNSEEN_MAX + HEADS_SECONDS_MAX / seconds
+
+
+async def test_wake_ups_for_two_lanes_are_both_tried(dispatcher):
+    claimer = await dispatcher._claimer("first")
+    tasks = [a.a_task(action=f"shop.{name}") for name in "ab"]
+    async with dispatcher.engine.database.session() as session:
+        for task in tasks:
+            await dispatcher.enqueue(task)
+        lanes = [one.lane_id for one in await claimer.claim(session, 10, now=0.0)]
+        assert await claimer.claim(session, 10, now=1.0) == []
+        for task in tasks:
+            await dispatcher.enqueue(task)
+        for lane_id in lanes:
+            claimer.expect([lane_id], now=2.0)
+        claimed = await claimer.claim_known(session, 10, now=2.0)
+    assert sorted(one.lane_id for one in claimed) == sorted(lanes)

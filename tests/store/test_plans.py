@@ -266,3 +266,11 @@ def test_a_pass_goes_along_what_there_is_to_do(planned_beside_runs, name):
 def test_nodes_of_a_state_are_found_by_it(planned, name, state):
     reads = [node for node in planned[name].walk() if "Index Name" in node]
     assert reads and all(f"state = '{state}'" in node["Index Cond"] for node in reads)
+
+
+@pytest.mark.xdist_group("plans")
+def test_a_look_finds_every_head_in_its_lane(planned):
+    """The oldest task, that of the next priority, and the oldest node behind plain tasks: each is one probe."""
+    probes = [node for node in planned["heads"].walk() if node.get("Relation Name") == "live"]
+    assert [node["Index Name"] for node in probes] == ["live_queued"] * 3
+    assert [node["Index Cond"].count("lane_id = ") + node["Index Cond"].count(">= ROW") for node in probes] == [1] * 3

@@ -67,7 +67,6 @@ class Client:
         datasets: Mapping[tuple[str, int], Dataset] | None = None,
     ) -> None:
         self._settings = settings
-        self._settings = settings
         self._actions = actions
         self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url

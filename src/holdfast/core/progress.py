@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.core.nodes import TriggerRule
 from holdfast.core.plan import Plan
-from holdfast.core.release import COUNTERS, Release, UpstreamCounts, release
+from holdfast.core.release import COUNTERS, RELEASE_STATES, Release, UpstreamCounts, release
 from holdfast.core.states import TaskState
 
 
@@ -47,7 +47,6 @@ class NodeRow:
 BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED = "b", "h", "r", "k", "u"
 
 _LETTERS = {Release.SKIP: SKIPPED, Release.UPSTREAM_FAILED: UPSTREAM_FAILED}
-_ENDS = {Release.SKIP: TaskState.SKIPPED, Release.UPSTREAM_FAILED: TaskState.UPSTREAM_FAILED}
 
 End = tuple[int, TaskState]
 """A node, and how it ended."""
@@ -143,7 +142,7 @@ class Progress:
             self.ready.append(node_no)
         else:
             self.mark(node_no, _LETTERS[decided])
-            follow.append((node_no, _ENDS[decided]))
+            follow.append((node_no, RELEASE_STATES[decided]))
 
     def _decide(self, row: NodeRow, follow: list[End]) -> None:
         self.changed.add(row.node_no)
@@ -155,4 +154,4 @@ class Progress:
             self.ready.append(row.node_no)
         else:
             row.state = _LETTERS[decided]
-            follow.append((row.node_no, _ENDS[decided]))
+            follow.append((row.node_no, RELEASE_STATES[decided]))

@@ -115,6 +115,11 @@ TASK_CODES: Mapping[str, TaskState] = MappingProxyType(
 )
 """The logical state behind a live row's letter. A waiting row that waits for a retry is `failed` instead."""
 
+ENDS: Mapping[str, TaskState] = MappingProxyType(
+    {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
+)
+"""How a task, a node or a run ended, by the letter that is stored for it."""
+
 ATTEMPT_CODES: Mapping[AttemptState, str] = MappingProxyType(
     {
         AttemptState.COMPLETED: "c",

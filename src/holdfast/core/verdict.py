@@ -46,13 +46,8 @@ RUN_TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
         RunState.PAUSED: frozenset(RunState) - {RunState.PAUSED},
         # A task that failed for good stays failed within its generation: no way to completed but a re-drive.
         RunState.BLOCKED: frozenset(RunState) - {RunState.BLOCKED, RunState.COMPLETED},
-        RunState.COMPLETED: frozenset({RunState.QUEUED, RunState.RUNNING}),
-        RunState.FAILED: frozenset({RunState.QUEUED, RunState.RUNNING}),
+        RunState.COMPLETED: RUN_REDRIVE_TRANSITIONS[RunState.COMPLETED],
+        RunState.FAILED: RUN_REDRIVE_TRANSITIONS[RunState.FAILED],
         RunState.CANCELED: frozenset(),
     }
 )
-
-
-def can_move_run(from_: RunState, to: RunState) -> bool:
-    """Tell whether the table has this transition."""
-    return to in RUN_TRANSITIONS[from_]

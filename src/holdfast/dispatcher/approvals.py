@@ -16,6 +16,7 @@ from holdfast.core import limits
 from holdfast.core.limits import no_run
 from holdfast.core.nodes import Node
 from holdfast.core.progress import NodeRow
+from holdfast.core.states import ENDS
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
@@ -33,8 +34,7 @@ _STANDING = sql("approval_standing")
 _SEND_SIGNAL = sql("send_signal")
 _READ_SIGNAL = sql("read_signal")
 
-_RUN_WORDS = {"c": "completed", "f": "failed", "x": "canceled"}
-_NODE_WORDS = {"c": "completed", "f": "failed", "x": "canceled", "k": "skipped", "u": "not run: an upstream failed"}
+_NODE_WORDS = {**ENDS, "k": "skipped", "u": "not run: an upstream failed"}
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
     elif standing["state"] in _NODE_WORDS:
         code, why = "approval_over", f"it is {_NODE_WORDS[standing['state']]} already"
     elif run["state"] != "o" or run["is_canceled"]:
-        code, why = "run_not_open", f"the run is {_RUN_WORDS.get(run['state'], 'being canceled')}"
+        code, why = "run_not_open", f"the run is {ENDS.get(run['state'], 'being canceled')}"
     if code:
         raise Conflict(
             f"The approval of {name} of run {run_id} cannot be answered: {why}.",

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.selection import Gate, Head, Take, plan, within
+from holdfast.core.selection import Gate, Head, Take, plan, plan_within, short_of
+from holdfast.core.states import ENDS
 from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.leases import Claimed
 from holdfast.errors import Conflict, NotFound
@@ -34,6 +35,8 @@ _FIND_WINNER = sql("find_winner")
 _UNCLAIMED_NODE = sql("unclaimed_node")
 
 HEADS_SECONDS_MAX = 0.2
+UNSEEN_MAX = 32
+"""How often in a row a worker tries lanes that it was told of before it looks at all of them again."""
 HELD_MAX = 100_000
 
 
@@ -61,7 +64,9 @@ class Claimer:
         self._gates: dict[int, list[Gate]] = {}
         self._shared: set[int] = set()
         self._seen_at = float("-inf")
-        self._turn = 0
+        self._unseen = 0
+        # Workers that take one task and leave begin at different places too: together they go round the lanes.
+        self._slot = identity.worker_id
 
     def forget(self) -> None:
         """A wake-up came: look again at the next claim."""
@@ -70,20 +75,34 @@ class Claimer:
     def expect(self, lanes: Sequence[int], *, now: float) -> None:
         """A wake-up named lanes: try them unseen, at the priority they had last, before looking at all of them.
 
-        Wrong in any way, it finds nothing and the look follows; right, it saves an idle worker a round trip.
+        Wrong in any way, it finds nothing and the look follows; right, it saves an idle worker a round trip. Who has
+        plenty to do looks in time, and so does now and then who is told of work without end: others wait as well.
         """
+        if self._is_fresh(now) and self._add(lanes):
+            return
         self.forget()
         expected = self._expected(lanes)
-        if expected and not self._gates:
+        if expected and not self._gates and not self.has_plenty and self._unseen < UNSEEN_MAX:
             self._heads, self._seen_at = expected, now
+            self._unseen += 1
 
     def hear(self, lanes: Iterable[int], *, now: float) -> None:
         """Work of these lanes was released in this very transaction: try them beside what is known already."""
-        if now - self._seen_at > HEADS_SECONDS_MAX:
+        if self._is_fresh(now):
+            self._add(lanes)
+        else:
             self.expect(list(lanes), now=now)
-        elif not self._gates:
-            known = {head.lane_id for head in self._heads}
-            self._heads += self._expected(one for one in lanes if one not in known)
+
+    def _is_fresh(self, now: float) -> bool:
+        return now - self._seen_at <= HEADS_SECONDS_MAX
+
+    def _add(self, lanes: Iterable[int]) -> bool:
+        """Try these lanes too; False if none of them ever had work for this worker."""
+        expected = self._expected(lanes)
+        known = {head.lane_id for head in self._heads}
+        if not self._gates:
+            self._heads += [head for head in expected if head.lane_id not in known]
+        return bool(expected)
 
     def _expected(self, lanes: Iterable[int]) -> list[Head]:
         return [Head(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
@@ -105,7 +124,7 @@ class Claimer:
     async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
         """Take what cached heads give, without a look and without waiting for any lock. `count_starts` follows."""
         self.may_have_more = True
-        if want == 0 or self._gates or now - self._seen_at > HEADS_SECONDS_MAX:
+        if want == 0 or self._gates or not self._is_fresh(now):
             return []
         claimed = await self._take(session, want, {})
         self.has_plenty = len(claimed) == want
@@ -127,44 +146,46 @@ class Claimer:
 
     async def _look(self, session: Session, now: float) -> None:
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
-        self._heads = [Head(lane_id=row[0], priority=row[1], task_id=row[2]) for row in rows]
-        self._gates = {}
-        for lane_id, _, _, queue_id, is_limited, breaker_id, is_on_trial, _, tenant_id, is_tenant_limited in rows:
-            gates: list[Gate] = [("queue", queue_id)] if is_limited else []
-            gates += [("tenant", tenant_id)] if is_tenant_limited else []
-            gates += [("breaker", breaker_id)] if is_on_trial else []
-            if gates:
-                self._gates[lane_id] = gates
-        self.guarded = {row[0] for row in rows if row[5] is not None}
-        self._shared = {row[0] for row in rows if row[7]}
+        self._heads = [head for row in rows for head in _heads_in(row)]
+        self._gates = {row["lane_id"]: gates for row in rows if (gates := _gates_in(row))}
+        self.guarded = {row["lane_id"] for row in rows if row["breaker_id"] is not None}
+        self._shared = {row["lane_id"] for row in rows if row["is_shared"]}
         for head in sorted(self._heads, key=lambda head: head.priority, reverse=True):
             self._usual[head.lane_id] = head.priority
         self._seen_at = now
+        self._unseen = 0
 
     async def _take(self, session: Session, want: int, rooms: dict[Gate, int]) -> list[Claimed]:
         """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
         claimed: list[Claimed] = []
         while self._heads and len(claimed) < want:
-            self._turn += 1
-            takes = plan(self._heads, want - len(claimed), turn=self._turn)
-            got = await self._fetch(session, within(takes, self._gates, rooms) if rooms else takes, rooms)
-            claimed += got
-            taken = Counter(one.lane_id for one in got)
-            for lane_id, count in taken.items():
-                for gate in self._gates.get(lane_id, ()):
-                    rooms[gate] -= count
-            asked: Counter[int] = Counter()
-            for take in takes:
-                asked[take.lane_id] += take.count
-            if spent := {(take.lane_id, take.priority) for take in takes if taken[take.lane_id] < asked[take.lane_id]}:
-                self._heads = [head for head in self._heads if (head.lane_id, head.priority) not in spent]
-                self.forget()
+            left = want - len(claimed)
+            takes = allowed = plan(self._heads, left, slot=self._slot)
+            if rooms:
+                allowed = plan_within(self._heads, left, slot=self._slot, gates=self._gates, rooms=rooms)
+            rows = await self._fetch(session, allowed, rooms)
+            claimed += [Claimed(*row[:-1]) for row in rows]
+            # A slot whose owner had nothing is dealt again.
+            self._slot += len(rows)
+            if len(rows) < left:
+                self._drop_spent(takes, rows, rooms)
         return claimed
 
-    async def _fetch(self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]) -> list[Claimed]:
+    def _drop_spent(self, takes: Sequence[Take], rows: Sequence[Any], rooms: dict[Gate, int]) -> None:
+        """Ask no more where there was less than asked for, or no room for it."""
+        taken = Counter((row["lane_id"], row["priority"], row["run_id"] is not None) for row in rows)
+        for (lane_id, _, _), count in taken.items():
+            for gate in self._gates.get(lane_id, ()):
+                rooms[gate] -= count
+        spent = short_of(takes, taken)
+        self._heads = [head for head in self._heads if head.row not in spent]
+        self.forget()
+
+    async def _fetch(self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]) -> Sequence[Any]:
+        """The tasks taken, as `Claimed` has them, each with its priority."""
         if not takes:
             return []
-        rows = await session.fetch(
+        return await session.fetch(
             _CLAIM,
             [take.lane_id for take in takes],
             [take.priority for take in takes],
@@ -174,7 +195,6 @@ class Claimer:
             self.identity.lease_seconds,
             *([number for kind, number in rooms if kind == counted] for counted in ("breaker", "queue", "tenant")),
         )
-        return [Claimed(*row) for row in rows]
 
     async def _take_gated(self, session: Session, want: int) -> list[Claimed]:
         """Take while holding the locks of every gate in sight, in one order, so claimers never deadlock."""
@@ -198,6 +218,22 @@ class Claimer:
         if started:
             await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
         return claimed
+
+
+def _heads_in(row: Any) -> list[Head]:
+    """The oldest task of a lane and priority, and the oldest node behind it."""
+    lane_id, priority, task_id, is_node, node_id = row[:5]
+    heads = [Head(lane_id=lane_id, priority=priority, task_id=task_id, is_node=is_node)]
+    if node_id is not None:
+        heads.append(Head(lane_id=lane_id, priority=priority, task_id=node_id, is_node=True))
+    return heads
+
+
+def _gates_in(row: Any) -> list[Gate]:
+    gates: list[Gate] = [("queue", row["queue_id"])] if row["is_limited"] else []
+    gates += [("tenant", row["tenant_id"])] if row["is_tenant_limited"] else []
+    gates += [("breaker", row["breaker_id"])] if row["is_on_trial"] else []
+    return gates
 
 
 async def sees_work(session: Session, identity: WorkerIdentity) -> bool:
@@ -261,7 +297,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     winner = await session.fetchrow(_FIND_WINNER, task_id)
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-    raise _refusal(task_id, _OVER.get(winner["state"], "already_running"))
+    raise _refusal(task_id, ENDS.get(winner["state"], "already_running"))
 
 
 async def has_room(session: Session, found: Any) -> bool:
@@ -282,7 +318,6 @@ async def spend_room(session: Session, found: Any) -> None:
         await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
 
 
-_OVER = {"c": "completed", "f": "failed", "x": "canceled"}
 _NODE_REASONS = {"running": "already_running", "queued": "already_running"}
 """A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
 

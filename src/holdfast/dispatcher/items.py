@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.core.states import TaskState
+from holdfast.core.states import ENDS, TaskState
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.one_by_one import one_by_one
@@ -32,7 +32,6 @@ RUNS_BATCH = 100
 LOOK_ITEMS = 100
 """So many items are looked at beyond those there is room for: of a node that runs again, most may be completed."""
 EVERY = 2**31 - 1
-_ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
 async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_no: int, count: int) -> None:
@@ -114,7 +113,7 @@ async def _count(
         _COUNT_ITEMS,
         [run_id for run_id, _ in nodes],
         [node_no for _, node_no in nodes],
-        [sum(tally[*node, state] for state in _ENDS.values()) for node in nodes],
+        [sum(tally[*node, state] for state in ENDS.values()) for node in nodes],
         [tally[*node, TaskState.FAILED] for node in nodes],
         [tally[*node, TaskState.CANCELED] for node in nodes],
         [by_id[run_id].row.is_canceled for run_id, _ in nodes],
@@ -124,7 +123,7 @@ async def _count(
     for row in rows:
         run = by_id[row["run_id"]]
         if row["state"] != "m":
-            run.ends.append((row["node_no"], _ENDS[row["state"]]))
+            run.ends.append((row["node_no"], ENDS[row["state"]]))
             run.left += 1
         elif row["is_canceled"] or row["is_paused"]:
             continue

@@ -19,7 +19,7 @@ from holdfast.core.limits import no_run
 from holdfast.core.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.redrive import Redrive, Reset, redrive
 from holdfast.core.release import Release
-from holdfast.core.states import TaskState
+from holdfast.core.states import ENDS, TaskState
 from holdfast.dispatcher.locked import LockedRun, RunRow
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.release import advance, take_up_all
@@ -43,8 +43,6 @@ _CLOSE_REPLACED = sql("close_replaced")
 _TASKS_BELOW = sql("tasks_below")
 
 LETTERS_BATCH = 1_000
-
-_RUN_WORDS = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 
 
 class Redriven(msgspec.Struct, frozen=True):
@@ -173,7 +171,7 @@ async def _plan(
         only=only,
     )
     if not plan.roots:
-        raise _not_retryable(run_id, f"it is {_RUN_WORDS[found['state']]} and none of its nodes failed")
+        raise _not_retryable(run_id, f"it is {ENDS.get(found['state'], 'open')} and none of its nodes failed")
     return found, plan, rows
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.limits import no_run
-from holdfast.core.states import TaskState
+from holdfast.core.states import ENDS, TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
@@ -230,6 +230,7 @@ async def refused(database: Database, tenant_id: int, run_id: int, word: str) ->
     row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if row is None:
         return no_run(run_id)
-    state = {"c": "completed", "f": "failed", "x": "canceled"}.get(row["state"], "")
-    now = state or ("being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused")
+    now = ENDS.get(row["state"]) or (
+        "being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused"
+    )
     return Conflict(f"Run {run_id} cannot be {word}: it is {now}.", code="run_not_open", run_id=str(run_id))

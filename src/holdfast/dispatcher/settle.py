@@ -14,8 +14,8 @@ from typing import Any
 from holdfast.core.dead import DISPATCHER_ACTOR
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
-from holdfast.core.retry import RetryAt, Stop, classification, decide
-from holdfast.core.states import ATTEMPT_CODES, TaskState
+from holdfast.core.retry import RetryAt, RetryPolicy, Stop, classification, decide
+from holdfast.core.states import ATTEMPT_CODES, ENDS, LiveState, TaskState
 from holdfast.dispatcher.breakers import Ended, count
 from holdfast.dispatcher.commit import commit_datasets
 from holdfast.dispatcher.leases import Refusal, Report, Settled
@@ -32,19 +32,10 @@ _TELL_LETTERS = sql("tell_letters")
 _FIND_SETTLED = sql("find_settled")
 _FIND_WINNER = sql("find_winner")
 
-_WINNERS = {
-    "q": "queued",
-    "v": "reserved",
-    "r": "running",
-    "w": "waiting",
-    "c": "completed",
-    "f": "failed",
-    "x": "canceled",
-}
+_WINNERS = {**{one.value: one.name.lower() for one in LiveState}, **ENDS}
 _NOTHING_TO_PARK = (None, None, None, None)
 NO_LETTER = "No dead letter was opened: they are off for this worker."
 BeforeRelease = Callable[[], Awaitable[None]]
-_ENDS = {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 
 
 async def settle(
@@ -70,10 +61,15 @@ def _says_something(catalog: Catalog, report: Report) -> bool:
     return report.lane_id in catalog.guarded and isinstance(report.outcome, Completed | Failed | TimedOut)
 
 
+def _policy(catalog: Catalog, report: Report) -> RetryPolicy:
+    """What a failure is judged by: for what follows, and for the breaker of its action."""
+    return report.policy or catalog.policy(report.policy_id)
+
+
 def _ended(catalog: Catalog, report: Report) -> Ended:
     lease = (report.task_id, report.attempt, report.lane_id)
     if isinstance(report.outcome, Failed | TimedOut):
-        found = classification(catalog.policy(report.policy_id), report.outcome)
+        found = classification(_policy(catalog, report), report.outcome)
         if found.is_retriable:
             kind = report.outcome.failure.type.rpartition(".")[2]
             return Ended(*lease, failure=f"{found.reason} ({kind})" if kind else found.reason)
@@ -127,7 +123,7 @@ async def _settle(
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
         failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
-        ends += _node_ends(row, map(_ENDS.__getitem__, row["node_states"] or ()))
+        ends += _node_ends(row, map(ENDS.__getitem__, row["node_states"] or ()))
     if redriven or failed_again:
         await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
     news = News(set(lanes), awaited, [])
@@ -165,7 +161,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
     match outcome:
         case Failed(failure) | TimedOut(failure) | Lost(failure):
             decision = decide(
-                report.policy or catalog.policy(report.policy_id),
+                _policy(catalog, report),
                 outcome,
                 retries=report.retries,
                 losses=report.losses,

@@ -16,7 +16,7 @@ import msgspec
 from holdfast import wire
 from holdfast.core.limits import no_run
 from holdfast.core.progress import End, NodeRow
-from holdfast.core.states import TaskState
+from holdfast.core.states import ENDS, TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.locked import LockedRun, lock_runs
 from holdfast.dispatcher.news import NO_NEWS, News
@@ -121,8 +121,8 @@ async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
     if run is None:
         raise no_run(run_id)
     if run["state"] != "o":
-        state = {"c": "completed", "f": "failed", "x": "canceled"}[run["state"]]
-        raise Conflict(f"Run {run_id} waits for nothing: it is {state}.", code="run_not_open", run_id=str(run_id))
+        ended = ENDS[run["state"]]
+        raise Conflict(f"Run {run_id} waits for nothing: it is {ended}.", code="run_not_open", run_id=str(run_id))
 
 
 async def _deliver_sent(

@@ -11,6 +11,7 @@ from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.states import ENDS
 from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher.approvals import answer_approval
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")
 _RUN_SNAPSHOTS = sql("run_snapshots")
-_STATES = {"o": "open", "c": "completed", "f": "failed", "x": "canceled"}
 BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -74,7 +74,7 @@ class Runs:
     async def state(self, run_id: str) -> str:
         """`open`, `completed`, `failed` or `canceled`."""
         row = await self._engine.database.fetchrow(_LOCK_RUN, int(run_id), self._engine.tenant_id)
-        return _STATES[row["state"]]
+        return ENDS.get(row["state"], "open")
 
     async def output(self, run_id: str) -> Any:
         """What the flow returns of what is there now."""

@@ -1,15 +1,19 @@
 -- name: heads
--- The oldest queued task of every lane and priority that this worker may run, of its own tenant: one index probe each.
+-- The oldest queued task of every lane and priority that this worker may run, of its own tenant: one index probe each,
+-- and one more for the oldest node behind a plain task. The ids of nodes are the upper half of a block, and every half
+-- begins at a multiple of five thousand million (tenants do not see blocks): what comes first past the next of them is
+-- that node, or a plain task that goes before it, of a later block or of a day with more tasks than that.
 -- Lanes of an open breaker are not among them; those of one that may be tried again come with its number, and say that
 -- they are on trial.
 with recursive head as (
-  select l.lane_id, l.queue_id, h.priority, h.task_id, b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial,
+  select l.lane_id, l.queue_id, h.priority, h.task_id, h.is_node, b.breaker_id,
+    coalesce(b.state <> 'c', false) as is_on_trial,
     exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared
   from holdfast.lane l
   join holdfast.queue q on q.queue_id = l.queue_id
   left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
   cross join lateral (
-    select t.priority, t.task_id
+    select t.priority, t.task_id, t.run_id is not null as is_node
     from holdfast.live t
     where t.state = 'q' and t.lane_id = l.lane_id
     order by t.priority, t.task_id
@@ -21,20 +25,30 @@ with recursive head as (
     and q.paused_at is null
     and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
   union all
-  select head.lane_id, head.queue_id, h.priority, h.task_id, head.breaker_id, head.is_on_trial, head.is_shared
+  select head.lane_id, head.queue_id, h.priority, h.task_id, h.is_node, head.breaker_id, head.is_on_trial,
+    head.is_shared
   from head
   cross join lateral (
-    select t.priority, t.task_id
+    select t.priority, t.task_id, t.run_id is not null as is_node
     from holdfast.live t
     where t.state = 'q' and t.lane_id = head.lane_id and t.priority > head.priority
     order by t.priority, t.task_id
     limit 1
   ) h
 )
-select head.lane_id, head.priority, head.task_id, head.queue_id,
-  (q.max_running is not null or q.starts_per_second is not null) as is_limited, head.breaker_id, head.is_on_trial,
-  head.is_shared, n.tenant_id, n.max_running is not null as is_tenant_limited
+select head.lane_id, head.priority, head.task_id, head.is_node, case when behind.is_node then behind.task_id end as node_id,
+  head.queue_id, (q.max_running is not null or q.starts_per_second is not null) as is_limited, head.breaker_id,
+  head.is_on_trial, head.is_shared, n.tenant_id, n.max_running is not null as is_tenant_limited
 from head
+left join lateral (
+  select t.task_id, t.run_id is not null as is_node
+  from holdfast.live t
+  where not head.is_node and t.state = 'q'
+    and (t.lane_id, t.priority, t.task_id) >= (head.lane_id, head.priority, (head.task_id / 5000000000 + 1) * 5000000000)
+    and (t.lane_id, t.priority) <= (head.lane_id, head.priority)
+  order by t.lane_id, t.priority, t.task_id
+  limit 1
+) behind on true
 join holdfast.queue q on q.queue_id = head.queue_id
 join holdfast.tenant n on n.tenant_id = q.tenant_id;
 
@@ -75,7 +89,7 @@ taken as (
     started_at = holdfast.instant(), lease_expires_at = holdfast.instant() + make_interval(secs => $6)
   where t.task_id = any(array(select task_id from pick))
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
-    t.run_id, t.node_no
+    t.run_id, t.node_no, t.priority
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -83,7 +97,8 @@ told as (
   from taken
   group by tenant_id
 )
-select taken.*, b.input, b.tags
+select taken.task_id, taken.attempt, taken.lease_token, taken.lane_id, taken.policy_id, taken.retries, taken.losses,
+  taken.tenant_id, taken.run_id, taken.node_no, b.input, b.tags, taken.priority
 from taken
 left join lateral (
   select b.input, b.tags
