@@ -152,7 +152,9 @@ class DirectLine:
         claimed = await attach(self.session, self.claimer.identity, task_id, attempt, token)
         return await with_inputs(self.session, self._engine.catalog, [claimed])
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
         assert self.session is not None
         if notes:
             await notes.store(self._keep)

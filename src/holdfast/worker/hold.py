@@ -7,7 +7,6 @@ heart's thread reads copies.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
@@ -37,7 +36,7 @@ BATCH_FOLLOWERS_MAX = 3_000
 
 
 class Hold:
-    """What one worker holds. `changed` is set whenever an attempt ends; `share` is what one exchange may ask for."""
+    """What one worker holds. `changed` is called whenever an attempt ends; `share` is what one exchange may ask for."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Hold:
         datasets: Datasets,
         announce: Callable[[Settled], None],
         publish: Callable[[float], None],
-        changed: asyncio.Event,
+        changed: Callable[[], None],
         rules: Rules | None = None,
     ) -> None:
         if isolator is None:
@@ -150,7 +149,7 @@ class Hold:
             self.committing.start(self._report(held, outcome))
         else:
             self.reports.append(self._report(held, outcome))
-        self._changed.set()
+        self._changed()
 
     def _report(self, held: Held, outcome: Outcome) -> Report:
         report = report_of(held.claimed, outcome)
@@ -162,7 +161,7 @@ class Hold:
         """A commit of its own ended; what it could not say to the database goes the way of every report."""
         if report is not None:
             self.reports.append(report)
-        self._changed.set()
+        self._changed()
 
     def interrupt(self, entries: Iterable[Held], verdict: str) -> None:
         """Tell attempts to stop, and why. The first verdict stands."""

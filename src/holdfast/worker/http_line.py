@@ -188,7 +188,9 @@ class HttpLine:
         answer = await self._calls.post("/internal/attach", body, Attached, may_repeat=False)
         return [self._names.claimed(task) for task in answer.tasks]
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
         if notes:
             await notes.store(self._ledger.keep_notes)
         if not reports and not want:

@@ -132,8 +132,10 @@ class Line(Ear, Protocol):
         """
         ...
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
-        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of them before the answer."""
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
+        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of these before the answer."""
         ...
 
     async def settle_alone(self, report: Report) -> Settled:
