@@ -81,8 +81,9 @@ class Names(Protocol):
 class Pulse(Protocol):
     """What the heart needs, in its own thread and on its own connection."""
 
-    async def beat(self, leases: Mapping[int, Any], health: str) -> Beat:
-        """Renew leases (task id → token) and say how the worker feels."""
+    async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
+        """Renew leases (task id → token), keep those of attempts that ended and are not settled yet, where that can be
+        done without waiting for who settles them, and say how the worker feels."""
         ...
 
     async def hand_back(self, reports: Sequence[Report]) -> None:

@@ -146,6 +146,7 @@ class Worker:
         heart = Heart(
             self.line.pulse(),
             self._hold.entries,
+            self._hold.ended,
             self,
             lease_seconds=self._settings.lease_seconds,
             heartbeat_seconds=self._settings.heartbeat_seconds,

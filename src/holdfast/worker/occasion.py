@@ -30,6 +30,7 @@ class Occasion:
         """How often there was said to be work: once at the beginning, unheard."""
         self._answered = 0
         self._wakeups = [asyncio.Event() for _ in range(flights)]
+        self._are_awake = False
 
     @property
     def may_have_work(self) -> bool:
@@ -54,9 +55,11 @@ class Occasion:
         self.wake()
 
     def wake(self) -> None:
-        """Something changed: every flight looks whether it is called for."""
-        for one in self._wakeups:
-            one.set()
+        """Something changed: every flight looks whether it is called for. Called for each attempt that ends."""
+        if not self._are_awake:
+            self._are_awake = True
+            for one in self._wakeups:
+                one.set()
 
     async def wait(self, seconds: float, flight: int = FIRST) -> None:
         """Wait until something changed since this flight last waited, or so many seconds."""
@@ -67,3 +70,4 @@ class Occasion:
             except TimeoutError:
                 return
         wakeup.clear()
+        self._are_awake = False
