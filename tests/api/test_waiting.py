@@ -11,6 +11,7 @@ from tests.each import each
 from holdfast.dispatcher.contract import Claim, Wait
 from holdfast.dispatcher.lobby import RUNNERS
 from holdfast.settings import Settings, WorkerSettings
+from holdfast.store.statements import sql
 from holdfast.testing.factories import a_task
 from holdfast.wake.bell import WAKE_CHANNEL
 from holdfast.worker.http_call import Calls, Server
@@ -198,6 +199,24 @@ async def test_beats_go_on_beside_a_waiting_exchange(call, calls, worker, dispat
     assert not waiting.done()
     await dispatcher.enqueue(a_task())
     assert len((await asyncio.wait_for(waiting, LONG))["tasks"]) == 1
+
+
+async def test_what_ended_and_is_not_settled_is_kept_without_waiting_for_it(call, worker, dispatcher, engine, clock):
+    for _ in range(2):
+        await dispatcher.enqueue(a_task())
+    tasks = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 2})).json["tasks"]
+    numbers = [task["task_id"] for task in tasks]
+    pulse = {"worker_id": worker, "ended_ids": numbers, "ended_tokens": [task["lease_token"] for task in tasks]}
+    for _ in range(3):
+        await clock.advance(seconds=6)
+        answer = await call.post("/internal/heartbeats", pulse)
+        assert (sorted(answer.json["kept"]), answer.json["renewed"]) == (numbers, [])
+    async with engine.database.transaction() as settling:
+        await settling.fetch(sql("lock_tasks"), [int(numbers[0])])
+        assert (await call.post("/internal/heartbeats", pulse)).json["kept"] == numbers[1:]
+    assert await dispatcher.reap_once() == 0
+    answer = await call.post("/internal/heartbeats", {**pulse, "ended_tokens": []})
+    assert (answer.status, answer.json["code"]) == (400, "invalid_batch")
 
 
 async def test_the_wait_route_says_that_there_is_work_and_takes_none(call, calls, worker, dispatcher, here):

@@ -34,6 +34,13 @@ LEASING: Sequence[Mutant] = [
         ("for no key update of t", "", "a_beat_that_waited_does_not_renew_the_next_lease"),
     ),
     *_of(
+        "renew_ended",
+        ("and given.lease_token = held.lease_token", "", "an_ended_attempt_keeps_its_own_lease_alone"),
+        ("held.state = 'r'", "true", "what_is_kept_until_it_is_settled_runs"),
+        ("held.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_kept_to_be_settled"),
+        ("for no key update of t skip locked", "", "no_beat_waits_for_what_is_being_settled"),
+    ),
+    *_of(
         "expired",
         ("t.lease_expires_at <= holdfast.instant()", "true", "a_valid_lease_is_not_reaped"),
         ("or t.cancel_at <= holdfast.instant()", "", "a_cancel_past_its_grace_is_forced"),

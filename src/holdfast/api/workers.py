@@ -94,13 +94,15 @@ async def heartbeat(asked: Asked) -> Response:
 async def heartbeats(asked: Asked) -> Response:
     """Extend everything that a worker holds."""
     body = await asked.body(Pulsed, bytes_max=REGISTER_BYTES_MAX)
-    if len(body.task_ids) != len(body.lease_tokens) or len(body.task_ids) > SLOTS_MAX:
-        raise Invalid(f"At most {SLOTS_MAX} leases, each with its token.", code="invalid_batch")
+    for ids, tokens in ((body.task_ids, body.lease_tokens), (body.ended_ids, body.ended_tokens)):
+        if len(ids) != len(tokens) or len(ids) > SLOTS_MAX:
+            raise Invalid(f"At most {SLOTS_MAX} leases, each with its token.", code="invalid_batch")
     beat = await asked.workers.beat(
         worker_number(body.worker_id),
         [limits.task_number(task_id) for task_id in body.task_ids],
         body.lease_tokens,
         health=wire.encode(body.health, bytes_max=LABELS_BYTES_MAX, what="health").decode(),
+        ended=dict(zip(map(limits.task_number, body.ended_ids), body.ended_tokens, strict=True)),
         allowed=asked.caller.queues,
     )
     return reply(
@@ -111,6 +113,7 @@ async def heartbeats(asked: Asked) -> Response:
             crew=beat.crew,
             rank=beat.rank,
             lease_seconds=beat.lease_seconds,
+            kept=[str(task_id) for task_id in beat.kept],
         )
     )
 

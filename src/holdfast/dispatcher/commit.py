@@ -1,6 +1,7 @@
 """Commit: what completed attempts did to datasets becomes true in the transaction that accepts their completion.
 
-Under the lease's lock and the locks of the generations. Each report has a savepoint of its own: one that cannot be
+Under the locks of the generations and the lease's lock, in this order: commits to one generation wait for one another,
+and as long as they wait, the heart can renew their leases. Each report has a savepoint of its own: one that cannot be
 committed becomes a failed attempt with a code, and nothing of it is stored. Tasks without datasets never come here.
 """
 
@@ -49,12 +50,20 @@ class _Refused(Exception):
         self.failure = failure
 
 
-async def commit_datasets(session: Session, reports: Sequence[Report]) -> list[Report]:
+async def lock_generations(session: Session, reports: Sequence[Report]) -> dict[int, Any]:
+    """Lock everything that reports will change: datasets, then generations, each in their order. Tasks come after."""
+    commits = [commit for report in reports for commit in _commits(report)]
+    changed = [commit.generation_id for commit in commits if commit.mode is Mode.CUT_OVER]
+    datasets = [row[0] for row in await session.fetch(_LOCK_DATASETS, changed)] if changed else []
+    asked = sorted({commit.generation_id for commit in commits})
+    return {row["generation_id"]: row for row in await session.fetch(_LOCK_GENERATIONS, asked, datasets)}
+
+
+async def commit_datasets(session: Session, reports: Sequence[Report], locked: Mapping[int, Any]) -> list[Report]:
     """Commit what completed attempts staged; those that cannot be committed come back as failed.
 
-    The caller holds the locks of all their tasks.
+    The caller holds the locks of all their tasks, and those of the generations.
     """
-    locked: dict[int, Any] = {}
     settled = []
     for report in reports:
         held = await session.fetchrow(_LOCK_FENCE, *_lease(report)) if _commits(report) else None
@@ -62,7 +71,6 @@ async def commit_datasets(session: Session, reports: Sequence[Report]) -> list[R
             # Nothing to commit; or stale, or repeated: the settling statement says which.
             settled.append(report)
             continue
-        locked = locked or await _lock(session, [commit for report in reports for commit in _commits(report)])
         failure = await _commit(session, report, held, locked)
         settled.append(report if failure is None else msgspec.structs.replace(report, outcome=Failed(failure)))
     return settled
@@ -74,14 +82,6 @@ def _lease(report: Report) -> tuple[int, int, Any]:
 
 def _commits(report: Report) -> tuple[Commit, ...]:
     return report.outcome.commits if type(report.outcome) is Completed else ()
-
-
-async def _lock(session: Session, commits: Sequence[Commit]) -> dict[int, Any]:
-    """Lock everything the batch will change: datasets, then generations, each in their order."""
-    changed = [commit.generation_id for commit in commits if commit.mode is Mode.CUT_OVER]
-    datasets = [row[0] for row in await session.fetch(_LOCK_DATASETS, changed)] if changed else []
-    asked = sorted({commit.generation_id for commit in commits})
-    return {row["generation_id"]: row for row in await session.fetch(_LOCK_GENERATIONS, asked, datasets)}
 
 
 async def _commit(session: Session, report: Report, held: Any, locked: Mapping[int, Any]) -> Failure | None:

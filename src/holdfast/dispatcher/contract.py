@@ -113,16 +113,20 @@ class Extended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
-    """One beat for everything that a worker holds: task ids, and their tokens in the same order."""
+    """One beat for everything that a worker holds: task ids, and their tokens in the same order. `ended_ids` and
+    `ended_tokens` are attempts that ended and whose reports have not been answered: kept likewise, but never lost by
+    this, nor asked to stop."""
 
     worker_id: Id
     task_ids: list[Id] = []
     lease_tokens: list[UUID] = []
+    ended_ids: list[Id] = []
+    ended_tokens: list[UUID] = []
     health: dict[str, Any] = {}
 
 
 class Beaten(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat. `worker_state` null: this worker is not known any more."""
+    """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones."""
 
     renewed: list[str]
     canceled: list[str]
@@ -130,6 +134,7 @@ class Beaten(msgspec.Struct, frozen=True, kw_only=True):
     crew: int
     rank: int
     lease_seconds: float
+    kept: list[str] = []
 
 
 class Reported(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,6 +12,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _HEARTBEAT = sql("heartbeat")
+_RENEW_ENDED = sql("renew_ended")
 _BEAT_WORKER = sql("beat_worker")
 
 
@@ -29,13 +30,23 @@ class Beat:
     """How many of them came before this one."""
     lease_seconds: float = 10.0
     """How long what was renewed holds from now."""
+    kept: frozenset[int] = frozenset()
+    """Leases of ended attempts that go on until their reports are settled."""
 
 
 async def heartbeat(
-    session: Session, worker_id: int, leases: Mapping[int, Any], *, lease_seconds: float, health: str = "{}"
+    session: Session,
+    worker_id: int,
+    leases: Mapping[int, Any],
+    *,
+    lease_seconds: float,
+    health: str = "{}",
+    ended: Mapping[int, Any] | None = None,
 ) -> Beat:
-    """Renew `leases` (task id → token) of one worker."""
+    """Renew `leases` (task id → token) of one worker, and those of attempts that `ended` and are not settled yet."""
     found = await renew_all(session, list(leases.keys()), list(leases.values()), lease_seconds=lease_seconds)
+    late = ended or {}
+    kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=lease_seconds)
     worker = await session.fetchrow(_BEAT_WORKER, worker_id, health)
     return Beat(
         renewed=frozenset(found),
@@ -45,6 +56,7 @@ async def heartbeat(
         crew=1 if worker is None else worker["crew"],
         rank=0 if worker is None else worker["rank"],
         lease_seconds=lease_seconds,
+        kept=kept,
     )
 
 
@@ -56,6 +68,16 @@ async def renew_all(
         return {}
     rows = await session.fetch(_HEARTBEAT, list(task_ids), list(tokens), lease_seconds)
     return {row["task_id"]: row["cancel_requested"] for row in rows}
+
+
+async def renew_ended(
+    session: Session, task_ids: Sequence[int], tokens: Sequence[Any], *, lease_seconds: float
+) -> frozenset[int]:
+    """Extend leases of attempts whose reports are on their way: those that could be, without waiting for anybody."""
+    if not task_ids:
+        return frozenset()
+    rows = await session.fetch(_RENEW_ENDED, list(task_ids), list(tokens), lease_seconds)
+    return frozenset(row["task_id"] for row in rows)
 
 
 async def renew(database: Database, claimed: Claimed, lease_seconds: float) -> bool:

@@ -73,6 +73,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """For breakers, which count by action; 0 where nobody knows, and then nothing is counted."""
     followers: int = 0
     """How many nodes wait for this one: what settling it may release."""
+    leased_at: float = 0.0
+    """When the lease was last renewed while the attempt ran, by the clock of its worker, which alone looks at it."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -101,7 +103,7 @@ class Settled(msgspec.Struct, frozen=True):
 NOTHING_SETTLED = Settled(0, [], NO_NEWS)
 
 
-def report_of(claimed: Claimed, outcome: Outcome) -> Report:
+def report_of(claimed: Claimed, outcome: Outcome, *, leased_at: float = 0.0) -> Report:
     return Report(
         claimed.task_id,
         claimed.attempt,
@@ -113,4 +115,5 @@ def report_of(claimed: Claimed, outcome: Outcome) -> Report:
         input=None if claimed.run_id is None else claimed.input,
         lane_id=claimed.lane_id,
         followers=claimed.followers,
+        leased_at=leased_at,
     )

@@ -7,7 +7,7 @@ only, so the rest is read again here. The verbs beneath are the same, and so is 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from holdfast.dispatcher.contract import Handed
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.heartbeat import Beat, renew_all
+from holdfast.dispatcher.heartbeat import Beat, renew_all, renew_ended
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Settled
 from holdfast.dispatcher.lobby import Lanes, Lobby
@@ -189,12 +189,15 @@ class RemoteWorkers:
         tokens: Sequence[UUID],
         *,
         health: str,
+        ended: Mapping[int, UUID] | None = None,
         allowed: Collection[str] | None = None,
     ) -> Beat:
-        """Extend everything that a worker holds, and hear how it feels. `allowed` as at a claim."""
+        """Extend what a worker holds or has yet to report, and hear how it feels. `allowed` as at a claim."""
+        late = ended or {}
         async with self._busy.session() as session:
             await self.guests.require(session, worker_id, allowed)
             found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
+            kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
             worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
         if worker is not None:
             self.guests.told(worker_id, worker["state"])
@@ -207,6 +210,7 @@ class RemoteWorkers:
             canceled=canceled,
             worker_state=None if worker is None else worker["state"],
             lease_seconds=self._lease_seconds,
+            kept=kept,
         )
 
     async def complete(self, done: Done) -> None:

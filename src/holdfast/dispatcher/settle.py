@@ -17,7 +17,7 @@ from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, T
 from holdfast.core.retry import RetryAt, RetryPolicy, Stop, classification, decide
 from holdfast.core.states import ATTEMPT_CODES, ENDS, LiveState, TaskState
 from holdfast.dispatcher.breakers import Ended, count
-from holdfast.dispatcher.commit import commit_datasets
+from holdfast.dispatcher.commit import commit_datasets, lock_generations
 from holdfast.dispatcher.leases import Refusal, Report, Settled
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.release import NodeEnd, end_nodes
@@ -93,8 +93,9 @@ async def _settle(
 ) -> Settled:
     completed = [report for report in reports if type(report.outcome) is Completed]
     if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
+        locked = await lock_generations(session, reports)
         await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
-        reports = await commit_datasets(session, reports)
+        reports = await commit_datasets(session, reports, locked)
         completed = [report for report in reports if type(report.outcome) is Completed]
     ends: list[NodeEnd] = []
     others = [report for report in reports if type(report.outcome) is not Completed]

@@ -23,7 +23,6 @@ from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import Claimed, Report, Settled
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
-from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.settle_apart import settle_together
 from holdfast.errors import HoldfastError
 from holdfast.flow.shelf import every_version
@@ -152,7 +151,9 @@ class DirectLine:
         claimed = await attach(self.session, self.claimer.identity, task_id, attempt, token)
         return await with_inputs(self.session, self._engine.catalog, [claimed])
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
         assert self.session is not None
         if notes:
             await notes.store(self._keep)
@@ -168,8 +169,8 @@ class DirectLine:
             log.warning("%s notes cannot be stored: %s", len(batch), error)
 
     async def settle_alone(self, report: Report) -> Settled:
-        async with self._engine.database.transaction() as session:
-            settled = await settle(session, self._engine.catalog, [report])
+        async with self._engine.database.session() as session:
+            settled = await settle_together(session, self._engine.catalog, [report])
         self._tell(settled.news)
         return settled
 
@@ -235,9 +236,9 @@ class DirectPulse:
         self._lease_seconds = lease_seconds
         self._session: Session | None = None
 
-    async def beat(self, leases: Mapping[int, Any], health: str) -> Beat:
-        session = await self._connected()
-        return await heartbeat(session, self._worker_id, leases, lease_seconds=self._lease_seconds, health=health)
+    async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
+        session, seconds = await self._connected(), self._lease_seconds
+        return await heartbeat(session, self._worker_id, leases, lease_seconds=seconds, health=health, ended=ended)
 
     async def hand_back(self, reports: Sequence[Report]) -> None:
         session = await self._connected()

@@ -2,7 +2,7 @@
 
 A blocked event loop, a sync action or a slow exchange do not stop it. When it cannot renew, it tells the worker to stop
 the work before the lease can expire; when the work does not stop, it hands back what it can and ends the process, if
-that is allowed.
+that is allowed. What ended and waits to be settled has its lease kept too, and nothing more: there is nothing to stop.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Report
 from holdfast.store.database import TROUBLE
 from holdfast.worker.held import HAND_BACK_SECONDS, Held, kill_at, overdue_at
+from holdfast.worker.keeping import Keeping
 from holdfast.worker.line import Pulse
 
 log = logging.getLogger("holdfast.worker")
@@ -53,6 +54,7 @@ class Heart:
         self,
         pulse: Pulse,
         held: dict[int, Held],
+        ended: Callable[[], Sequence[Report]],
         body: Body,
         *,
         lease_seconds: float,
@@ -62,6 +64,7 @@ class Heart:
     ) -> None:
         self._pulse = pulse
         self._held = held
+        self._keeping = Keeping(ended)
         self._body = body
         self._lease_seconds = lease_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -102,15 +105,17 @@ class Heart:
 
     async def _beat(self, entries: list[Held], now: float) -> None:
         """Renew what is older than a beat; young attempts usually end before they need it."""
+        young_seconds = self._heartbeat_seconds * 0.9
         due = {
             entry.claimed.task_id: entry
             for entry in entries
-            if now - entry.renewed_at >= self._heartbeat_seconds * 0.9 and entry.fence_at > now
+            if now - entry.renewed_at >= young_seconds and entry.fence_at > now
         }
+        ended = self._keeping.due(now, young_seconds=young_seconds)
         try:
             async with asyncio.timeout(min(BEAT_SECONDS_MAX, self._heartbeat_seconds)):
                 leases = {task_id: entry.claimed.lease_token for task_id, entry in due.items()}
-                beat = await self._pulse.beat(leases, self._health())
+                beat = await self._pulse.beat(leases, ended, self._health())
         except TROUBLE as error:
             if not self._is_failing:
                 log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
@@ -122,6 +127,7 @@ class Heart:
         for task_id in beat.renewed:
             due[task_id].lease_seconds = beat.lease_seconds
             due[task_id].renewed_at = now
+        self._keeping.kept(beat.kept, now)
         self._body.on_beat(beat, due)
 
     async def _guard(self, entries: list[Held], now: float) -> None:

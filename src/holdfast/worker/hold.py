@@ -7,7 +7,6 @@ heart's thread reads copies.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
@@ -37,7 +36,7 @@ BATCH_FOLLOWERS_MAX = 3_000
 
 
 class Hold:
-    """What one worker holds. `changed` is set whenever an attempt ends; `share` is what one exchange may ask for."""
+    """What one worker holds. `changed` is called whenever an attempt ends; `share` is what one exchange may ask for."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Hold:
         datasets: Datasets,
         announce: Callable[[Settled], None],
         publish: Callable[[float], None],
-        changed: asyncio.Event,
+        changed: Callable[[], None],
         rules: Rules | None = None,
     ) -> None:
         if isolator is None:
@@ -59,7 +58,7 @@ class Hold:
         self.entries: dict[int, Held] = {}
         self.reports: list[Report] = []
         self._under_way: list[list[Report]] = []
-        self.committing = Committing(line.settle_alone, self._take_over, announce)
+        self.committing = Committing(line.settle_alone, announce, changed)
         self.declared = line.declared(datasets)
         self.settings = line.settings.worker
         self._names = line.names
@@ -152,19 +151,13 @@ class Hold:
             self.committing.start(self._report(held, outcome))
         else:
             self.reports.append(self._report(held, outcome))
-        self._changed.set()
+        self._changed()
 
     def _report(self, held: Held, outcome: Outcome) -> Report:
-        report = report_of(held.claimed, outcome)
+        report = report_of(held.claimed, outcome, leased_at=held.renewed_at)
         if self._rules is None:
             return report
         return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_letters)
-
-    def _take_over(self, report: Report | None) -> None:
-        """A commit of its own ended; what it could not say to the database goes the way of every report."""
-        if report is not None:
-            self.reports.append(report)
-        self._changed.set()
 
     def interrupt(self, entries: Iterable[Held], verdict: str) -> None:
         """Tell attempts to stop, and why. The first verdict stands."""
@@ -179,8 +172,8 @@ class Hold:
     def known(self) -> list[tuple[int, Any]]:
         """Leases this worker must not take up again, as task and token: held, ended but not settled, given up."""
         held = [(entry.claimed.task_id, entry.claimed.lease_token) for entry in self.entries.values()]
-        unsettled = [(one.task_id, one.lease_token) for one in (*self.unsettled(), *self.committing.reports())]
-        return [*held, *unsettled, *self._given_up]
+        ended = [(one.task_id, one.lease_token) for one in self.ended()]
+        return [*held, *ended, *self._given_up]
 
     def hand_back(self) -> list[Report]:
         """What can be reported before the process ends: ended attempts, and those that never began.
@@ -206,6 +199,10 @@ class Hold:
     def unsettled(self) -> list[Report]:
         """What ended and is not known to be settled, whether it was sent or not."""
         return [*(report for batch in self._under_way.copy() for report in batch), *self.reports]
+
+    def ended(self) -> list[Report]:
+        """The same, and what is being committed to datasets: the heart keeps the leases of these."""
+        return [*self.committing.reports(), *self.unsettled()]
 
     @property
     def is_empty(self) -> bool:
@@ -239,15 +236,13 @@ class Hold:
             if followers_left < 0:
                 return max(1, count)
             if type(report.outcome) is Completed:
-                if report.outcome.commits:
-                    # It may take long, and would keep the locks of the others for as long.
-                    return max(1, count)
                 bytes_left -= len(report.outcome.output)
                 if bytes_left < 0:
                     return max(1, count)
         return self._batch_max
 
     async def close(self) -> None:
+        await self.committing.close()
         self.show_kill_at()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._isolator is not None:

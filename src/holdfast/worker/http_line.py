@@ -188,7 +188,9 @@ class HttpLine:
         answer = await self._calls.post("/internal/attach", body, Attached, may_repeat=False)
         return [self._names.claimed(task) for task in answer.tasks]
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
         if notes:
             await notes.store(self._ledger.keep_notes)
         if not reports and not want:
@@ -304,11 +306,13 @@ class HttpPulse:
         self._calls = Calls(server)
         self._worker_id = worker_id
 
-    async def beat(self, leases: Mapping[int, Any], health: str) -> Beat:
+    async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
         body = Pulsed(
             worker_id=self._worker_id,
             task_ids=list(map(str, leases)),
             lease_tokens=list(leases.values()),
+            ended_ids=list(map(str, ended)),
+            ended_tokens=list(ended.values()),
             health=msgspec.json.decode(health),
         )
         answer = await self._calls.post("/internal/heartbeats", body, Beaten)
@@ -321,6 +325,7 @@ class HttpPulse:
             crew=answer.crew,
             rank=answer.rank,
             lease_seconds=answer.lease_seconds,
+            kept=frozenset(map(int, answer.kept)),
         )
 
     async def hand_back(self, reports: Sequence[Report]) -> None:

@@ -81,8 +81,9 @@ class Names(Protocol):
 class Pulse(Protocol):
     """What the heart needs, in its own thread and on its own connection."""
 
-    async def beat(self, leases: Mapping[int, Any], health: str) -> Beat:
-        """Renew leases (task id → token) and say how the worker feels."""
+    async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
+        """Renew leases (task id → token), keep those of attempts that ended and are not settled yet, where that can be
+        done without waiting for who settles them, and say how the worker feels."""
         ...
 
     async def hand_back(self, reports: Sequence[Report]) -> None:
@@ -132,8 +133,10 @@ class Line(Ear, Protocol):
         """
         ...
 
-    async def exchange(self, reports: Sequence[Report], want: int, notes: Notes, *, now: float, start: Start) -> Turn:
-        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of them before the answer."""
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
+        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of these before the answer."""
         ...
 
     async def settle_alone(self, report: Report) -> Settled:

@@ -1,8 +1,8 @@
 """The worker: claims what it can run, runs it, reports in batches, and gives back what it cannot finish.
 
-One exchange is under way at a time, or a few where the line is long; what ends meanwhile goes with the next. A lost
-dispatcher stops nothing by itself: reports wait, the heart decides when work must stop, and the loop reconnects and
-goes on. Whether the line to it is a database session or HTTP is not known here.
+One exchange is under way at a time, or a few where the line is long; what ends meanwhile goes with the next. What calls
+for one is the occasion's to know. A lost dispatcher stops nothing by itself: reports wait, the heart decides when work
+must stop, and the loop reconnects and goes on. Whether the line to it is a database session or HTTP is not known here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from holdfast.worker.held import FOREVER, Held, Rules
 from holdfast.worker.hold import BATCH_SHARED_MIN, Hold
 from holdfast.worker.line import Line, Listening, Signing
 from holdfast.worker.notes import Notes
+from holdfast.worker.occasion import Occasion
 from holdfast.worker.writing import Datasets
 
 log = logging.getLogger("holdfast.worker")
@@ -91,8 +92,7 @@ class Worker:
         self._exit_process = exit_process
         self._runs_launched = runs_launched
         self._notes = Notes()
-        self._has_notes_due = False
-        self._signal = asyncio.Event()
+        self._occasion = Occasion(self.line.flights)
         self._hold = Hold(
             self.line,
             self.actions,
@@ -103,16 +103,13 @@ class Worker:
             datasets=datasets or {},
             announce=self._announce,
             publish=lambda kill_at: publish(self.worker_id, kill_at) if publish is not None else None,
-            changed=self._signal,
+            changed=self._occasion.wake,
             rules=rules,
         )
-        self._may_have_work = True
-        self._has_plenty = False
         self._asked = 0
-        self._is_standing = False
         self._beside = 0
-        self._landed = asyncio.Event()
-        self._landed.set()
+        self._none_beside = asyncio.Event()
+        self._none_beside.set()
         self._is_stopping = False
         self._finish_by = FOREVER
         self._is_draining = False
@@ -128,7 +125,7 @@ class Worker:
         self._is_stopping = True
         seconds = self._settings.shutdown_seconds if within_seconds is None else within_seconds
         self._finish_by = min(self._finish_by, time.monotonic() + seconds)
-        self._signal.set()
+        self._occasion.wake()
 
     @property
     def is_idle(self) -> bool:
@@ -149,6 +146,7 @@ class Worker:
         heart = Heart(
             self.line.pulse(),
             self._hold.entries,
+            self._hold.ended,
             self,
             lease_seconds=self._settings.lease_seconds,
             heartbeat_seconds=self._settings.heartbeat_seconds,
@@ -191,8 +189,8 @@ class Worker:
 
     async def _work(self) -> None:
         """Exchange until stopped. A flight that fails for a reason that time does not mend ends the others too."""
-        beside = [self._fly_beside() for _ in range(self.line.flights - 1)]
-        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._fly(), *beside)]
+        beside = [self._exchange_beside(flight) for flight in range(1, self.line.flights)]
+        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)]
         try:
             await asyncio.gather(*flights)
         finally:
@@ -200,60 +198,67 @@ class Worker:
                 flight.cancel()
             await asyncio.gather(*flights, return_exceptions=True)
 
-    async def _fly(self) -> None:
-        poll_at = 0.0
+    async def _exchange_first(self) -> None:
+        """The flight that is always there: it polls, carries the notes, mends the line, and ends a drain."""
+        occasion, poll_at = self._occasion, 0.0
         while not self._is_stopping:
-            now = time.monotonic()
-            if now >= poll_at:
-                self._may_have_work = True
+            if time.monotonic() >= poll_at:
+                occasion.ring()
             want = self._want()
-            if self._hold.reports or self._has_notes_due or (want and self._may_have_work):
+            if self._is_called_for(want):
                 if not await self._exchange(want):
                     continue
                 poll_at = time.monotonic() + self.line.poll_seconds * random.uniform(0.75, 1.25)
-                if self._may_have_work and self._want():
+                if occasion.may_have_work and self._want():
                     # What was claimed starts now; what ends at once is reported with the next look, not behind it.
                     await asyncio.sleep(0)
                     continue
             if self._is_draining and self._hold.is_empty:
                 log.info("drained: nothing is left to do here; leaving")
                 self.is_drained = self._is_stopping = True
-                self._signal.set()
+                occasion.wake()
                 return
             if self._want():
                 self.line.stand_by()
             await self._wait(poll_at - time.monotonic() if self._want() else FOREVER)
 
-    async def _fly_beside(self) -> None:
+    def _is_called_for(self, want: int) -> bool:
+        """Whether the first flight has something to say, to ask, or to make good."""
+        occasion = self._occasion
+        has_to_say = bool(self._hold.reports) or occasion.has_notes_due
+        return has_to_say or not occasion.is_line_up or (want > 0 and occasion.may_have_work)
+
+    async def _exchange_beside(self, flight: int) -> None:
         """Exchange beside the first flight while there is much to say or to ask: over a long way, all save waiting."""
         while not self._is_stopping:
             if not self._is_worth_another():
-                await self._wait(FOREVER)
+                await self._occasion.wait(FOREVER, flight)
                 continue
-            with self._aloft():
+            with self._beside_the_first():
                 try:
-                    await self._turn(self._want())
+                    await self._exchange_once(self._want())
                 except TROUBLE as error:
                     # What it carried goes with the first flight, which mends the line.
                     log.warning("dispatcher unavailable: %s", str(error) or type(error).__name__)
-                    self._is_standing, self._may_have_work = False, True
-                    self._signal.set()
+                    self._occasion.lose_line()
+            # It may have been the last thing that a drain waits for, or have left slots that nobody asks for.
+            self._occasion.wake()
 
     @contextmanager
-    def _aloft(self) -> Iterator[None]:
-        """A flight beside the first is under way."""
+    def _beside_the_first(self) -> Iterator[None]:
+        """An exchange beside the first is under way: the line is not resumed meanwhile."""
         self._beside += 1
-        self._landed.clear()
+        self._none_beside.clear()
         try:
             yield
         finally:
             self._beside -= 1
             if not self._beside:
-                self._landed.set()
+                self._none_beside.set()
 
     def _is_worth_another(self) -> bool:
-        much = max(len(self._hold.reports), self._want() if self._has_plenty else 0)
-        return self._is_standing and not self._notes and 2 * much >= self._share
+        much = max(len(self._hold.reports), self._want() if self._occasion.has_plenty else 0)
+        return self._occasion.is_line_up and not self._notes and 2 * much >= self._share
 
     def _want(self) -> int:
         if self._is_draining or self._is_stopping:
@@ -262,52 +267,47 @@ class Worker:
 
     async def _wait(self, seconds: float) -> None:
         """Wait for an attempt to end, a wake-up, or the next poll."""
-        if not self._signal.is_set():
-            try:
-                await asyncio.wait_for(self._signal.wait(), None if seconds == FOREVER else max(0.0, seconds))
-            except TimeoutError:
-                return
-        self._signal.clear()
+        await self._occasion.wait(seconds)
 
     async def _exchange(self, want: int) -> bool:
-        """One exchange with the dispatcher; False when it failed and was put off. Reports stay until accepted."""
+        """The first flight's exchange; False when it failed and was put off. Reports stay until accepted."""
         try:
-            if not self._is_standing:
+            if not self._occasion.is_line_up:
                 await self._resume()
                 want = min(want, self._want())
-            await self._turn(want)
+            # What a beat finds from now on is for the next: these notes may be on their way by then.
+            self._occasion.has_notes_due = False
+            await self._exchange_once(want, self._notes)
         except TROUBLE as error:
             await self._lose_line(error)
             return False
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
 
-    async def _turn(self, want: int) -> None:
-        sent_at = time.monotonic()
+    async def _exchange_once(self, want: int, notes: Notes | None = None) -> None:
+        sent_at, rings = time.monotonic(), self._occasion.rings
         with self._hold.sending() as reports, self._asking(want):
             start = partial(self._hold.start, sent_at=sent_at, is_stopping=self._is_stopping)
-            done = await self.line.exchange(reports, want, self._notes, now=sent_at, start=start)
-            self._has_notes_due = False
+            done = await self.line.exchange(reports, want, notes, now=sent_at, start=start)
             await self._hold.start(done.claimed, sent_at, is_stopping=self._is_stopping)
         self._announce(done.settled)
         if want:
-            self._may_have_work = done.may_have_more
-            self._has_plenty = done.may_have_more and bool(done.claimed)
+            self._occasion.looked(rings, may_have_more=done.may_have_more, has_found=bool(done.claimed))
 
     async def _resume(self) -> None:
         """Take up what this worker has and never heard of.
 
-        Not beside another flight: what that is about to bring would be asked for too. Its answer is waited for, unless
-        its way is as dead as the first. None takes off before the line stands again.
+        Not beside another exchange: what that is about to bring would be asked for too. Its answer is waited for,
+        unless its way is as dead as the first. No other begins before the line is up again.
         """
         giving_up = self._loop.call_later(self._settings.lease_seconds / 4, self.line.drop)
-        await self._landed.wait()
+        await self._none_beside.wait()
         giving_up.cancel()
         self.line.drop()
         sent_at = time.monotonic()
         recovered = await self.line.resume(self._hold.known)
         await self._hold.start(recovered or (), sent_at, is_stopping=self._is_stopping)
-        self._is_standing = True
+        self._occasion.is_line_up = True
 
     @contextmanager
     def _asking(self, want: int) -> Iterator[None]:
@@ -325,8 +325,9 @@ class Worker:
 
     async def _lose_line(self, error: Exception) -> None:
         log.warning("dispatcher unavailable, retrying: %s", str(error) or type(error).__name__)
-        self._is_standing = False
-        if self._landed.is_set():
+        self._occasion.lose_line()
+        self._occasion.has_notes_due = bool(self._notes)
+        if self._none_beside.is_set():
             self.line.drop()
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
         longest = min(RECONNECT_SECONDS_MAX, self._settings.lease_seconds / 4)
@@ -345,8 +346,8 @@ class Worker:
 
     def _look(self, lanes: Sequence[int]) -> None:
         self.line.expect(lanes)
-        self._may_have_work = True
-        self._signal.set()
+        self._occasion.ring()
+        self._occasion.wake()
 
     def _health(self) -> str:
         return json.dumps({"running": len(self._hold.entries), "slots": self.slots, "pid": os.getpid()})
@@ -363,11 +364,11 @@ class Worker:
         # For good: a drain is no pause, and one that was silent for a while is no less asked to leave.
         self._is_draining = self._is_draining or beat.worker_state != "active"
         self._crew, self._rank = max(1, beat.crew), beat.rank
-        self._has_notes_due = bool(self._notes)
+        self._occasion.has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._is_stopping:
             log.error("this worker is no longer known to its dispatcher; leaving")
             self.stop()
-        self._signal.set()
+        self._occasion.wake()
 
     def on_fence(self, entries: list[Held]) -> None:
         self._loop.call_soon_threadsafe(self._hold.interrupt, entries, FENCED)
@@ -398,7 +399,7 @@ class Worker:
     async def _settle_all(self) -> None:
         """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
         while not self._hold.is_empty and time.monotonic() < self._finish_by:
-            if self._hold.reports or self._has_notes_due:
+            if self._hold.reports or self._occasion.has_notes_due:
                 await self._exchange(0)
             else:
                 await self._wait(self._finish_by - time.monotonic())

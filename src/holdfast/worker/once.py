@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -133,6 +133,7 @@ class _OneSlot(Worker):
         self._refused: dict[int, str] = {}
 
     async def process_once(self) -> Processed:
+        await self._until_over(lambda: len(self._hold.committing))
         self._refused.clear()
         if not await self._claim():
             await self._repair()
@@ -141,8 +142,7 @@ class _OneSlot(Worker):
         [held] = self._hold.entries.values()
         task_id, attempt = held.claimed.task_id, held.claimed.attempt
         try:
-            while self._hold.count:
-                await self._wait(self._settings.poll_seconds)
+            await self._until_over(lambda: self._hold.count)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_up())
             raise
@@ -155,6 +155,14 @@ class _OneSlot(Worker):
             raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
         decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
+
+    async def _until_over(self, left: Callable[[], int]) -> None:
+        """Wait until none is left, also of an earlier call; `Unavailable` if a commit is not answered for long."""
+        unanswered_max = self._hold.committing.unanswered + REPORTS_MAX
+        while left():
+            await self._wait(self._settings.poll_seconds)
+            if self._hold.committing.unanswered >= unanswered_max:
+                raise _unreachable()
 
     async def _claim(self) -> bool:
         self._direct.claimer.forget()
@@ -175,9 +183,7 @@ class _OneSlot(Worker):
         for _ in range(REPORTS_MAX):
             if await self._exchange(want):
                 return
-        raise Unavailable(
-            "The database does not answer.", code="database_unreachable", advice="Try again; the task is not lost."
-        )
+        raise _unreachable()
 
     async def _give_up(self) -> None:
         """The caller does not wait any longer: interrupt what it would leave running, and say so."""
@@ -210,6 +216,12 @@ class SyncProcessor:
 
     def process_once(self) -> Processed:
         return self._loop.run(self._processor.process_once())
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable(
+        "The database does not answer.", code="database_unreachable", advice="Try again; the task is not lost."
+    )
 
 
 def _with_lease(settings: Settings, lease_seconds: float | None) -> Settings:

@@ -17,7 +17,7 @@ from tests.guards.checks.stage import (
 
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.claim import claim_task
-from holdfast.dispatcher.heartbeat import heartbeat
+from holdfast.dispatcher.heartbeat import heartbeat, renew_ended
 from holdfast.errors import Conflict
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
@@ -61,6 +61,46 @@ async def a_beat_that_waited_does_not_renew_the_next_lease(stage: Stage) -> None
         beating = asyncio.ensure_future(stage.dispatcher.heartbeat(lease))
         await stage.waits(beating)
     assert (await beating).lost == {lease.claimed.task_id}
+
+
+@check
+async def an_ended_attempt_keeps_its_own_lease_alone(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=1)
+    before = await stage.value("select lease_expires_at from holdfast.live")
+    assert await kept(stage, lease.claimed.task_id, uuid.uuid4()) == set()
+    assert await stage.value("select lease_expires_at from holdfast.live") == before
+    assert await kept(stage, lease.claimed.task_id, lease.token) == {lease.claimed.task_id}
+    assert await stage.value("select lease_expires_at from holdfast.live") > before
+
+
+@check
+async def what_is_kept_until_it_is_settled_runs(stage: Stage) -> None:
+    task = await stage.dispatcher.enqueue(a_task())
+    reservation = await stage.dispatcher.reserve(task.task_id, launch_seconds=5)
+    assert reservation is not None
+    assert await kept(stage, reservation.task_id, reservation.lease_token) == set()
+
+
+@check
+async def an_expired_lease_is_not_kept_to_be_settled(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await stage.clock.advance(seconds=lease.seconds + 1)
+    assert await kept(stage, lease.claimed.task_id, lease.token) == set()
+    assert await stage.dispatcher.reap_once() == 1
+
+
+@check
+async def no_beat_waits_for_what_is_being_settled(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    async with stage.engine.database.transaction() as settling, stage.impatient() as heart:
+        await settling.fetch(sql("lock_tasks"), [lease.claimed.task_id])
+        assert await renew_ended(heart, [lease.claimed.task_id], [lease.token], lease_seconds=60) == set()
+
+
+async def kept(stage: Stage, task_id: int, token: uuid.UUID) -> frozenset[int]:
+    async with stage.engine.database.session() as session:
+        return await renew_ended(session, [task_id], [token], lease_seconds=60)
 
 
 @check

@@ -85,7 +85,8 @@ where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
 for update of t;
 
 -- name: lock_generations
--- One transaction at a time writes to a generation or changes its state. Always in this order, after task rows.
+-- One transaction at a time writes to a generation or changes its state. Always in this order, before task rows: who
+-- waits here keeps no beat waiting, and so its lease.
 select g.generation_id, g.dataset_id, g.version, g.state::text as state, g.tenant_id, cardinality(g.key) > 0 as is_keyed,
   d.name
 from holdfast.dataset_generation g

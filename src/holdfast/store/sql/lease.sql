@@ -23,6 +23,32 @@ set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_in
 where t.task_id = any(array(select task_id from fenced))
 returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_requested;
 
+-- name: renew_ended
+-- Extend leases of attempts that ended and wait to be settled: by attempt token, only before they expire. Rows that are
+-- locked are passed over, because whoever settles one holds it for as long as that takes, and no beat waits for it. So
+-- one that does not come back may be lost, settled, or about to be: its report hears which.
+with given as materialized (
+  select *
+  from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
+),
+held as materialized (
+  select t.task_id, t.lease_token, t.state, t.lease_expires_at
+  from holdfast.live t
+  where t.task_id = any($1::bigint[])
+  order by t.task_id
+  for no key update of t skip locked
+),
+fenced as materialized (
+  select held.task_id
+  from held
+  join given on given.task_id = held.task_id and given.lease_token = held.lease_token
+  where held.state = 'r' and held.lease_expires_at > holdfast.instant()
+)
+update holdfast.live t
+set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+where t.task_id = any(array(select task_id from fenced))
+returning t.task_id;
+
 -- name: expired
 -- Leases nobody renewed, reservations nobody attached to, cancels past their grace, workers known dead, attempts $3
 -- seconds past their time limit, whose worker ought to have ended them: locked here, decided by the caller, settled in
