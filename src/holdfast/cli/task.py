@@ -84,6 +84,7 @@ def submit(
 async def _submit(
     shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
 ) -> int:
+    from holdfast.desk.patient import PatientDesk
     from holdfast.desk.submit import CopyTask, copy_task, submit_task
 
     async with _desk_for(shell, app_ref) as desk:
@@ -97,7 +98,7 @@ async def _submit(
             _tell_submitted(shell, done)
             return OK
         shell.talk(f"Submitted {done.action} as {done.task_id}; waiting for its end.")
-        return await end_of(shell, desk, done.task_id, timeout)
+        return await end_of(shell, PatientDesk(desk, shell.talk, timeout, has_answered=True), done.task_id, timeout)
 
 
 def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
