@@ -228,6 +228,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("copy of", view.original_task_id),
+        ("copies", ", ".join(view.copies)),
         ("letter", view.dead_letter),
         ("canceled by", view.canceled_by),
         ("because", view.cancel_reason),
@@ -238,7 +239,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
     for one in view.attempts:
         head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
         took = lasted(one.started_at, one.ended_at)
-        click.echo(f"{head}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
+        asked = "" if one.dispatched_at == one.started_at else f", asked for {moment(one.dispatched_at, utc=shell.utc)}"
+        click.echo(f"{head}{asked}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:
             click.echo(f"    {harmless(one.type or one.code)}: {harmless(one.message)}")
             click.echo(f"    {harmless(one.sentence)} Class {one.failure_class}.")
