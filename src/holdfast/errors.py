@@ -122,6 +122,13 @@ class StoreUnreadable(Unavailable):
     default_code = "store_unreadable"
 
 
+class DispatchFailed(Unavailable):
+    """What was to put work into a queue failed as a whole: nothing changed, and it may be asked for again."""
+
+    category = "dispatch"
+    default_code = "DAG_DISPATCH_ENQUEUE_RETRY_FAILED"
+
+
 class WaitTimeout(Unavailable):
     """The wait ended before the task did. The task itself goes on."""
 

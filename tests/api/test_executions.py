@@ -26,6 +26,11 @@ from holdfast.testing.factories import (
 )
 
 PATHS = ["/dashboard/executions/{}/retry", "/api/v1/executions/{}/retry"]
+REFUSING = """
+create function holdfast.refuse() returns trigger language plpgsql as
+  $$ begin raise exception 'not while the auditors are here'; end $$;
+create trigger refuse before insert on holdfast.live for each row execute function holdfast.refuse();
+"""
 
 pytestmark = pytest.mark.parametrize("path", PATHS, ids=["dashboard", "api"])
 
@@ -145,6 +150,18 @@ async def test_502_if_the_store_cannot_be_read(call, dispatcher, path, monkeypat
     monkeypatch.setattr("holdfast.desk.tasks.retry", away)
     answer = await call.post(path.format(task_id))
     assert (answer.status, answer.json["code"]) == (502, "store_unreadable")
+
+
+async def test_502_if_the_database_fails_the_retry_and_503_with_its_code_elsewhere(call, dispatcher, path):
+    task_id = await a_retryable_task(dispatcher)
+    async with dispatcher.engine.database.session() as session:
+        await session.execute(REFUSING)
+    answer = await call.post(path.format(task_id))
+    assert (answer.status, answer.json["code"]) == (502, "store_unreadable")
+    answer = await call.post(f"/api/v1/tasks/{task_id}/retry")
+    assert (answer.status, answer.json["category"]) == (503, "dispatch")
+    assert answer.json["code"] == "DAG_DISPATCH_ENQUEUE_RETRY_FAILED"
+    assert (await dispatcher.task(task_id)).state == "failed"
 
 
 async def test_502_also_if_the_callers_token_cannot_be_looked_up(call, dispatcher, path, token, ticks, monkeypatch):

@@ -13,14 +13,14 @@ from holdfast.settings import Settings
 
 
 @contextmanager
-def a_server(database_url: str) -> Iterator[str]:
+def a_server(database_url: str, port: int = 0) -> Iterator[str]:
     """Its URL, while the block runs."""
     ready, address = threading.Event(), []
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with Engine(database_url, Settings(env="local", port=0)) as engine, serving(engine) as url:
+        async with Engine(database_url, Settings(env="local", port=port)) as engine, serving(engine) as url:
             address.append(url)
             ready.set()
             await stop.wait()

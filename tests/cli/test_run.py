@@ -10,6 +10,7 @@ import pytest
 from tests.core.flows import a_diamond, a_flow
 from tests.flow.test_runs import a_map, a_sum, finish, step
 
+from holdfast.cli.run_watch import NODES_READ_MAX
 from holdfast.core.outcome import Completed
 
 VERBS = ("show", "why", "watch", "graph", "cancel", "pause", "resume", "retry")
@@ -330,3 +331,10 @@ def test_on_a_terminal_watch_draws_a_screen(program, seed):
     shown = program.on_a_terminal("run", "watch", run)
     assert "shop.nightly v1" in shown and "upstream_failed" in shown
     assert "Failed " in shown.splitlines()[-1]
+
+
+def test_the_nodes_of_a_large_run_are_not_read_again_and_again_for_its_screen(program, seed):
+    large = seed(ended(lambda: a_flow(" ".join(f"a>b{number}" for number in range(NODES_READ_MAX)))))
+    shown = program.on_a_terminal("run", "watch", large)
+    assert f"{NODES_READ_MAX + 1}/{NODES_READ_MAX + 1}" in shown and "0 active, 0 failed" in shown
+    assert "more nodes" not in shown

@@ -394,6 +394,8 @@ def test_a_copy_is_a_new_task_that_names_its_original(holdfast, seed):
         before[name] for name in ("action", "queue", "max_attempts")
     )
     assert f"copy of\t{ids['failed']}" in holdfast("task", "show", copied).out
+    assert f"copies\t{copied}\n" in holdfast("task", "show", ids["failed"]).out
+    assert holdfast("task", "show", ids["failed"], "-o", "json").json["copies"] == [copied]
     assert holdfast("task", "show", ids["failed"], "-o", "json").json["attempts"] == before["attempts"]
     once, again = (holdfast("task", "submit", "--copy-of", ids["completed"], "--key", "k").out for _ in range(2))
     assert once == again

@@ -138,5 +138,9 @@ LAUNCHING: Sequence[Mutant] = [
     *killed(
         "put_back_launch", ("h.attempt = $2", "$2::int is not null", "putting_back_a_launch_leaves_the_next_alone")
     ),
-    *killed("forget_launch", ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone")),
+    *killed(
+        "forget_launch",
+        ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone"),
+        ("gone.state <> 'f'", "true", "a_launch_that_failed_dispatched_no_attempt"),
+    ),
 ]

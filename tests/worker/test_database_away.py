@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import time
 from collections import Counter
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.own_server import OwnServer
 from tests.worker.conftest import TIMES
 
 from holdfast.client.client import Client, Task
@@ -19,36 +16,9 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.verify import verify
 from holdfast.errors import Unavailable
 from holdfast.settings import Settings, WorkerSettings
-from holdfast.store.embedded import postmaster
-from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]
-SETTINGS = {"shared_buffers": "32MB"}
-
-
-class OwnServer:
-    """A PostgreSQL of the test's own, durable, that may be stopped without mercy."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._server = start(home, settings=SETTINGS)
-        self.url = self._server.url
-
-    def crash(self) -> None:
-        """What `pg_ctl stop -m immediate` does; returns when it is down."""
-        pid = status(self._home).pid
-        assert pid is not None
-        os.kill(pid, signal.SIGQUIT)
-        while postmaster.is_alive(pid):
-            time.sleep(0.005)
-
-    def recover(self) -> None:
-        earlier, self._server = self._server, start(self._home, settings=SETTINGS)
-        earlier.close()
-
-    def close(self) -> None:
-        self._server.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Binding, Edge, Node
 from holdfast.dispatcher.explain_runs import why
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.errors import DispatchFailed, Invalid, LeaseLost
 from holdfast.testing.factories import a_task
 
 
@@ -271,3 +271,52 @@ async def test_an_action_with_a_launcher_runs_here_too(app, client):
     async with app.processor() as p:
         assert (await p.process_once()).task_id == task.task_id
     assert await task.result(timeout=5) == 7
+
+
+REFUSE = """
+create function holdfast.refuse() returns trigger language plpgsql as
+  $$ begin raise exception 'not while the auditors are here'; end $$;
+create trigger refuse before {change} on holdfast.live for each row {when} execute function holdfast.refuse();
+"""
+REFUSALS = {
+    "DAG_DISPATCH_ENQUEUE_RETRY_FAILED": ("shop.charge", REFUSE.format(change="update", when="when (new.state = 'w')")),
+    "DAG_DISPATCH_DEAD_LETTER_ENQUEUE_FAILED": ("shop.hopeless", REFUSE.format(change="delete", when="")),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+async def test_an_end_that_the_database_refuses_to_record_changed_nothing_and_is_reported_again(
+    app, client, dispatcher, code
+):
+    app.action(name="hopeless", max_retries=0)(no_luck)
+    action, script = REFUSALS[code]
+    task = await client.enqueue(action, fails=True)
+    database = dispatcher.engine.database
+    async with app.processor() as p, database.session() as session:
+        await session.execute(script)
+        with pytest.raises(DispatchFailed, match="nothing changed: not while the auditors are here") as failed:
+            await p.process_once()
+        assert (failed.value.code, (await dispatcher.task(task.task_id)).state) == (code, "running")
+        await session.execute("drop trigger refuse on holdfast.live")
+        await p.process_once()
+    assert (await dispatcher.task(task.task_id)).state in ("waiting", "failed")
+
+
+async def test_what_waits_for_an_end_that_is_refused_is_not_let_go(app, client, dispatcher):
+    thread = app.actions["shop.thread"]
+
+    @app.flow
+    def chain(order_id: int):
+        return thread.named("last")(order_id=thread(order_id=order_id))
+
+    run = await client.start(chain, order_id=7)
+    async with app.processor() as p, dispatcher.engine.database.session() as session:
+        await session.execute(REFUSE.format(change="insert", when=""))
+        with pytest.raises(DispatchFailed) as failed:
+            await p.process_once()
+    assert failed.value.code == "DAG_DISPATCH_ENQUEUE_DOWNSTREAM_FAILED"
+    assert [task.state for task in await run.tasks()] == ["running", "blocked"]
+
+
+async def no_luck(fails: bool = True) -> None:
+    raise ConnectionResetError("connection reset by peer")

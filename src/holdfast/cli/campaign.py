@@ -55,6 +55,7 @@ async def _start(
     shell: Shell, fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, options: dict[str, Any]
 ) -> int:
     from holdfast.desk.campaigns import PlanCampaign, StartCampaign, plan_campaign, start_campaign
+    from holdfast.desk.patient import PatientDesk
 
     async with shell.desk() as desk:
         plan = await desk.ask(plan_campaign, PlanCampaign(fingerprint=fingerprint))
@@ -67,7 +68,7 @@ async def _start(
         shell.confirm(f"Run {_tasks(plan)} of group {fingerprint} again?", yes=yes)
         view = await desk.ask(start_campaign, StartCampaign(fingerprint=fingerprint, reason=reason, **options))
         if watch:
-            return await _follow(shell, desk, view.campaign_id)
+            return await _follow(shell, PatientDesk(desk, shell.talk, has_answered=True), view.campaign_id)
     _tell(shell, view)
     shell.talk(f"Follow it: holdfast campaign show {view.campaign_id} --watch")
     return OK
@@ -166,7 +167,7 @@ def show(campaign_id: str, watch: bool) -> None:
 async def _show(shell: Shell, campaign_id: str, watch: bool) -> int:
     from holdfast.desk.campaigns import OfCampaign, show_campaign
 
-    async with shell.desk() as desk:
+    async with shell.patient_desk() if watch else shell.desk() as desk:
         if watch:
             return await _follow(shell, desk, campaign_id)
         view = await desk.ask(show_campaign, OfCampaign(campaign_id=campaign_id))

@@ -79,13 +79,15 @@ def start(
 
 
 async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None) -> int:
+    from holdfast.desk.patient import PatientDesk
     from holdfast.desk.runs import start_run
 
     async with shell.desk() as desk:
         run = await desk.ask(start_run, asked)
         if waits:
             shell.talk(f"Started run {run.run_id}; waiting for its end.")
-            return await end_of_run(shell, desk, run.run_id, timeout)
+            patient = PatientDesk(desk, shell.talk, timeout, has_answered=True)
+            return await end_of_run(shell, patient, run.run_id, timeout)
     if shell.is_json:
         emit_json(run)
         return OK

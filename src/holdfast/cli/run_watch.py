@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from holdfast.cli.attended import attended
 from holdfast.cli.complete import run_ids
 from holdfast.cli.shell import FAILED, OK, Shell, the_shell
 from holdfast.cli.show import emit_json
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from holdfast.client.run_events import RunEvent
     from holdfast.desk.desk import Desk
     from holdfast.dispatcher.show_runs import NodeView, RunView
+    from holdfast.dispatcher.standing import RunProgress
 
 LOOK_SECONDS = 0.5
 NODES_SHOWN_MAX = 15
+NODES_READ_MAX = 200
+"""The nodes of a run with more are not read again and again: its screen has the bar and what happened last."""
 EVENTS_SHOWN_MAX = 5
 _BEGINNING = "0:0"
 _FIRST = ("running", "retrying", "failed", "queued", "blocked", "upstream_failed", "skipped", "canceled", "completed")
@@ -41,7 +45,8 @@ _FIRST = ("running", "retrying", "failed", "queued", "blocked", "upstream_failed
 def watch(run_id: str, after: str, timeout: str | None) -> None:
     """Follow one run until it ends, telling each change; exit with the outcome.
 
-    Without a terminal each event is a line that begins with its cursor: --from goes on after it.
+    Without a terminal each event is a line that begins with its cursor: --from goes on after it. While the database or
+    the server is away it waits, says so, and goes on where it was.
     """
     shell = the_shell()
     raise SystemExit(shell.run(_watch(shell, run_id, after, timeout)))
@@ -51,18 +56,25 @@ async def _watch(shell: Shell, run_id: str, after: str, timeout: str | None) -> 
     from holdfast.core.duration import seconds_of
 
     seconds = None if timeout is None else seconds_of(timeout)
-    async with shell.desk() as desk:
-        view = await _show(desk, run_id)
-        teller = _Screen(shell, desk, view) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
+    async with shell.patient_desk() as desk:
+        progress = await _progress(desk, run_id)
+        teller = _Screen(shell, desk, progress) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
         try:
             async with asyncio.timeout(seconds), teller:
-                view = await _follow(desk, run_id, teller, after)
+                progress = await attended(_follow(desk, run_id, teller, after), teller.keep())
         except TimeoutError:
             raise WaitTimeout(
                 f"Run {run_id} has not ended after {seconds:g} s.", advice=f"See `holdfast run why {run_id}`."
             ) from None
-        await _tell_verdict(shell, desk, view)
-    return OK if view.state == RunState.COMPLETED else FAILED
+        await _tell_verdict(shell, desk, progress)
+    return OK if progress.state == RunState.COMPLETED else FAILED
+
+
+async def _progress(desk: Desk, run_id: str) -> RunProgress:
+    from holdfast.desk.run_follow import run_progress
+    from holdfast.desk.runs import OfRun
+
+    return await desk.ask(run_progress, OfRun(run_id=run_id))
 
 
 async def _show(desk: Desk, run_id: str) -> RunView:
@@ -77,7 +89,7 @@ async def _headline(desk: Desk, run_id: str) -> str:
     return harmless((await desk.ask(why_run, ExplainRun(run_id=run_id))).headline)
 
 
-async def _follow(desk: Desk, run_id: str, teller: _Lines | _Screen, after: str) -> RunView:
+async def _follow(desk: Desk, run_id: str, teller: _Lines | _Screen, after: str) -> RunProgress:
     """Tell events until the run is over; one that was run again meanwhile goes on."""
     from holdfast.desk.follow import events_of_run
 
@@ -86,12 +98,12 @@ async def _follow(desk: Desk, run_id: str, teller: _Lines | _Screen, after: str)
             async for event in events:
                 teller.tell(event)
                 after = event.cursor
-        view = await _show(desk, run_id)
-        if view.state in RUN_TERMINAL:
-            return view
+        progress = await _progress(desk, run_id)
+        if progress.state in RUN_TERMINAL:
+            return progress
 
 
-async def _tell_verdict(shell: Shell, desk: Desk, view: RunView) -> None:
+async def _tell_verdict(shell: Shell, desk: Desk, view: RunProgress) -> None:
     if shell.is_json:
         import json
 
@@ -132,6 +144,11 @@ class _Lines:
 
     async def __aexit__(self, *_: object) -> None: ...
 
+    async def keep(self) -> NoReturn:
+        """Nothing to draw: lines stay as they are."""
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody fulfils it")
+
     def tell(self, event: RunEvent) -> None:
         if self._shell.is_json:
             import msgspec
@@ -147,34 +164,31 @@ class _Lines:
 class _Screen:
     """A screen on a terminal, drawn anew while the run goes on."""
 
-    def __init__(self, shell: Shell, desk: Desk, view: RunView) -> None:
+    def __init__(self, shell: Shell, desk: Desk, progress: RunProgress) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._desk = desk
-        self._view = view
+        self._view: RunProgress | RunView = progress
         self._recent: deque[RunEvent] = deque(maxlen=EVENTS_SHOWN_MAX)
         console = Console(no_color=not shell.has_colour(), highlight=False)
         self._live = Live(self._drawn(), console=console, auto_refresh=False, transient=True)
-        self._drawing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
         self._live.start()
-        self._drawing = asyncio.create_task(self._draw(), name="holdfast-run-watch")
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._drawing is not None
-        self._drawing.cancel()
-        await asyncio.gather(self._drawing, return_exceptions=True)
         self._live.update(self._drawn(), refresh=True)
         self._live.stop()
 
     def tell(self, event: RunEvent) -> None:
         self._recent.append(event)
 
-    async def _draw(self) -> None:
+    async def keep(self) -> NoReturn:
+        """Draw it anew, again and again."""
+        look = _show if self._view.nodes <= NODES_READ_MAX else _progress
         while True:
-            self._view = await _show(self._desk, self._view.run_id)
+            self._view = await look(self._desk, self._view.run_id)
             self._live.update(self._drawn(), refresh=True)
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -182,14 +196,11 @@ class _Screen:
         return screen_of(self._view, list(self._recent))
 
 
-def screen_of(view: RunView, recent: list[RunEvent]) -> Any:
-    """How far a run is: a bar, its nodes with those under way first, and what happened last."""
+def screen_of(view: RunProgress | RunView, recent: list[RunEvent]) -> Any:
+    """How far a run is: a bar, its nodes with those under way first where they are known, and what happened last."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.text import Text
-
-    from holdfast.cli.run import node_columns
-    from holdfast.cli.show import table_of
 
     over = view.nodes - view.pending
     took = lasted(view.created_at, view.ended_at or view.at)
@@ -198,12 +209,23 @@ def screen_of(view: RunView, recent: list[RunEvent]) -> Any:
         (state_text(view.state), hue(view.state)),
         f"  {over}/{view.nodes}  {took}",
     )
+    bar = ProgressBar(total=max(1, view.nodes), completed=over, width=40)
+    lines = [Text.from_ansi(_line(event)) for event in recent]
+    return Group(head, bar, *_nodes_of(view), *lines)
+
+
+def _nodes_of(view: RunProgress | RunView) -> tuple[Any, ...]:
+    from rich.text import Text
+
+    from holdfast.cli.run import node_columns
+    from holdfast.cli.show import table_of
+    from holdfast.dispatcher.show_runs import RunView
+
+    if not isinstance(view, RunView):
+        return (Text(f"{view.active} active, {view.failed} failed", style="dim"),)
     shown = sorted(view.tasks, key=_rank)[:NODES_SHOWN_MAX]
     hidden = len(view.tasks) - len(shown)
-    rest = Text(f"and {hidden} more nodes" if hidden else "", style="dim")
-    lines = [Text.from_ansi(_line(event)) for event in recent]
-    bar = ProgressBar(total=max(1, view.nodes), completed=over, width=40)
-    return Group(head, bar, table_of(shown, node_columns(view)), rest, *lines)
+    return table_of(shown, node_columns(view)), Text(f"and {hidden} more nodes" if hidden else "", style="dim")
 
 
 def _rank(node: NodeView) -> int:

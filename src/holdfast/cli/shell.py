@@ -91,6 +91,12 @@ class Shell:
 
         return LocalDesk(Client(settings, {}), actor())
 
+    def patient_desk(self, timeout: str | None = None) -> Desk:
+        """The same for those who look on: an absence is told, and waited for if anybody answered before."""
+        from holdfast.desk.patient import PatientDesk
+
+        return PatientDesk(self.desk(), self.talk, timeout)
+
     def ask(self, operation: Operation[Any, A], asked: Any) -> A:
         """Ask for one operation."""
 

@@ -84,6 +84,7 @@ def submit(
 async def _submit(
     shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
 ) -> int:
+    from holdfast.desk.patient import PatientDesk
     from holdfast.desk.submit import CopyTask, copy_task, submit_task
 
     async with _desk_for(shell, app_ref) as desk:
@@ -97,7 +98,7 @@ async def _submit(
             _tell_submitted(shell, done)
             return OK
         shell.talk(f"Submitted {done.action} as {done.task_id}; waiting for its end.")
-        return await end_of(shell, desk, done.task_id, timeout)
+        return await end_of(shell, PatientDesk(desk, shell.talk, timeout, has_answered=True), done.task_id, timeout)
 
 
 def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
@@ -227,6 +228,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("tags", ", ".join(view.tags)),
         ("key", view.key),
         ("copy of", view.original_task_id),
+        ("copies", ", ".join(view.copies)),
         ("letter", view.dead_letter),
         ("canceled by", view.canceled_by),
         ("because", view.cancel_reason),
@@ -237,7 +239,8 @@ def _print_task(shell: Shell, view: TaskView) -> None:
     for one in view.attempts:
         head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
         took = lasted(one.started_at, one.ended_at)
-        click.echo(f"{head}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
+        asked = "" if one.dispatched_at == one.started_at else f", asked for {moment(one.dispatched_at, utc=shell.utc)}"
+        click.echo(f"{head}{asked}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:
             click.echo(f"    {harmless(one.type or one.code)}: {harmless(one.message)}")
             click.echo(f"    {harmless(one.sentence)} Class {one.failure_class}.")

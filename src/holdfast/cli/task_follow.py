@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from holdfast.cli.attended import attended
 from holdfast.cli.complete import task_ids
 from holdfast.cli.shell import FAILED, OK, TIMEOUT, Shell, the_shell
 from holdfast.cli.show import emit_json
@@ -30,20 +31,18 @@ LOOK_SECONDS = 0.5
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--timeout", metavar="DURATION", help="Give up watching after this long; exit code 6.")
 def watch(task_id: str, timeout: str | None) -> None:
-    """Follow one task until it ends, telling each change; exit with the outcome."""
+    """Follow one task until it ends, telling each change; exit with the outcome.
+
+    While the database or the server is away it waits, says so, and goes on.
+    """
     shell = the_shell()
     raise SystemExit(shell.run(_watch(shell, task_id, timeout)))
 
 
 async def _watch(shell: Shell, task_id: str, timeout: str | None) -> int:
-    async with shell.desk() as desk:
+    async with shell.patient_desk(timeout) as desk:
         await _why(desk, task_id)
-        teller = asyncio.create_task(_tell_changes(shell, desk, task_id))
-        try:
-            return await end_of(shell, desk, task_id, timeout)
-        finally:
-            teller.cancel()
-            await asyncio.gather(teller, return_exceptions=True)
+        return await attended(end_of(shell, desk, task_id, timeout), _tell_changes(shell, desk, task_id))
 
 
 async def _why(desk: Desk, task_id: str) -> Why:
@@ -52,7 +51,7 @@ async def _why(desk: Desk, task_id: str) -> Why:
     return await desk.ask(why_task, OfTask(task_id=task_id))
 
 
-async def _tell_changes(shell: Shell, desk: Desk, task_id: str) -> None:
+async def _tell_changes(shell: Shell, desk: Desk, task_id: str) -> NoReturn:
     told: tuple[str, str] | None = None
     while True:
         explanation = await _why(desk, task_id)
@@ -77,7 +76,7 @@ def wait(task_ids: tuple[str, ...], timeout: str | None) -> None:
 
 
 async def _wait_one(shell: Shell, task_id: str, timeout: str | None) -> int:
-    async with shell.desk() as desk:
+    async with shell.patient_desk(timeout) as desk:
         return await end_of(shell, desk, task_id, timeout)
 
 
@@ -85,7 +84,7 @@ async def _wait_all(shell: Shell, task_ids: tuple[str, ...], timeout: str | None
     from holdfast.desk.follow import ending_of
     from holdfast.desk.tasks import WAITING, TaskEnding
 
-    async with shell.desk() as desk:
+    async with shell.patient_desk(timeout) as desk:
         waits = [ending_of(desk, task_id, timeout) for task_id in task_ids]
         endings = await asyncio.gather(*waits, return_exceptions=True)
     known: list[TaskEnding] = []
@@ -134,7 +133,7 @@ async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -
 
     notes: list[Note] = []
     after = None
-    async with shell.desk() as desk:
+    async with shell.patient_desk() if follow else shell.desk() as desk:
         while True:
             page = await desk.ask(read_logs, ReadLogs(task_id=task_id, attempt=attempt, after=after))
             notes, after = notes + page.notes, page.next

@@ -82,7 +82,7 @@ async def _watch(shell: Shell, every: float) -> None:
     from rich.live import Live
 
     console = Console(no_color=not shell.has_colour(), highlight=False)
-    async with shell.desk() as desk:
+    async with shell.patient_desk() as desk:
         before = await _look(desk)
         with Live(_screen(before, before), console=console, screen=True, auto_refresh=False) as live:
             while True:

@@ -12,6 +12,9 @@ from holdfast.desk.desk import Desk
 from holdfast.desk.tasks import WAIT_SECONDS_MAX, WAITING, TaskEnding
 from holdfast.errors import WaitTimeout
 
+FIRST_WAIT_SECONDS_MAX = 1.0
+"""How long the first request may wait: who answered it is known to be there, and is waited for when away later."""
+
 
 class Patience:
     """How much of a time limit is left."""
@@ -33,10 +36,11 @@ class Patience:
 
 async def ending_of(desk: Desk, task_id: str, timeout: str | float | None) -> TaskEnding:
     """Wait for the end of a task; `WaitTimeout` if it takes longer."""
-    patience = Patience(timeout)
+    patience, wait_seconds_max = Patience(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
-        asked = tasks.AwaitTask(task_id=task_id, wait_seconds=patience.next_wait_seconds)
-        found = await desk.ask(tasks.await_task, asked)
+        wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
+        found = await desk.ask(tasks.await_task, tasks.AwaitTask(task_id=task_id, wait_seconds=wait_seconds))
+        wait_seconds_max = WAIT_SECONDS_MAX
         if found.state != WAITING:
             return found
         if patience.is_over:
@@ -48,10 +52,11 @@ async def ending_of(desk: Desk, task_id: str, timeout: str | float | None) -> Ta
 
 async def end_of_run(desk: Desk, run_id: str, timeout: str | float | None) -> str:
     """Wait for the end of a run and say which; `WaitTimeout` if it takes longer."""
-    patience = Patience(timeout)
+    patience, wait_seconds_max = Patience(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
-        asked = run_follow.AwaitRun(run_id=run_id, wait_seconds=patience.next_wait_seconds)
-        found = await desk.ask(run_follow.await_run, asked)
+        wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
+        found = await desk.ask(run_follow.await_run, run_follow.AwaitRun(run_id=run_id, wait_seconds=wait_seconds))
+        wait_seconds_max = WAIT_SECONDS_MAX
         if found.state != WAITING:
             return found.state
         if patience.is_over:

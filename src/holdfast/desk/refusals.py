@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.errors import (
     Conflict,
+    DispatchFailed,
     EffectDenied,
     EffectRefused,
     Forbidden,
@@ -24,7 +25,17 @@ from holdfast.errors import (
 
 _BY_CATEGORY: dict[str, type[HoldfastError]] = {
     kind.category: kind
-    for kind in (Invalid, NotFound, Conflict, LeaseLost, Unavailable, EffectRefused, TaskFailed, TooMany)
+    for kind in (
+        Invalid,
+        NotFound,
+        Conflict,
+        LeaseLost,
+        Unavailable,
+        DispatchFailed,
+        EffectRefused,
+        TaskFailed,
+        TooMany,
+    )
 }
 _BY_CATEGORY["state_transition"] = Conflict
 _BY_STATUS: dict[int, type[HoldfastError]] = {

@@ -163,4 +163,5 @@ def _stranger(url: str, why: str) -> Unavailable:
         f"{url} answers, but not as a Holdfast server of this version does: {why}.",
         code="strange_answer",
         advice="Check the URL, and the versions of both.",
+        is_lasting=True,
     )

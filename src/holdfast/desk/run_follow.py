@@ -1,4 +1,4 @@
-"""Following a run: its end, and what happens to it and its nodes. Answers are held back a while for what is to come."""
+"""Following a run: how far it is, what happens to it and its nodes, its end. Who waits is answered after a while."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
-from holdfast.desk.runs import RunState
+from holdfast.desk.runs import OfRun, RunState
 from holdfast.desk.tasks import WAIT_SECONDS_MAX, WAITING, bounded_wait
+from holdfast.dispatcher import standing
 from holdfast.dispatcher.observe import START, run_events_after
+from holdfast.dispatcher.standing import RunProgress
 from holdfast.errors import Invalid, WaitTimeout
 
 LOOK_SECONDS = 0.1
@@ -88,6 +90,12 @@ async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
     return RunEvents(events=events, next=after, ended_by=ended_by, is_end=page.is_end)
 
 
+@operation("run.progress", "GET /api/v1/runs/{run_id}/progress", Access.VIEWER, commands=("run watch",))
+async def run_progress(clerk: Clerk, asked: OfRun) -> RunProgress:
+    """Says how far a run is, without its nodes: cheap to ask again and again, however large it is."""
+    return await standing.run_progress(clerk.database, clerk.tenant_id, limits.run_number(asked.run_id))
+
+
 def _xid(text: str) -> str:
     if text and not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise Invalid(f"{text[:80]!r} is not the `ended_by` of a page.", code="invalid_cursor", advice="Leave it out.")
@@ -97,4 +105,5 @@ def _xid(text: str) -> str:
 OPERATIONS = (
     await_run,
     read_run_events,
+    run_progress,
 )

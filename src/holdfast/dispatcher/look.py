@@ -26,6 +26,10 @@ _SHOW_TASK = sql("show_task")
 _SHOW_ATTEMPTS = sql("show_attempts")
 _READ_LANES = sql("read_lanes")
 _READ_NOTES = sql("read_notes")
+_COPIES = sql("task_copies")
+
+COPIES_MAX = 20
+"""How many copies a task names: the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class AttemptView:
     attempt: int
     state: str
     worker: str | None
+    dispatched_at: datetime | None
+    """When a worker was asked for; where workers pull, that is when it began."""
     started_at: datetime | None
     ended_at: datetime | None
     code: str | None
@@ -54,7 +60,7 @@ class AttemptView:
 class TaskView:
     """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over. The dead
     letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands. `path`
-    is where it belongs, from the flow down to the attempt."""
+    is where it belongs, from the flow down to the attempt. `copies` are the newest of its copies, 20 at most."""
 
     task_id: str
     action: str
@@ -77,6 +83,7 @@ class TaskView:
     canceled_by: str | None
     cancel_reason: str | None
     original_task_id: str | None
+    copies: list[str]
     input: msgspec.Raw
     output: msgspec.Raw
     attempts: list[AttemptView]
@@ -132,6 +139,7 @@ async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_i
         canceled_by=row["actor"] or None,
         cancel_reason=(row["reason"] or None) if row["state"] != "failed" else None,
         original_task_id=None if row["original_task_id"] is None else str(row["original_task_id"]),
+        copies=[one["task_id"] for one in await database.fetch(_COPIES, task_id, tenant_id, COPIES_MAX)],
         input=msgspec.Raw(given if row["input"] is None else row["input"]),
         output=wire.NULL if row["output"] is None else msgspec.Raw(row["output"]),
         attempts=attempts,

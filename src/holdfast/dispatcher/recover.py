@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.dead import Disposition, LetterState
 from holdfast.core.limits import required_reason
 from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.dispatching import REINJECT, dispatching
 from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
@@ -55,10 +56,11 @@ async def redrive(
 ) -> Requeued:
     """Run one dead task again, whatever its generation spent; its run goes with it.
 
-    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    `DispatchFailed` if the database failed it as a whole. Asked `once`, what `answer` makes of it is kept with it, and
+    answers a repetition.
     """
     by = By(actor, required_reason(reason))
-    async with engine.database.transaction() as session:
+    async with dispatching(engine.database, REINJECT, f"The re-drive of task {task_id}") as session:
         if once is not None:
             await once.begin(session)
         done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)

@@ -7,21 +7,27 @@ always released; that of a worker that died lapses.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from holdfast.core.limits import valid_worker_id
 from holdfast.dispatcher.audit import audit
+from holdfast.dispatcher.dispatching import REINJECT, dispatching
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.dispatcher.retry import requeued
 from holdfast.errors import Conflict, Invalid
+from holdfast.store.database import AWAY
 from holdfast.store.statements import sql
 
 _TAKE_LETTER = sql("take_letter")
 _HAND_BACK = sql("hand_back_letter")
 _LEASE = sql("lease_dead_task")
 _RELEASE = sql("release_dead_task")
+
+log = logging.getLogger("holdfast.dead")
 
 VISIBILITY_SECONDS_MAX = 43_200.0
 
@@ -55,16 +61,24 @@ async def reinject_once(
     try:
         done = await _redrive(engine, tenant_id, task_id, worker_id)
     finally:
-        await engine.database.fetch(_RELEASE, task_id, worker_id)
+        await _release(engine, task_id, worker_id)
     if done is not None:
         await follow_up(engine, done.news)
     return Reinjected(done is not None, str(task_id))
 
 
+async def _release(engine: Engine, task_id: int, worker_id: str) -> None:
+    try:
+        await engine.database.fetch(_RELEASE, task_id, worker_id)
+    except AWAY as error:
+        # What became of the task is what the caller has to hear.
+        log.warning("the lease on dead task %s was not released and will lapse: %s", task_id, error)
+
+
 async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str) -> Requeued | None:
     """Requeue the task; None when it is not failed any more or its run cannot go on."""
     try:
-        async with engine.database.transaction() as session:
+        async with dispatching(engine.database, REINJECT, f"The reinjection of task {task_id}") as session:
             by = By(worker_id, "reinjected", lifts_pause=False)
             done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
             if done is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.dispatcher.audit import Change, audit
+from holdfast.dispatcher.dispatching import RETRY, dispatching
 from holdfast.dispatcher.letters import By, Requeued, redrive_task
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.once import Once
@@ -36,10 +37,11 @@ async def retry(
     """Run a failed task again, checked in this order.
 
     `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed; `Conflict`
-    `retry_budget_exhausted`, naming the dead letter, when its generation has spent its budget.
+    `retry_budget_exhausted`, naming the dead letter, when its generation has spent its budget. `DispatchFailed` if the
+    database failed it as a whole.
     Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
     """
-    async with database.transaction() as session:
+    async with dispatching(database, RETRY, f"The retry of task {task_id}") as session:
         if once is not None:
             await once.begin(session)
         waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)

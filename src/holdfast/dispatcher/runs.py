@@ -16,6 +16,7 @@ from holdfast.core.limits import no_run
 from holdfast.core.states import ENDS, TaskState
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.cancel import cancel_in
+from holdfast.dispatcher.dispatching import RETRY, dispatching
 from holdfast.dispatcher.effects import EffectView, undone_effects, unknown_effects
 from holdfast.dispatcher.items import drop_items
 from holdfast.dispatcher.letters import By, dispatch_run, hold_runs
@@ -176,9 +177,9 @@ async def retry_run(
     """Run again what failed in a run (or `only` one node), with everything downstream of it.
 
     Letters that stand for what goes again are marked as retrying. Asked `once`, what `answer` makes of it is kept with
-    it, and answers a repetition.
+    it, and answers a repetition. `DispatchFailed` if the database failed it as a whole.
     """
-    async with database.transaction() as session:
+    async with dispatching(database, RETRY, f"The retry of run {run_id}") as session:
         if once is not None:
             await once.begin(session)
         held = await hold_runs(session, tenant_id, [run_id])

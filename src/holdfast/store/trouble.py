@@ -62,6 +62,11 @@ TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
 """Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
 
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether the server itself said no to a transaction, which then changed nothing; and will again, asked at once."""
+    return isinstance(error, asyncpg.PostgresError) and not isinstance(error, AWAY)
+
+
 def unreachable(url: str, error: BaseException) -> HoldfastError:
     """Say which server could not be reached, without its password."""
     return Unavailable(

@@ -21,14 +21,15 @@ import msgspec
 
 from holdfast.action import Action, in_process
 from holdfast.core import limits
+from holdfast.dispatcher.dispatching import dispatched_by, not_dispatched
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import Settled
 from holdfast.dispatcher.loops import Loops
-from holdfast.errors import Invalid, LeaseLost, Unavailable
+from holdfast.errors import HoldfastError, Invalid, LeaseLost, Unavailable
 from holdfast.own_loop import OwnLoop
 from holdfast.place import find_place
 from holdfast.settings import Settings
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import TROUBLE, is_refusal
 from holdfast.store.statements import sql
 from holdfast.worker.direct import DirectLine
 from holdfast.worker.execute import FENCED, INTERRUPTED
@@ -113,7 +114,8 @@ class Processor:
     async def process_once(self) -> Processed:
         """Run one task that is due, if there is one that nobody else has.
 
-        `LeaseLost` if somebody else got the task before its end was on record; `Unavailable` if the database is away.
+        `LeaseLost` if somebody else got the task before its end was on record; `Unavailable` if the database is away;
+        `DispatchFailed` if it refused to settle, and so nothing changed.
         """
         if self._worker is None:
             raise Invalid("The processor is not open.", code="client_closed", advice="Use `async with`.")
@@ -131,6 +133,7 @@ class _OneSlot(Worker):
         self._direct = direct
         self._loops = Loops(engine)
         self._refused: dict[int, str] = {}
+        self._trouble: Exception | None = None
 
     async def process_once(self) -> Processed:
         await self._until_over(lambda: len(self._hold.committing))
@@ -183,7 +186,24 @@ class _OneSlot(Worker):
         for _ in range(REPORTS_MAX):
             if await self._exchange(want):
                 return
-        raise _unreachable()
+            if is_refusal(self._trouble):
+                break
+        raise self._not_settled() or _unreachable()
+
+    async def _lose_line(self, error: Exception) -> None:
+        self._trouble = error
+        await super()._lose_line(error)
+
+    def _not_settled(self) -> HoldfastError | None:
+        """Where the database refused the transaction: what it was to dispatch. The report is kept, and goes with the
+        next call; if none comes the lease ends."""
+        if not is_refusal(self._trouble) or not self._hold.reports:
+            return None
+        assert self._trouble is not None
+        report = self._hold.reports[0]
+        code = dispatched_by(report, report.policy or self._engine.catalog.policy(report.policy_id))
+        what = f"Settling attempt {report.attempt} of task {report.task_id}"
+        return None if code is None else not_dispatched(code, what, self._trouble)
 
     async def _give_up(self) -> None:
         """The caller does not wait any longer: interrupt what it would leave running, and say so."""

@@ -270,6 +270,16 @@ async def forgetting_a_launch_leaves_the_next_alone(stage: Stage) -> None:
 
 
 @check
+async def a_launch_that_failed_dispatched_no_attempt(stage: Stage) -> None:
+    launch = await begun(stage)
+    await fail(stage, launch)
+    await stage.dispatcher.cancel(str(launch.of.task_id))
+    [over] = await launching.over_launches(stage.engine.database, LAUNCHER)
+    await launching.forget_launch(stage.engine.database, over)
+    assert await stage.value("select count(*) from holdfast.dispatched") == 0
+
+
+@check
 async def putting_back_a_launch_leaves_the_next_alone(stage: Stage) -> None:
     await launched_twice(stage)
     [over] = await launching.over_launches(stage.engine.database, LAUNCHER)

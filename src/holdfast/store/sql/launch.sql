@@ -184,11 +184,19 @@ where h.task_id = $1 and h.attempt = $2
 returning h.task_id;
 
 -- name: forget_launch
--- A launch is over on both sides: its row and its slot go.
+-- A launch is over on both sides: its row and its slot go. When it was asked for stays with the attempt, as long
+-- as its block does; of a launch that failed there was none.
 with gone as (
   delete from holdfast.launch h
   where h.task_id = $1 and h.attempt = $2
-  returning h.holder
+  returning h.*
+),
+kept as (
+  insert into holdfast.dispatched (task_id, attempt, tenant_id, at)
+  select gone.task_id, gone.attempt, gone.tenant_id, gone.created_at
+  from gone
+  join holdfast.block b on gone.task_id between b.first_id and b.last_id
+  where gone.state <> 'f'
 )
 delete from holdfast.launch_slot s
 using gone

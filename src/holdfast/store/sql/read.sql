@@ -81,23 +81,31 @@ limit 1;
 -- name: show_attempts
 -- Every attempt of a task, in order, the running one last.
 select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, w.name as worker,
-  a.started_at, a.ended_at, null::text as code, null::text as type, null::text as message, null::text as traceback,
+  holdfast.dispatched_at(a.task_id, a.attempt, a.started_at) as dispatched_at, a.started_at, a.ended_at, null::text as code, null::text as type, null::text as message, null::text as traceback,
   null::text as decision, null::text as reason, null::text as rule, null::text as sentence, null::timestamptz as retry_at, null::text as failure_class
 from holdfast.attempt a
 left join holdfast.worker w on w.worker_id = a.worker_id
 where a.task_id = $1 and a.tenant_id = $2
 union all
-select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, w.name, f.started_at,
-  f.ended_at, f.code, f.type, f.message, f.traceback, f.decision, f.reason, f.rule, f.sentence, f.retry_at, coalesce(f.class, f.reason)
+select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, w.name,
+  holdfast.dispatched_at(f.task_id, f.attempt, f.started_at), f.started_at, f.ended_at, f.code, f.type, f.message, f.traceback, f.decision, f.reason, f.rule, f.sentence, f.retry_at, coalesce(f.class, f.reason)
 from holdfast.failure f
 left join holdfast.worker w on w.worker_id = f.worker_id
 where f.task_id = $1 and f.tenant_id = $2
 union all
-select t.attempt, 'running', w.name, t.started_at, null, null, null, null, null, null, null, null, null, null, null
+select t.attempt, 'running', w.name, holdfast.dispatched_at(t.task_id, t.attempt, t.started_at), t.started_at, null, null, null, null, null, null, null, null, null, null, null
 from holdfast.live t
 left join holdfast.worker w on w.worker_id = t.worker_id
 where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt;
+
+-- name: task_copies
+-- The newest copies of a task.
+select b.task_id::text as task_id
+from holdfast.body b
+where b.original_task_id = $1 and b.tenant_id = $2
+order by b.task_id desc
+limit $3;
 
 -- name: queue_rows
 -- The queues of a tenant with their pause and limits.

@@ -142,6 +142,15 @@ join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
 join holdfast.flow f on f.flow_id = s.flow_id
 where r.run_id = $1 and r.tenant_id = $2;
 
+-- name: run_progress
+-- How far one run is: its counters, and nothing that grows with it.
+select r.run_id::text as run_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
+  r.failed, r.created_at, r.ended_at, holdfast.instant() as at
+from holdfast.run r
+join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
+join holdfast.flow f on f.flow_id = s.flow_id
+where r.run_id = $1 and r.tenant_id = $2;
+
 -- name: last_failures
 -- How nodes last failed, with the last failure of any item for those that have items.
 select g.node_no, x.task_id, x.attempt, x.state::text as state, x.code, x.type, x.message, x.reason, x.rule, x.sentence,

@@ -180,6 +180,10 @@ notes as (
   delete from holdfast.note n
   where n.task_id = any(array(select task_id from ids))
 ),
+dispatches as (
+  delete from holdfast.dispatched d
+  where d.task_id = any(array(select task_id from ids))
+),
 effects as (
   delete from holdfast.effect e
   where e.task_id = any(array(select task_id from ids))

@@ -1,0 +1,21 @@
+"""Work that something goes beside while it lasts, such as a screen that is drawn anew: an error of either ends both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+
+async def attended(work: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, NoReturn]) -> T:
+    """The result of the work. What goes beside it never ends by itself; if it fails, nobody would see it otherwise."""
+    working, attending = asyncio.create_task(work), asyncio.create_task(beside)
+    try:
+        await asyncio.wait((working, attending), return_when=asyncio.FIRST_COMPLETED)
+        return await (working if working.done() else attending)
+    finally:
+        for task in (working, attending):
+            task.cancel()
+        await asyncio.gather(working, attending, return_exceptions=True)

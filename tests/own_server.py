@@ -1,0 +1,37 @@
+"""A PostgreSQL of a test's own, durable, that may be stopped without mercy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from holdfast.store.embedded import postmaster
+from holdfast.store.embedded.server import start, status
+
+SETTINGS = {"shared_buffers": "32MB"}
+
+
+class OwnServer:
+    """It runs from the beginning; whoever makes it closes it."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._server = start(home, settings=SETTINGS)
+        self.url = self._server.url
+
+    def crash(self) -> None:
+        """What `pg_ctl stop -m immediate` does; returns when it is down."""
+        pid = status(self._home).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)
+        while postmaster.is_alive(pid):
+            time.sleep(0.005)
+
+    def recover(self) -> None:
+        earlier, self._server = self._server, start(self._home, settings=SETTINGS)
+        earlier.close()
+
+    def close(self) -> None:
+        self._server.close()
