@@ -1,0 +1,83 @@
+"""What the routes of operators want to know: what their placeholders stand for, and a body that each of them takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holdfast.api.identity import Access
+from holdfast.api.server import ENDPOINTS
+
+WITH_ID = [one for one in ENDPOINTS if "{" in one.path and one.access is not Access.PUBLIC]
+
+KINDS = {
+    "task_id": "task",
+    "run_id": "run",
+    "dead_letter_id": "letter",
+    "campaign_id": "campaign",
+    "worker_id": "worker",
+    "fingerprint": "fingerprint",
+    "node": "node",
+    "version": "version",
+    "token_id": "token",
+    "member_id": "member",
+}
+"""What the placeholders of paths stand for, but `name`, which says it by what it is under."""
+NAMES = {
+    "actions": "action",
+    "datasets": "dataset",
+    "effects": "name",
+    "flows": "flow",
+    "queues": "queue",
+    "schedules": "schedule",
+    "webhooks": "schedule",  # whoever has a schedule has a webhook of the same name
+}
+ELSEWHERE = {"/api/v1/dead/tasks/": {"task": "failed"}, "/nodes/": {"run": "asking"}}
+"""Paths, by a part of them, that are about another one of the kind."""
+
+REASON = {"reason": "because"}
+BODIES: dict[str, dict[str, Any]] = {
+    "/api/v1/tasks/{task_id}/copy": {},
+    "/api/v1/queues/{name}/limit": {"running": 3, **REASON},
+    "/api/v1/actions/{name}/breaker": {"to": "open", **REASON},
+    "/api/v1/campaigns/{campaign_id}/approve": {},
+}
+"""What a POST takes that does not take a reason alone."""
+
+IN_BODIES = {
+    "/api/v1/runs": lambda given: {"clone": str(given["run"])},
+    "/api/v1/signals": lambda given: {"name": "payment", "run_id": str(given["asking"])},
+    "/api/v1/campaigns": lambda given: {"fingerprint": given["fingerprint"], **REASON},
+    "/api/v1/effects/compensate": lambda given: {"idempotency_key": given["effect"], **REASON},
+}
+"""Routes that are told in their bodies what they are about."""
+IN_QUERIES = {
+    "/api/v1/dead/letters": ("task_id=failed", "fingerprint=fingerprint"),
+    "/api/v1/dead/export": ("fingerprint=fingerprint",),
+    "/api/v1/effects": ("task_id=sent",),
+    "/api/v1/audit": ("subject_id=campaign", "subject_id=schedule"),
+    "/api/v1/tasks": ("queue=queue", "tag=queue"),
+    "/api/v1/runs": ("flow=flow",),
+}
+"""Lists that can be asked for what belongs to one thing: the field, and the kind of what it names."""
+
+
+def kinds_of(path: str) -> dict[str, str]:
+    """What each placeholder of a path stands for, in order."""
+    elsewhere = next((kinds for part, kinds in ELSEWHERE.items() if part in path), {})
+    found = {}
+    for name in re.findall(r"{(\w+)(?::\w+)?}", path):
+        assert name in KINDS or name == "name", f"say in KINDS what {name} of {path} stands for"
+        kind = NAMES[path.split("/")[3]] if name == "name" else KINDS[name]
+        found[name] = elsewhere.get(kind, kind)
+    return found
+
+
+def filled(path: str, given: dict[str, Any]) -> str:
+    """A path about what was given."""
+    values = iter([str(given[kind]) for kind in kinds_of(path).values()])
+    return re.sub(r"{[^}]*}", lambda _: next(values), path)
+
+
+def body_for(method: str, path: str) -> dict[str, Any] | None:
+    return BODIES.get(path, REASON) if method == "POST" else None
