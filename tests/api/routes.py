@@ -44,13 +44,18 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 """What a POST takes that does not take a reason alone."""
 
-IN_BODIES = {
-    "/api/v1/runs": lambda given: {"clone": str(given["run"])},
-    "/api/v1/signals": lambda given: {"name": "payment", "run_id": str(given["asking"])},
-    "/api/v1/campaigns": lambda given: {"fingerprint": given["fingerprint"], **REASON},
-    "/api/v1/effects/compensate": lambda given: {"idempotency_key": given["effect"], **REASON},
-}
-"""Routes that are told in their bodies what they are about."""
+IN_BODIES = [
+    ("/api/v1/runs", lambda given: {"clone": str(given["run"])}),
+    ("/api/v1/runs", lambda given: {"flow": given["flow"]}),
+    ("/api/v1/tasks", lambda given: {"action": given["action"]}),
+    ("/api/v1/tasks/batch", lambda given: {"action": given["action"], "inputs": [{}]}),
+    ("/api/v1/schedules", lambda given: {"flow": given["flow"], "name": "nightly", "every": "1h"}),
+    ("/api/v1/schedules", lambda given: {"action": given["action"], "name": "hourly", "every": "1h"}),
+    ("/api/v1/signals", lambda given: {"run_id": str(given["asking"]), "name": "payment"}),
+    ("/api/v1/campaigns", lambda given: {"fingerprint": given["fingerprint"], **REASON}),
+    ("/api/v1/effects/compensate", lambda given: {"idempotency_key": given["effect"], **REASON}),
+]
+"""Routes that are told in their bodies what they are about: in the first field."""
 IN_QUERIES = {
     "/api/v1/dead/letters": ("task_id=failed", "fingerprint=fingerprint"),
     "/api/v1/dead/export": ("fingerprint=fingerprint",),
