@@ -1,4 +1,4 @@
-"""What the routes of operators want to know: what their placeholders stand for, and a body that each of them takes."""
+"""What routes want to know: what the placeholders of their paths stand for, and a body that each of them takes."""
 
 from __future__ import annotations
 
@@ -65,6 +65,26 @@ IN_QUERIES = {
     "/api/v1/runs": ("flow=flow",),
 }
 """Lists that can be asked for what belongs to one thing: the field, and the kind of what it names."""
+
+AS_WORKER = {
+    "/internal/task-claim": lambda _: {"limit": 1},
+    "/internal/wait": lambda _: {"wait_seconds": 0},
+    "/internal/exchange": lambda _: {"limit": 1, "held": []},
+    "/internal/heartbeats": lambda lease: {"task_ids": [lease["task_id"]], "lease_tokens": [lease["lease_token"]]},
+    "/internal/leave": lambda _: {},
+    "/internal/attach": lambda lease: {"task_id": lease["task_id"], "attempt": 1, "launch_token": "x"},
+}
+"""What workers ask under their own number."""
+
+UNDER_A_LEASE = {
+    "/internal/heartbeat": {},
+    "/internal/task-complete": {"status": "completed", "outputs": 1},
+    "/internal/effects": {"name": "smtp.send", "key": "two", "arguments": {}},
+    "/internal/effects/answer": {"idempotency_key": "one", "state": "done", "receipt": 1},
+    "/internal/steps": {"name": "count", "arguments": {}, "output": 1},
+    "/internal/steps/recall": {},
+}
+"""What attempts ask under their lease."""
 
 
 def kinds_of(path: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.api.routes import IN_BODIES, IN_QUERIES, WITH_ID, body_for, filled, kinds_of
+from tests.api.routes import AS_WORKER, IN_BODIES, IN_QUERIES, UNDER_A_LEASE, WITH_ID, body_for, filled, kinds_of
 from tests.each import each
 from tests.tenants.acme import CANARY, MISSING, acme, at_acme, rows_of, theirs  # noqa: F401 - fixtures
 
@@ -91,6 +91,8 @@ async def test_what_a_stranger_does_not_find_its_owner_finds(call, token, at_acm
         if "/dead/groups/" in path and not path.endswith("/delete"):
             # Each finds a failure, whatever the one before did with the last.
             await a.a_failed_task(at_acme, queue=CANARY)
+        if path.endswith("/test"):
+            continue  # it would send to where the webhook points
         answer = await owner(method, path, body)
         assert answer.status in (200, 201, 202, 409), (method, path, answer.status, answer.body)
         done += answer.status != 409
@@ -114,26 +116,6 @@ async def test_a_list_that_is_asked_for_what_a_stranger_has_is_empty(call, askin
             assert (found.status, found.body) == (200, missing.body), (path, field, found.body)
             assert own.status == 200 and own.body != found.body, (path, field, own.body)
 
-
-AS_WORKER = {
-    "/internal/task-claim": lambda _: {"limit": 1},
-    "/internal/wait": lambda _: {"wait_seconds": 0},
-    "/internal/exchange": lambda _: {"limit": 1, "held": []},
-    "/internal/heartbeats": lambda lease: {"task_ids": [lease["task_id"]], "lease_tokens": [lease["lease_token"]]},
-    "/internal/leave": lambda _: {},
-    "/internal/attach": lambda lease: {"task_id": lease["task_id"], "attempt": 1, "launch_token": "x"},
-}
-"""What workers ask under their own number."""
-
-UNDER_A_LEASE = {
-    "/internal/heartbeat": {},
-    "/internal/task-complete": {"status": "completed", "outputs": 1},
-    "/internal/effects": {"name": "smtp.send", "key": "two", "arguments": {}},
-    "/internal/effects/answer": {"idempotency_key": "one", "state": "done", "receipt": 1},
-    "/internal/steps": {"name": "count", "arguments": {}, "output": 1},
-    "/internal/steps/recall": {},
-}
-"""What attempts ask under their lease."""
 
 ALONE = {"/internal/terms", "/internal/workers", "/internal/progress", "/internal/openapi.json"}
 """What names nobody, and what is dropped in silence where the lease is not held."""
