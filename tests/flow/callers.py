@@ -19,7 +19,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost
-from holdfast.settings import Settings
+from holdfast.settings import Settings, WorkerSettings
 from holdfast.store.database import AWAY
 from holdfast.testing.clock import Clock
 from holdfast.testing.crash import Fault, Mode
@@ -28,6 +28,8 @@ from holdfast.testing.factories import a_failure
 CUTS = (Mode.CUT_BEFORE, Mode.CUT_AFTER)
 STATEMENTS_MAX = 8
 """About as many as a report of a node takes with what follows from it."""
+LEASE_SECONDS = 60.0
+"""No lease runs out but by the clock in a test's hands, however slow the machine is."""
 LOSING = ("dead", "slow", "lost")
 FATES = ("cut", "unheard", *LOSING)
 """What may become of a report: its connection breaks at some statement, or the answer to its commit is lost, and it is
@@ -105,6 +107,7 @@ class Stage:
         """Once, by whoever comes first."""
         if not self._engines:
             self.engine, self.clock = engine, Clock(engine.database)
+            engine.settings = Settings(worker=WorkerSettings(lease_seconds=LEASE_SECONDS))
             for _ in range(4):
                 self._engines.append(await Engine(engine.database.url, Settings(), sessions_max=3).__aenter__())
             self.callers = [Caller(self, one) for one in self._engines[:2]]
@@ -146,9 +149,8 @@ class Fates:
             at_once.append(self.dispatcher.runs.repair_once())
         self.random.shuffle(at_once)
         await asyncio.gather(*at_once)
-        for lease, outcome, fate in drawn:
-            if fate == "slow":
-                await self._run_out(lease, outcome, held)
+        if slow := [(lease, outcome) for lease, outcome, fate in drawn if fate == "slow"]:
+            await self._run_out(slow, held)
 
     async def _report(self, lease: Any, outcome: Any, fate: str, caller: Caller) -> None:
         if fate in ("well", "lost"):
@@ -166,15 +168,14 @@ class Fates:
     def _anywhere(self) -> Fault:
         return Fault(self.random.choice(CUTS), self.random.randint(1, STATEMENTS_MAX))
 
-    async def _run_out(self, lease: Any, outcome: Any, held: list[Any]) -> None:
-        """Everybody beats but this one, so its lease is over by the clock, and the reaper finds it."""
+    async def _run_out(self, slow: list[tuple[Any, Any]], held: list[Any]) -> None:
+        """Everybody beats but these, so that their leases are over by the clock, and the reaper finds them."""
         await free_of_victims(self.stage.engine)
-        await self.stage.clock.advance(seconds=lease.seconds * 0.6)
-        if held:
-            assert not (await self.dispatcher.heartbeat(*held)).lost
-        await self.stage.clock.advance(seconds=lease.seconds * 0.6)
-        assert await self.dispatcher.reap_once() >= 1
-        self._stale[lease.task_id] = (lease, outcome)
+        for _ in range(2):
+            await self.stage.clock.advance(seconds=LEASE_SECONDS * 0.6)
+            assert not held or not (await self.dispatcher.heartbeat(*held)).lost
+        assert await self.dispatcher.reap_once() >= len(slow)
+        self._stale |= {lease.task_id: (lease, outcome) for lease, outcome in slow}
 
     async def _come_back(self, lease: Any, outcome: Any, caller: Caller) -> None:
         """Another has the task by now, who may be about to report on it: whose lease ran out is refused."""
@@ -188,7 +189,7 @@ class Fates:
             return False
         await free_of_victims(self.stage.engine)
         if self._has_dead:
-            await self.stage.clock.advance(seconds=self.stage.engine.settings.worker.lease_seconds + 1)
+            await self.stage.clock.advance(seconds=LEASE_SECONDS + 1)
             await self.dispatcher.reap_once()
         await self.dispatcher.runs.repair_once()
         self._has_struck = self._has_dead = False
