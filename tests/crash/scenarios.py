@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.crash import again, bounds, letters, outbox, runs, schedules, tasks
+from tests.crash import again, bounds, letters, outbox, passes, runs, schedules, tasks
 from tests.crash.scenario import Scenario
 
 from holdfast.dispatcher.engine import Engine
@@ -137,6 +137,7 @@ SCENARIOS = [
     ),
     Scenario(name="schedule_declare", arrange=nothing, judge=schedules.judge_declared, statements_min=2),
     *again.SCENARIOS,
+    *passes.SCENARIOS,
 ]
 
 ALIKE = [
@@ -165,4 +166,5 @@ ACT_OF = {
     "schedule_waiting": "schedule_pass",
     "schedule_replace": "schedule_pass",
     **again.ACT_OF,
+    **passes.ACT_OF,
 }

@@ -6,7 +6,10 @@ sweep ends when k is beyond the last statement, so nothing is left out when a ve
 
 from __future__ import annotations
 
+import inspect
+import re
 from itertools import count
+from pathlib import Path
 
 import pytest
 from tests.crash import acts
@@ -15,18 +18,28 @@ from tests.crash.repair import drain, endings, last_task_id
 from tests.crash.scenarios import ACT_OF, ALIKE, SCENARIOS
 from tests.crash.turns import TURNS, has_its_turn
 
+from holdfast.dispatcher.loops import Loops
 from holdfast.store.database import AWAY
 from holdfast.testing.crash import Fault, Stage
 
 pytestmark = pytest.mark.crash
 
 REPEATS_MAX = 3
+WITHIN = {"deliver_once": "send_signal", "hold_children_once": "pause_run", "free_children_once": "resume_child"}
+"""Passes that are struck where a verb makes them, by the scenario."""
 TODAY = [scenario for scenario in SCENARIOS if has_its_turn(scenario.name, ALIKE)]
 
 
 def test_scenarios_that_are_alike_are_scenarios():
     named = [name for names in ALIKE for name in names]
     assert len(named) == len(set(named)) and set(named) <= {scenario.name for scenario in SCENARIOS}
+
+
+def test_every_pass_over_runs_is_struck():
+    passes = set(re.findall(r"\w+_once", inspect.getsource(Loops.runs)))
+    told = "".join(path.read_text() for path in Path(__file__).parent.glob("*acts.py"))
+    assert set(WITHIN.values()) <= {scenario.name for scenario in SCENARIOS}
+    assert {one for one in passes if f"{one}(" not in told} == set(WITHIN)
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)

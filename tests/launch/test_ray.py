@@ -24,6 +24,7 @@ from holdfast.launch.loop import Launching
 from holdfast.settings import Settings
 
 pytestmark = [pytest.mark.ray, pytest.mark.crash]
+NO_RAY = "Ray is not installed: `pip install 'holdfast[ray]'`, or `make ray`"
 RAY = Path(sys.executable).parent / "ray"
 APP = f"{Path(shop_app.__file__)}:app"
 
@@ -82,7 +83,7 @@ def session_members(session: int) -> list[int]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A head that runs nothing, and two nodes with room for one worker each."""
-    ray = pytest.importorskip("ray")
+    ray = pytest.importorskip("ray", reason=NO_RAY)
     folder = tmp_path_factory.mktemp("ray")
     port = free_port()
     head = started(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.flows import a_diamond
+from tests.core.flows import a_diamond, a_node, an_order_edge
 from tests.datasets.hands import orders
 
+from holdfast.core.circuit import Breaker
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.campaigns import start_campaign
 from holdfast.dispatcher.datasets import declare
@@ -39,31 +42,39 @@ def at_acme(engine: Engine, acme: TenantView) -> Dispatcher:
 @pytest.fixture
 async def theirs(engine: Engine, acme: TenantView, at_acme: Dispatcher) -> dict[str, Any]:
     """One of everything that acme has, by what it is called."""
-    own = at_acme.engine
     await engine.database.fetch("select setval('holdfast.task_id', 7654321)")
-    hidden = {"queue": CANARY, "tags": (CANARY,)}
-    await declare(engine.database, acme.tenant_id, orders())
-    keyed = await at_acme.enqueue(a.a_task(key=CANARY, **hidden))
-    sending = await a.a_running_task(at_acme, **hidden)
-    sender = Sender(claimed=sending.claimed, tenant="acme")
+    return await everything(engine, at_acme, acme.name, CANARY)
+
+
+async def everything(engine: Engine, at: Dispatcher, tenant: str, name: str) -> dict[str, Any]:
+    """One of everything for a tenant, by what it is called; what has a name has this one."""
+    own, tenant_id = at.engine, at.engine.tenant_id
+    hidden = {"queue": name, "tags": (name,)}
+    await declare(engine.database, tenant_id, orders())
+    keyed = await at.enqueue(a.a_task(key=name, **hidden))
+    sending = await a.a_running_task(at, **hidden)
+    sender = Sender(claimed=sending.claimed, tenant=tenant)
     await open_effect(
         own.database, own.catalog, sender, OpenEffect(name="smtp.send", user_key="one", ordinal=0, digest=b"")
     )
-    await at_acme.settle(sending, Completed(b"null"))
-    failed = await a.a_failed_task(at_acme, **hidden)
-    running = await a.a_running_task(at_acme, **hidden)
-    [letter] = await at_acme.letters(failed)
-    run = await at_acme.runs.start(a_diamond())
-    await at_acme.schedules.keep(CANARY)
-    campaign = await start_campaign(own, own.tenant_id, letter.fingerprint, **WHO)
-    [effect] = await list_effects(own.database, own.tenant_id)
-    token = await create_token(engine.database, acme.tenant_id, name=CANARY, role="viewer", **WHO)
+    await at.settle(sending, Completed(b"null"))
+    failed = await a.a_failed_task(at, **hidden)
+    running = await a.a_running_task(at, **hidden)
+    [letter] = await at.letters(failed)
+    run = await at.runs.start(a_diamond())
+    asking = await at.runs.start(an_approval())
+    await at.schedules.keep(name)
+    await at.guard(a.ACTION, breaker=Breaker())
+    campaign = await start_campaign(own, tenant_id, letter.fingerprint, **WHO)
+    [effect] = await list_effects(own.database, tenant_id)
+    token = await create_token(engine.database, tenant_id, name=name, role="viewer", **WHO)
     member = await add_member(
-        engine.database, acme.tenant_id, issuer="google", subject=CANARY, role="viewer", name=CANARY, **WHO
+        engine.database, tenant_id, issuer="google", subject=name, role="viewer", name=name, **WHO
     )
-    await add_webhook(own, own.tenant_id, CANARY, "https://8.8.8.8/acme-canary", **WHO)
+    await add_webhook(own, tenant_id, name, f"https://8.8.8.8/{name}", **WHO)
     return {
         "task": int(keyed.task_id),
+        "sent": int(sending.task_id),
         "failed": int(failed),
         "running": int(running.task_id),
         "lease": running,
@@ -71,33 +82,50 @@ async def theirs(engine: Engine, acme: TenantView, at_acme: Dispatcher) -> dict[
         "fingerprint": letter.fingerprint,
         "campaign": int(campaign.campaign_id),
         "run": int(run),
-        "schedule": CANARY,
+        "asking": int(asking),
+        "node": "go",
+        "flow": an_approval().name,
+        "schedule": name,
         "dataset": "orders",
-        "queue": CANARY,
+        "version": 1,
+        "queue": name,
         "action": a.ACTION,
         "worker": running.worker_id,
         "effect": effect.idempotency_key,
-        "key": CANARY,
+        "key": name,
+        "name": name,
         "token": token.token_id,
         "member": member.member_id,
     }
 
 
+def an_approval() -> FlowDefinition:
+    """A flow that asks before it does anything."""
+    go = Node(name="go", action="approval", kind=NodeKind.WAIT, config={"approval": True})
+    return FlowDefinition(name="shop.asking", nodes=(go, a_node("after")), edges=(an_order_edge("go>after"),))
+
+
 MISSING = {
     "task": 999_999_999,
+    "sent": 999_999_999,
     "failed": 999_999_999,
     "running": 999_999_999,
     "letter": 999_999,
     "fingerprint": "0" * 16,
     "campaign": 999_999,
     "run": 999_999_999,
+    "asking": 999_999_999,
+    "node": "go",
+    "flow": "no.such",
     "schedule": "nothing-here",
     "dataset": "nothing_here",
+    "version": 1,
     "queue": "nothing-here",
     "action": "no.such",
     "worker": 999_999,
     "effect": "no-such-effect",
     "key": "no-such-key",
+    "name": "nothing-here",
     "token": "nosuchtoken",
     "member": 999_999,
 }

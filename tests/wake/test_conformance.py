@@ -5,18 +5,26 @@ The executions are counted by the attempts themselves, outside the database; the
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
 from tests.wake.conftest import eventually
 
+from holdfast.core.duration import seconds_of
+from holdfast.dispatcher import relay
 from holdfast.dispatcher.checkup import check_up
+from holdfast.dispatcher.claim import Claimer
 from holdfast.dispatcher.hints import read_wake
+from holdfast.dispatcher.loops import Loops
+from holdfast.wake.consumer import Consumer
 
 pytestmark = pytest.mark.xdist_group("carriers")
 
 FAR_SECONDS = 300.0
 """A poll that no test waits for."""
+ROUNDS, ROUND = 3, "2m"
+"""For how long a carrier is away; in each round everybody looks for work many times."""
 
 
 @pytest.mark.parametrize("carrier", ["postgres", "sqs", "redis", "own"], indirect=True)
@@ -40,35 +48,70 @@ async def test_wake_ups_change_no_outcome_whatever_becomes_of_them(mischief, car
     assert len(executions) == 25 + 2 * 5
 
 
-async def test_a_carrier_that_is_away_costs_only_speed(carrier, fleet, executions, monkeypatch):
+class Counted:
+    """How often those did something who go on while the carrier is away; they do it often here."""
+
+    def __init__(self, monkeypatch):
+        self.of = Counter()
+        for seconds in ("loops.REPUBLISH_SECONDS", "relay.REPLENISH_SECONDS", "relay.AWAY_SECONDS_MAX"):
+            monkeypatch.setattr(f"holdfast.dispatcher.{seconds}", 0.1)
+        for what, where in (("polls", Claimer), ("rounds", Loops), ("tries", relay), ("hints", Consumer)):
+            self._count(monkeypatch, what, where)
+
+    def _count(self, monkeypatch, what, where):
+        name = {"polls": "claim", "rounds": "republish", "tries": "tell_away", "hints": "take"}[what]
+        does = getattr(where, name)
+
+        async def counted(*given, **named):
+            self.of[what] += 1
+            return await does(*given, **named)
+
+        monkeypatch.setattr(where, name, counted)
+
+    async def until_more(self, **numbers):
+        """Wait until each happened that many times more."""
+        enough = {what: self.of[what] + number for what, number in numbers.items()}
+        await eventually(lambda: all(self.of[what] >= number for what, number in enough.items()))
+
+
+async def test_a_carrier_that_is_away_for_minutes_costs_only_speed(carrier, fleet, executions, clock, monkeypatch):
+    counted = Counted(monkeypatch)
     async with fleet() as started:
         database, client = started.engine.database, started.client
         await started.work_off(steady=3, flaky=0)
         await carrier.stop(database, monkeypatch)
         # Nobody serves this one, so that there is something left to explain.
         orphan = await database.fetchval("select holdfast.enqueue('shop.unserved')")
-        await started.work_off(steady=10, flaky=2)
+        for _ in range(ROUNDS):
+            await started.work_off(steady=5, flaky=1)
+            await counted.until_more(polls=10, rounds=3, **({"tries": 2} if carrier.is_external else {}))
+            await clock.advance(ROUND)
         if carrier.is_external:
-
-            async def is_away():
-                return (await read_wake(database)).away_seconds is not None
-
-            await eventually(is_away)
-            why = await client.why(orphan)
-            assert any(f"wake-ups over {carrier.name} have been away" in line for line in why.evidence)
-            findings = await check_up(database, now=datetime.now(UTC), carrier=carrier.name)
-            (found,) = [one for one in findings if one.name == "wake-ups"]
-            assert found.level == "warning" and f"{carrier.name} has been away" in found.detail
-
-            await carrier.start(monkeypatch)
+            await says_it_is_away(client, database, carrier, orphan)
+        await carrier.start(monkeypatch)
+        if carrier.is_external:
+            await counted.until_more(hints=1)
 
             async def is_back():
-                return not await is_away()
+                return (await read_wake(database)).away_seconds is None
 
             await eventually(is_back)
-        else:
-            await carrier.start(monkeypatch)
         await started.work_off(steady=3, flaky=0)
         await client.cancel(orphan)
     assert set(executions.values()) == {1}
-    assert len(executions) == 3 + 10 + 2 * 2 + 3
+    assert len(executions) == 3 + ROUNDS * (5 + 2) + 3
+
+
+async def says_it_is_away(client, database, carrier, orphan):
+    """Whoever asks is told for how long, and hints of what is over do not pile up for its return."""
+    why = await client.why(orphan)
+    assert any(f"wake-ups over {carrier.name} have been away" in line for line in why.evidence)
+    findings = await check_up(database, now=datetime.now(UTC), carrier=carrier.name)
+    (found,) = [one for one in findings if one.name == "wake-ups"]
+    assert found.level == "warning" and f"{carrier.name} has been away" in found.detail
+    assert (await read_wake(database)).away_seconds >= (ROUNDS - 1) * seconds_of(ROUND)
+
+    async def is_the_orphans():
+        return (await read_wake(database)).outstanding == 1
+
+    await eventually(is_the_orphans)
