@@ -83,7 +83,10 @@ async def hold_runs(
     session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
 ) -> list[Any]:
     """Lock every unresolved letter of some runs, as whoever re-drives them does first, and of some tasks."""
-    return list(await session.fetch(_HOLD_RUN_LETTERS, sorted(set(run_ids)), tenant_id, list(task_ids)))
+    numbers = sorted(set(run_ids))
+    if not numbers and not task_ids:
+        return []
+    return list(await session.fetch(_HOLD_RUN_LETTERS, numbers, tenant_id, list(task_ids)))
 
 
 async def dispatch_run(

@@ -105,6 +105,7 @@ async def what_is_resolved_stays_so(stage: Stage) -> None:
     assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
     await stage.engine.database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
     assert not await stage.engine.database.fetch(sql("hold_run_letters"), [77], 1, [])
+    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [], 1, [int(task_id)])
 
 
 @check

@@ -188,21 +188,28 @@ select exists (
 );
 
 -- name: take_campaign_letters
--- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take.
+-- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take. Found by key and judged
+-- under the lock, each asked by key whether it was released before (`offset 0`): the plan is the same whatever there is.
+with found as materialized (
+  select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any(array(
+      select g.dead_letter_id
+      from holdfast.letter_to_go g
+      where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+    ))
+  order by d.dead_letter_id
+  for update of d skip locked
+)
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
   case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
-from holdfast.dead_letter d
-where d.state in ('open', 'ignored') and d.dead_letter_id = any(array(
-    select g.dead_letter_id
-    from holdfast.letter_to_go g
-    where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
-  ))
-  and not exists (
+from found d
+where d.state in ('open', 'ignored') and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+    offset 0
   )
-order by d.dead_letter_id
-for update of d skip locked;
+order by d.dead_letter_id;
 
 -- name: note_released
 -- Remember which letters a campaign released, also those of other groups that went with their run; those that could not
