@@ -77,6 +77,11 @@ RECOVERING: Sequence[Mutant] = [
     *killed("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed("mark_dispatched", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed(
+        "send_letters",
+        ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
+    ),
+    *killed(
         "request_letters",
         ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),

@@ -24,7 +24,14 @@ STATISTICS = {
 }
 KEYS = ("dead_letter_id = ANY", "task_id = ", "run_id = ")
 RESTING = ("dead_letter", "ended")
-RELEASING = ["take_campaign_letters", "request_letters", "revive_tasks", "mark_dispatched", "hold_run_letters"]
+RELEASING = [
+    "take_campaign_letters",
+    "request_letters",
+    "revive_tasks",
+    "mark_dispatched",
+    "send_letters",
+    "hold_run_letters",
+]
 
 
 @pytest.mark.breaks_invariants

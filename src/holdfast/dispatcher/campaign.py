@@ -278,10 +278,9 @@ async def _release_tasks(
 ) -> list[Letter]:
     if not letters:
         return []
-    await request(session, [letter.dead_letter_id for letter in letters], by)
-    done = await dispatch_tasks(session, campaign["tenant_id"], letters, by)
+    done = await dispatch_tasks(session, campaign["tenant_id"], letters, by, is_asked=False)
     moved.news = moved.news.and_(done.news)
-    return list(letters)
+    return done.letters
 
 
 async def _release_run(

@@ -228,6 +228,41 @@ told as (
 select dead_letter_id
 from sent;
 
+-- name: send_letters
+-- Letters that are asked for and dispatched: `request_letters` and `mark_dispatched`, two moves at once, told as both.
+-- A letter that one transaction changes twice costs more than twice as much: its tenant is looked up again (a foreign key
+-- is checked whenever the row is of the same transaction). Under their locks, in the transaction that requeued.
+with sent as (
+  update holdfast.dead_letter d
+  set state = 'retrying', dispatches = case when d.state = 'ignored' then 0 else d.dispatches end + 1,
+    dispatched_at = holdfast.instant(),
+    backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
+    wants_sweep = case when d.state = 'ignored' then 0 else d.dispatches end + 1 >= $6, hidden_until = null,
+    disposition = 'retry_dispatched', disposition_reason = $4, actor = $3, campaign_id = $5, changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('open', 'ignored')
+    and 'retry' = any(d.recovery_options)
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.retry_requested', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $3::text, 'reason', $4::text)
+  from sent
+  group by tenant_id
+  union all
+  select tenant_id, 'stateful_dead_letter_retry_requeued', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object(
+      'actor', $3::text, 'reason', $4::text, 'outcome', 'requeued_for_dead_letter_retry', 'campaign_id', $5::int,
+      'dead_letters', jsonb_agg(jsonb_build_object(
+        'dead_letter_id', dead_letter_id, 'source_id', source_id, 'attempts', attempts, 'run_id', run_id
+      ))
+    )
+  from sent
+  group by tenant_id
+)
+select dead_letter_id
+from sent;
+
 -- name: take_letter
 -- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it. Those of paused runs
 -- wait with them; those of canceled runs cannot go.
