@@ -220,3 +220,25 @@ async def test_processes_that_come_together_take_one_turn(dispatcher):
     passes = await asyncio.gather(*(one_pass(dispatcher) for _ in range(4)))
     assert sorted(passes) == [0, 0, 0, 4]
     await fail_all(dispatcher)
+
+
+async def test_a_released_letter_is_written_once_and_told_as_asked_for_and_sent(dispatcher):
+    database = dispatcher.engine.database
+    await start(dispatcher, await a_group(dispatcher, 4), canary=4)
+    for statement in (
+        "create sequence writes",
+        "create function counted() returns trigger language plpgsql as "
+        "$$begin perform nextval('writes'); return new; end$$",
+        "create trigger counted before update on holdfast.dead_letter for each row execute function counted()",
+    ):
+        await database.fetch(statement)
+    assert await dispatcher.campaigns_once() == 4
+    assert await database.fetchval("select last_value from writes") == 4
+    told = await database.fetch(
+        "select kind, cardinality(task_ids) from holdfast.event where task_ids <> '{}' order by seq desc limit 3"
+    )
+    assert [tuple(row) for row in told[::-1]] == [
+        ("task.revived", 4),
+        ("dead_letter.retry_requested", 4),
+        ("stateful_dead_letter_retry_requeued", 4),
+    ]
