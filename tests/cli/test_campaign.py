@@ -84,6 +84,26 @@ def test_an_approval_needs_another_person(holdfast, seed, group):
     assert seed(one_step) == 4
 
 
+def test_what_was_approved_and_stopped_is_approved_again(holdfast, seed, group):
+    campaign_id = start(holdfast, group, "--approval", "--canary", "1", LOGNAME="ann").json["campaign_id"]
+    assert holdfast("campaign", "approve", campaign_id, LOGNAME="bob").code == 0
+    seed(fail_what_is_out)
+    resumed = holdfast("campaign", "resume", campaign_id, "--reason", "really", LOGNAME="ann")
+    assert resumed.out == f"{campaign_id}\tawaiting_approval\n"
+    shown = holdfast("campaign", "show", campaign_id, "-o", "table").out
+    assert "resumed by" in shown and "nobody yet" in shown
+    own = holdfast("campaign", "approve", campaign_id, LOGNAME="ann")
+    assert (own.code, "was resumed by" in own.err) == (5, True)
+    assert holdfast("campaign", "approve", campaign_id, LOGNAME="bob").out == f"{campaign_id}\tcanary\n"
+
+
+def test_an_abort_needs_no_words(holdfast, group):
+    campaign_id = start(holdfast, group).json["campaign_id"]
+    assert holdfast("campaign", "abort", campaign_id).out == f"{campaign_id}\taborted\n"
+    [row] = holdfast("audit", "list", "--verb", "campaign.abort", "-o", "json").json
+    assert row["reason"] == "aborted; no reason was given"
+
+
 def test_a_gate_shows_what_it_waits_for(holdfast, seed, group):
     campaign_id = start(holdfast, group, "--newer").json["campaign_id"]
     seed(one_step)

@@ -11,6 +11,8 @@ import pytest
 import holdfast
 from holdfast.core.campaign import CampaignState
 from holdfast.core.webhook import KINDS, Filter, after_failure, body_of, delivery_id
+from holdfast.dispatcher.webhooks import valid_kinds
+from holdfast.errors import Invalid
 
 
 @pytest.mark.parametrize(
@@ -36,14 +38,61 @@ def test_an_event_about_no_queue_fits_no_queue():
     assert not Filter(queues=["mail"]).wants("breaker.opened", None, "shop.charge")
 
 
-def test_every_kind_of_the_sql_can_be_asked_for():
-    nouns = {kind.partition(".")[0] for kind in KINDS}
-    folder = Path(holdfast.__file__).parent / "store" / "sql"
-    written = "".join(path.read_text() for path in folder.glob("*.sql") if path.name != "invariants.sql")
-    told = {kind for kind in re.findall(r"'([a-z_]+\.[a-z_]+)'", written) if kind.partition(".")[0] in nouns}
-    assert told <= KINDS
+_TELLS = re.compile(r"insert into holdfast\.event \([^)]*\)\s+(?=select\b)")
+_NAMED = re.compile(r"(?:\bthen|\belse)\s+'([^']+)'")
+_DOTTED = re.compile(r"'([a-z_]+\.[a-z_]+)'")
+
+
+def at_top(text: str, separator: str) -> list[str]:
+    """A text in parts, where the separator stands in no parentheses; it ends with the one that was opened before it."""
+    parts, depth, start = [], 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth < 0 or sign == ";":
+            return [*parts, text[start:place]]
+        if depth == 0 and text.startswith(separator, place):
+            parts.append(text[start:place])
+            start = place + len(separator)
+    return [*parts, text[start:]]
+
+
+def told() -> tuple[set[str], set[str]]:
+    """Every kind that some SQL inserts as an event, and the beginnings of those that it puts together."""
+    folder = Path(holdfast.__file__).parent / "store"
+    kinds, beginnings = set(), set()
+    for text in (path.read_text() for path in sorted(folder.rglob("*.sql"))):
+        for found in _TELLS.finditer(text):
+            for select in at_top(text[found.end() :], "union all"):
+                kind = at_top(select, ",")[1].strip()
+                if "||" in kind:
+                    beginnings.add(kind.partition("||")[0].strip(" '"))
+                elif kind.startswith("'"):
+                    kinds.add(kind.strip("'"))
+                elif kind.startswith("case"):
+                    kinds |= set(_NAMED.findall(kind))
+                else:
+                    assert re.fullmatch(r"(\w+\.)?kind", kind), f"what does {kind!r} tell?"
+                    kinds |= set(_DOTTED.findall(select))
+    return kinds, beginnings
+
+
+def test_every_kind_that_is_told_can_be_asked_for():
+    kinds, beginnings = told()
+    assert "stateful_dead_letter_retry_requeued" in kinds and "task.queued" in kinds
+    assert kinds <= KINDS
+    assert beginnings == {"campaign.", "dead_letter."}
     composed = {f"campaign.{state}" for state in CampaignState} | {"task.skipped", "task.upstream_failed"}
-    assert KINDS - told <= composed
+    assert KINDS - kinds <= composed
+
+
+@pytest.mark.parametrize("kind", ["stateful_dead_letter_retry_requeued", "dead_letter.*", "task.failed"])
+def test_what_is_told_is_accepted(kind):
+    assert valid_kinds([kind]) == [kind]
+
+
+def test_what_nobody_tells_is_refused():
+    with pytest.raises(Invalid):
+        valid_kinds(["stateful_dead_letter_retry_requeued.*"])
 
 
 def later(failures, **given):

@@ -97,7 +97,7 @@ async def test_what_was_dropped_is_no_part_of_the_canary(dispatcher):
     for lease in await dispatcher.claim(2):
         await ignore(dispatcher.engine, 1, task_id=int(lease.task_id), actor="bob", reason="mine")
     assert await dispatcher.campaigns_once() == 2
-    await dispatcher.engine.database.fetch(sql("note_released"), campaign_id, 1, [999], [999], [False])
+    await dispatcher.engine.database.fetch(sql("note_released"), campaign_id, 1, [999], [999], [False], 0, False)
     assert await complete_all(dispatcher) == 2
     assert (await dispatcher.campaigns_once(), await state(dispatcher, campaign_id)) == (1, "ramp")
 

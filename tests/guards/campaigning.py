@@ -20,6 +20,14 @@ CAMPAIGNING: Sequence[Mutant] = [
         ),
     ),
     *killed(
+        "take_campaign_turn",
+        ("where t.rests_until <= holdfast.instant()", "", "one_at_a_time_moves_campaigns"),
+    ),
+    *killed(
+        "end_campaign_turn",
+        ("where t.rests_until = $1", "where $1::timestamptz is not null", "one_at_a_time_moves_campaigns"),
+    ),
+    *killed(
         "lock_campaign",
         (
             "and (c.rests_until is null or c.rests_until <= holdfast.instant())",
@@ -59,7 +67,7 @@ CAMPAIGNING: Sequence[Mutant] = [
         "approve_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'awaiting_approval'", "", "a_campaign_moves_only_from_where_it_is"),
-        ("and c.started_by <> $3", "", "four_eyes_are_needed"),
+        ("and coalesce(c.resumed_by, c.started_by) <> $3", "", "four_eyes_are_needed"),
     ),
     *killed(
         "abort_campaign",

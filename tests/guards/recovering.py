@@ -77,6 +77,11 @@ RECOVERING: Sequence[Mutant] = [
     *killed("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed("mark_dispatched", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed(
+        "send_letters",
+        ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
+        ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
+    ),
+    *killed(
         "request_letters",
         ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
@@ -102,6 +107,9 @@ RECOVERING: Sequence[Mutant] = [
         ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
         ("for update of d", "", "a_retry_of_a_run_waits_for_who_judges_its_letters"),
     ),
+    redundant(
+        "hold_run_letters", "and a.state <> 'resolved'", "", "the locked letter is asked; it names the index of runs"
+    ),
     *killed(
         "lock_task_letters",
         ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
@@ -110,7 +118,7 @@ RECOVERING: Sequence[Mutant] = [
     redundant("lock_task_letters", "for update of d", "", "the end of the task can be taken away only once"),
     *killed(
         "revive_tasks",
-        ("and e.tenant_id = $2", "and $2::int is not null", "only_a_failed_task_of_the_tenant_is_revived"),
+        ("where e.tenant_id = $2", "where $2::int is not null", "only_a_failed_task_of_the_tenant_is_revived"),
         ("and e.state = 'f'", "", "only_a_failed_task_of_the_tenant_is_revived"),
         ("and e.run_id is null", "", "a_node_is_not_revived_without_its_run"),
     ),

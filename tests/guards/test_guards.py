@@ -33,6 +33,7 @@ NO_GUARD = {
         "when r.state = 'c' then 'succeeded'",
         "d.state = 'retrying' and d.campaign_id = m.campaign_id as is_out",
     ),
+    "lock_campaign": ("q.paused_at is null\n  ) as has_open_queue",),
     "lock_letters": (
         "when e.state = 'f' then 'failed'",
         "when e.state = 'x' then 'canceled'",

@@ -131,14 +131,14 @@ async def tidy(trial: Trial) -> None:
         await trial.arena.fetch(statement)
 
 
-async def pause(client: Client) -> None:
-    await queues.pause(client.engine, DEFAULT_TENANT_ID, QUEUE, actor="bench", reason="measuring")
+async def pause(client: Client, queue: str = QUEUE) -> None:
+    await queues.pause(client.engine, DEFAULT_TENANT_ID, queue, actor="bench", reason="measuring")
 
 
-async def resume(client: Client) -> float:
+async def resume(client: Client, queue: str = QUEUE) -> float:
     """Open the gate and wake the workers; answers when that began."""
     began_at = time.monotonic()
-    await queues.resume(client.engine, DEFAULT_TENANT_ID, QUEUE, actor="bench", reason="measuring")
+    await queues.resume(client.engine, DEFAULT_TENANT_ID, queue, actor="bench", reason="measuring")
     return began_at
 
 

@@ -194,7 +194,9 @@ def _print(shell: Shell, view: CampaignView) -> None:
         ("trouble", f"{view.returned} failed the same way, {view.failed} another way, {view.canceled} canceled"),
     ]
     optional: list[tuple[str, object | None]] = [
+        ("resumed by", view.resumed_by),
         ("approved by", view.approved_by or ("nobody yet" if view.needs_approval else None)),
+        ("rests until", view.rests_until and moment(view.rests_until, utc=shell.utc)),
         ("waits for", view.newer_than is not None and f"a worker newer than {view.newer_than or 'unnamed'}"),
         ("leg", view.leg if view.leg > 1 else None),
         ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
@@ -240,7 +242,7 @@ async def _follow(shell: Shell, desk: Desk, campaign_id: str) -> int:
 @campaign.command()
 @click.argument("campaign_id")
 def approve(campaign_id: str) -> None:
-    """Let a campaign begin that somebody else started."""
+    """Let a campaign begin that somebody else started, or go on that somebody else resumed."""
     from holdfast.desk.campaigns import OfCampaign, approve_campaign
 
     shell = the_shell()
@@ -249,7 +251,7 @@ def approve(campaign_id: str) -> None:
 
 @campaign.command()
 @click.argument("campaign_id")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Why; without it the record says that none was given.")
 def abort(campaign_id: str, reason: str) -> None:
     """Release nothing more of a campaign, ever. What is out goes on."""
     from holdfast.desk.campaigns import SteerCampaign, abort_campaign
@@ -262,7 +264,11 @@ def abort(campaign_id: str, reason: str) -> None:
 @click.argument("campaign_id")
 @click.option("--reason", metavar="TEXT", required=True, help="What changed since it stopped.")
 def resume(campaign_id: str, reason: str) -> None:
-    """Go on with a campaign that stopped, beginning with another canary."""
+    """Go on with a campaign that stopped, beginning with another canary.
+
+    It takes in what came back and what failed alike since. One that was started with --approval waits for somebody else
+    to approve that; one with --newer for a worker newer than those that failed by now.
+    """
     from holdfast.desk.campaigns import SteerCampaign, resume_campaign
 
     shell = the_shell()

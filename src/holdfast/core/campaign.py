@@ -38,7 +38,14 @@ TRANSITIONS: Mapping[CampaignState, frozenset[CampaignState]] = MappingProxyType
             {CampaignState.RAMP, CampaignState.STOPPED, CampaignState.COMPLETED, CampaignState.ABORTED}
         ),
         CampaignState.RAMP: frozenset({CampaignState.STOPPED, CampaignState.COMPLETED, CampaignState.ABORTED}),
-        CampaignState.STOPPED: frozenset({CampaignState.CANARY, CampaignState.ABORTED}),
+        CampaignState.STOPPED: frozenset(
+            {
+                CampaignState.AWAITING_APPROVAL,
+                CampaignState.AWAITING_VERSION,
+                CampaignState.CANARY,
+                CampaignState.ABORTED,
+            }
+        ),
         CampaignState.COMPLETED: frozenset(),
         CampaignState.ABORTED: frozenset(),
     }
@@ -60,7 +67,7 @@ class CampaignCounts:
     """What a step follows from. Counts are those of the present leg.
 
     `left` is how many letters wait to be released, counted no further than can go at once; if it `is_paused`, none of
-    them can.
+    them can, and while it `is_looking` nobody knows yet.
     """
 
     state: CampaignState
@@ -74,6 +81,7 @@ class CampaignCounts:
     failed: int
     is_gate_open: bool = True
     is_paused: bool = False
+    is_looking: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,8 @@ def next_step(counts: CampaignCounts) -> Step:
         state = CampaignState.CANARY
     if (trouble := _trouble(counts)) is not None:
         return Step(state=CampaignState.STOPPED, note=trouble)
+    if counts.is_looking:
+        return Step(state=state, note="looks for letters whose queue and run are not paused")
     if counts.left == 0:
         if counts.outstanding == 0:
             return Step(state=CampaignState.COMPLETED, note="every letter was re-driven")

@@ -27,7 +27,7 @@ KINDS = frozenset(
         "started upstream_failed",
     }.items()
     for verb in verbs.split()
-)
+) | {"stateful_dead_letter_retry_requeued"}
 """What can be asked for by name; `task.*` asks for every one of a noun."""
 
 TEST_KIND = "webhook.test"

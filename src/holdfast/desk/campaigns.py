@@ -93,21 +93,21 @@ async def show_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
 
 @operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Access.OPERATOR)
 async def approve_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
-    """Lets a campaign begin that somebody else started."""
+    """Lets a campaign begin that somebody else started, or go on that somebody else resumed."""
     number = _number(asked.campaign_id)
     return await campaigns.approve_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor)
 
 
 @operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Access.OPERATOR)
 async def abort_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
-    """Releases nothing more of a campaign, ever; what is out goes on."""
+    """Releases nothing more of a campaign, ever; what is out goes on. The record says so if no reason is given."""
     number = _number(asked.campaign_id)
     return await campaigns.abort_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
 
 
 @operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Access.OPERATOR)
 async def resume_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
-    """Goes on with a campaign that stopped, beginning with another canary."""
+    """Goes on with a campaign that stopped, with another canary; what it had to wait for it waits for again."""
     number = _number(asked.campaign_id)
     return await campaigns.resume_campaign(
         clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason

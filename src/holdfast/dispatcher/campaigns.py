@@ -23,13 +23,18 @@ _ABORT = sql("abort_campaign")
 _RESUME = sql("resume_campaign")
 _LIST = sql("list_campaigns")
 _STATE = sql("campaign_state")
+_OF_GROUP = sql("campaign_of_group")
 _GROUP_VERSIONS = sql("group_versions")
 
 NAME_CHARACTERS_MAX = 128
+NO_REASON = "aborted; no reason was given"
 
 
 class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
-    """One campaign. `total` letters belong to it; those `returned` failed with the same fault again."""
+    """One campaign. `total` letters belong to it; those `returned` failed with the same fault again.
+
+    It `rests_until` then if its last pass failed.
+    """
 
     campaign_id: str
     name: str
@@ -42,6 +47,7 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime
     ended_at: datetime | None
     approved_by: str | None
+    resumed_by: str | None = None
     needs_approval: bool
     newer_than: str | None
     canary: int
@@ -56,6 +62,7 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     outstanding: int
     note: str
+    rests_until: datetime | None = None
     queues: list[str]
 
 
@@ -97,7 +104,7 @@ async def start_campaign(
             await once.begin(session)
         row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
         if row is None:
-            raise await _not_started(engine, tenant_id, fingerprint)
+            raise await _not_started(session, tenant_id, fingerprint)
         if needs_newer_version and not failed_on:
             raise _unknown_versions(fingerprint)
         view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
@@ -108,7 +115,7 @@ async def start_campaign(
 
 
 async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
-    """Let a campaign begin that somebody else started."""
+    """Let a campaign begin that somebody else started, or go on that somebody else resumed."""
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
         if row is not None:
@@ -117,8 +124,9 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
     if row is not None:
         return view
     if view.state == "awaiting_approval":
+        asked = f"started by {view.started_by}" if view.resumed_by is None else f"resumed by {view.resumed_by}"
         raise Conflict(
-            f"Campaign {campaign_id} was started by {view.started_by}: four eyes are needed.",
+            f"Campaign {campaign_id} was {asked}: four eyes are needed.",
             code="approval_by_starter",
             advice="Ask somebody else to approve it.",
         )
@@ -126,14 +134,27 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
 
 
 async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
-    """Release nothing more of a campaign, ever; what is out goes on."""
-    note = valid_reason(reason) if reason else "aborted"
-    return await _steer(engine, tenant_id, campaign_id, _ABORT, actor, note, "campaign.abort")
+    """Release nothing more of a campaign, ever; what is out goes on.
+
+    Whoever has to stop something need not find words first: without a reason the record says that none was given.
+    """
+    note = valid_reason(reason) if reason.strip() else NO_REASON
+    return await _steer(engine, tenant_id, campaign_id, _ABORT, "campaign.abort", actor, note)
 
 
 async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
-    """Go on with a campaign that stopped, beginning with another canary."""
-    return await _steer(engine, tenant_id, campaign_id, _RESUME, actor, required_reason(reason), "campaign.resume")
+    """Go on with a campaign that stopped, beginning with another canary over what is left, came back and came since.
+
+    What it had to wait for before it began it waits for again: approval by somebody else than who resumes it, and a
+    worker newer than every one that ran into the fault by now.
+    """
+    why = required_reason(reason)
+    view = await show_campaign(engine, tenant_id, campaign_id)
+    than = view.newer_than
+    if than is not None:
+        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, view.fingerprint, engine.silent_seconds)
+        than = newest([than, *versions["failed_on"]])
+    return await _steer(engine, tenant_id, campaign_id, _RESUME, "campaign.resume", actor, why, than)
 
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
@@ -154,10 +175,10 @@ async def list_campaigns(
 
 
 async def _steer(
-    engine: Engine, tenant_id: int, campaign_id: int, statement: str, actor: str, note: str, verb: str
+    engine: Engine, tenant_id: int, campaign_id: int, statement: str, verb: str, actor: str, note: str, *given: Any
 ) -> CampaignView:
     async with engine.database.transaction() as session:
-        row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note)
+        row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note, *given)
         if row is not None:
             await _audit(session, tenant_id, verb, campaign_id, before=row["was"], actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
@@ -186,16 +207,17 @@ async def _audit(
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
-async def _not_started(engine: Engine, tenant_id: int, fingerprint: str) -> HoldfastError:
-    for view in await list_campaigns(engine, tenant_id):
-        if view.fingerprint == fingerprint and view.ended_at is None:
-            return Conflict(
-                f"Campaign {view.campaign_id} works on this group already; it is {view.state}.",
-                code="campaign_exists",
-                advice=f"See `holdfast campaign show {view.campaign_id}`.",
-                campaign_id=view.campaign_id,
-            )
-    return no_open_group(fingerprint)
+async def _not_started(session: Session, tenant_id: int, fingerprint: str) -> HoldfastError:
+    row = await session.fetchrow(_OF_GROUP, tenant_id, fingerprint)
+    if row is None:
+        return no_open_group(fingerprint)
+    campaign_id = str(row["campaign_id"])
+    return Conflict(
+        f"Campaign {campaign_id} works on this group already; it is {row['state']}.",
+        code="campaign_exists",
+        advice=f"See `holdfast campaign show {campaign_id}`.",
+        campaign_id=campaign_id,
+    )
 
 
 def _unknown_versions(fingerprint: str) -> Conflict:

@@ -23,6 +23,7 @@ from holdfast.store.statements import sql
 
 _REVIVE_TASKS = sql("revive_tasks")
 _MARK_DISPATCHED = sql("mark_dispatched")
+_SEND_LETTERS = sql("send_letters")
 _REQUEST_LETTERS = sql("request_letters")
 _LOCK_TASK_LETTERS = sql("lock_task_letters")
 _HOLD_RUN_LETTERS = sql("hold_run_letters")
@@ -70,12 +71,18 @@ class By(msgspec.Struct, frozen=True):
     lifts_pause: bool = True
 
 
-async def dispatch_tasks(session: Session, tenant_id: int, letters: Sequence[Letter], by: By) -> Dispatched:
-    """Requeue the plain tasks of locked letters; those that are no longer failed are left, with their letters."""
+async def dispatch_tasks(
+    session: Session, tenant_id: int, letters: Sequence[Letter], by: By, *, is_asked: bool = True
+) -> Dispatched:
+    """Requeue the plain tasks of locked letters; those that are no longer failed are left, with their letters.
+
+    Letters that nobody has asked for yet (`is_asked`) are asked for and dispatched by one statement.
+    """
     task_ids = sorted({letter.task_id for letter in letters})
     rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority)
     revived = {row["task_id"] for row in rows}
-    marked = await mark(session, [letter for letter in letters if letter.task_id in revived], by)
+    going = [letter for letter in letters if letter.task_id in revived]
+    marked = await mark(session, going, by, _MARK_DISPATCHED if is_asked else _SEND_LETTERS)
     return Dispatched(marked, len(revived), News({row["lane_id"] for row in rows}, [], []))
 
 
@@ -83,7 +90,10 @@ async def hold_runs(
     session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
 ) -> list[Any]:
     """Lock every unresolved letter of some runs, as whoever re-drives them does first, and of some tasks."""
-    return list(await session.fetch(_HOLD_RUN_LETTERS, sorted(set(run_ids)), tenant_id, list(task_ids)))
+    numbers = sorted(set(run_ids))
+    if not numbers and not task_ids:
+        return []
+    return list(await session.fetch(_HOLD_RUN_LETTERS, numbers, tenant_id, list(task_ids)))
 
 
 async def dispatch_run(
@@ -133,14 +143,14 @@ def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
     return [row for row in held if row["run_id"] == run_id and row["state"] in states]
 
 
-async def mark(session: Session, letters: Sequence[Letter], by: By) -> list[Letter]:
+async def mark(session: Session, letters: Sequence[Letter], by: By, statement: str = _MARK_DISPATCHED) -> list[Letter]:
     """Count one dispatch more on locked letters, and store the pause that follows it."""
     if not letters:
         return []
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
     ids = [letter.dead_letter_id for letter in letters]
     who = (by.actor, by.reason, by.campaign_id, DISPATCHES_MAX)
-    marked = {row["dead_letter_id"] for row in await session.fetch(_MARK_DISPATCHED, ids, pauses, *who)}
+    marked = {row["dead_letter_id"] for row in await session.fetch(statement, ids, pauses, *who)}
     return [letter for letter in letters if letter.dead_letter_id in marked]
 
 

@@ -47,8 +47,9 @@ DUE_SECONDS_MIN = 0.02
 STUCK_SECONDS = 60.0
 """For so long a lease that could not be settled is left out: at the head of every batch it would slow all others."""
 CAMPAIGN_SECONDS = 0.25
-CAMPAIGN_REST = 4.0
-"""A campaign rests four times as long as its pass took: it has a fifth of one connection's time, whoever makes them."""
+CAMPAIGN_REST = 14.0
+"""Campaigns rest fourteen times as long as a pass over them took: together they have a fifteenth of one connection's
+time, whoever makes the passes."""
 PAGE_SECONDS = 0.05
 """Between two pages of a sweep: it takes its turn beside the work it brings back."""
 

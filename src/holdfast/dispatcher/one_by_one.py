@@ -71,13 +71,12 @@ class Pages:
     limit: int
 
 
-async def all_in_turn(database: Database, pages: Pages, step: Step, *, what: str) -> None:
-    """Take a step for every row of all pages.
+async def all_in_turn(database: Database, pages: Pages, step: Step, *, what: str, after: int = 0) -> None:
+    """Take a step for every row of all pages, or of those behind `after`.
 
     Rows that are found again in every pass, because there is nothing to do about them yet, must not hide those behind
     them.
     """
-    after = 0
     while True:
         rows = await database.fetch(pages.statement, pages.limit, after)
         for row in rows:

@@ -271,7 +271,7 @@ def _valid_name(name: str) -> None:
 
 def valid_kinds(kinds: Iterable[str]) -> list[str]:
     """Accept kinds of events, also `noun.*`."""
-    known = KINDS | {f"{kind.partition('.')[0]}.*" for kind in KINDS}
+    known = KINDS | {f"{kind.partition('.')[0]}.*" for kind in KINDS if "." in kind}
     accepted = list(dict.fromkeys(kinds))
     for kind in accepted:
         if kind not in known:

@@ -19,7 +19,7 @@ from holdfast.testing.factories import a_failure
 STEERING = {
     "approve_campaign": (CampaignState.CANARY, ()),
     "abort_campaign": (CampaignState.ABORTED, ("enough",)),
-    "resume_campaign": (CampaignState.CANARY, ("fixed",)),
+    "resume_campaign": (CampaignState.CANARY, ("fixed", None)),
 }
 
 
@@ -57,7 +57,7 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
     view = await start_campaign(stage.engine, 1, fingerprint, actor="ann", reason="fixed")
     assert view.total == 2
     await stage.engine.database.fetch("update holdfast.campaign set state = 'stopped'")
-    await stage.engine.database.fetch(sql("resume_campaign"), int(view.campaign_id), 1, "ann", "fixed")
+    await stage.engine.database.fetch(sql("resume_campaign"), int(view.campaign_id), 1, "ann", "fixed", None)
     assert await stage.value("select total from holdfast.campaign") == 2
 
 
@@ -180,15 +180,32 @@ async def campaigns_do_not_wait_for_one_another(stage: Stage) -> None:
 @check
 async def a_campaign_that_rests_is_left_alone(stage: Stage) -> None:
     campaign_id, _ = await a_campaign(stage)
-    await stage.engine.database.fetch(sql("rest_campaign"), campaign_id, 60.0)
+    await stage.engine.database.fetch(sql("rest_campaign"), campaign_id, 60.0, "rests")
     assert await stage.dispatcher.campaigns_once() == 0
 
 
 @check
+async def one_at_a_time_moves_campaigns(stage: Stage) -> None:
+    """Who took its turn too long ago ends no turn of another."""
+    database = stage.engine.database
+    late = await database.fetchrow(sql("take_campaign_turn"), 0.0)
+    turn = await database.fetchrow(sql("take_campaign_turn"), 60.0)
+    assert not await database.fetch(sql("take_campaign_turn"), 60.0)
+    assert not await database.fetch(sql("end_campaign_turn"), late["rests_until"], 0.0, 0)
+    assert await database.fetch(sql("end_campaign_turn"), turn["rests_until"], 60.0, 0)
+    assert not await database.fetch(sql("take_campaign_turn"), 60.0)
+
+
+@check
 async def four_eyes_are_needed(stage: Stage) -> None:
+    """Of who started it first, then of who resumed it."""
     campaign_id, _ = await a_campaign(stage, needs_approval=True)
-    assert not await stage.engine.database.fetch(sql("approve_campaign"), campaign_id, 1, "ann")
-    assert await stage.engine.database.fetch(sql("approve_campaign"), campaign_id, 1, "bob")
+    database = stage.engine.database
+    for asks, approves in (("ann", "bob"), ("bob", "ann")):
+        assert not await database.fetch(sql("approve_campaign"), campaign_id, 1, asks)
+        assert await database.fetch(sql("approve_campaign"), campaign_id, 1, approves)
+        await database.fetch("update holdfast.campaign set state = 'stopped'")
+        await database.fetch(sql("resume_campaign"), campaign_id, 1, approves, "fixed", None)
 
 
 @check

@@ -39,18 +39,40 @@ where c.campaign_id > $2 and (
 order by c.campaign_id
 limit $1;
 
+-- name: take_campaign_turn
+-- Become the one who moves campaigns, for so many seconds at most, unless another does or all of them rest. Answers until
+-- when, which is what the turn is known by, and behind which campaign to go on.
+update holdfast.campaign_turn t
+set rests_until = holdfast.instant() + make_interval(secs => $1)
+where t.rests_until <= holdfast.instant()
+returning t.rests_until, t.campaign_id;
+
+-- name: end_campaign_turn
+-- Nobody moves a campaign for so many seconds; then the next turn goes on behind one of them. Only of the own turn.
+update holdfast.campaign_turn t
+set rests_until = holdfast.instant() + make_interval(secs => $2), campaign_id = $3
+where t.rests_until = $1
+returning t.campaign_id;
+
 -- name: lock_campaign
--- Become the one who moves a campaign, unless it rests; another process that does so already is left to it.
+-- Become the one who moves a campaign, unless it rests after a pass that failed; another process that does so already is
+-- left to it.
 select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
-  c.at_once, c.upto_id, c.lane_ids, c.leg, c.released
+  c.at_once, c.upto_id, c.lane_ids, c.leg, c.released, c.looked_to, c.passed_by,
+  exists (
+    select from holdfast.lane l
+    join holdfast.queue q on q.queue_id = l.queue_id
+    where l.lane_id = any(c.lane_ids) and q.paused_at is null
+  ) as has_open_queue
 from holdfast.campaign c
 where c.campaign_id = $1 and (c.rests_until is null or c.rests_until <= holdfast.instant())
 for update of c skip locked;
 
 -- name: rest_campaign
--- Nobody moves a campaign for so many seconds. Under its lock.
+-- A pass over a campaign failed: nobody moves it for so many seconds, and who looks at it is told.
 update holdfast.campaign c
-set rests_until = holdfast.instant() + make_interval(secs => $2)
+set rests_until = holdfast.instant() + make_interval(secs => $2),
+  note = case when c.state in ('awaiting_version', 'canary', 'ramp') then $3 else c.note end
 where c.campaign_id = $1
 returning c.campaign_id;
 
@@ -145,68 +167,85 @@ returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
   (select count(*)::int from ended where outcome is null and leg = $3) as outstanding;
 
 -- name: next_campaign_letters
--- The next letters of a campaign, oldest first; those of paused queues and runs wait. As a range of the index of what
--- waits: by the number alone, the planner may walk through all letters there ever were. Each is asked by key (`offset 0`
--- keeps the questions apart): joined, all letters of a large group would be compared with all that it released.
-select d.dead_letter_id, d.run_id
-from holdfast.letter_to_go d
-where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, 0)
-  and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, $3)
-  and not exists (
-    select from holdfast.campaign_letter m
-    where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
-    offset 0
-  )
-  and not exists (
-    select from holdfast.lane l
-    join holdfast.queue q on q.queue_id = l.queue_id
-    where l.lane_id = d.lane_id and q.paused_at is not null
-    offset 0
-  )
-  and not exists (
-    select from holdfast.run r
-    where r.run_id = d.run_id and r.state = 'o' and r.paused_at is not null
-    offset 0
-  )
-order by d.tenant_id, d.fingerprint, d.dead_letter_id
-limit $5;
-
--- name: campaign_left
--- Whether any letter of a campaign waits to be released, also in a paused queue or run. As `next_campaign_letters`.
-select exists (
-  select
-  from holdfast.letter_to_go d
-  where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, 0)
+-- What a campaign finds among the next letters of its group ($6 at most, behind $5), oldest first: those that could go, and
+-- whether some wait with a paused queue or run. As a range of the index of what waits: by the number alone, the planner may
+-- walk through all letters there ever were. Each is asked by key (`offset 0` keeps the questions apart): joined, all
+-- letters of a large group would be compared with all that it released.
+with looked as materialized (
+  select d.dead_letter_id, d.run_id, d.lane_id
+  from holdfast.dead_letter d
+  where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, $5)
     and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, $3)
-    and not exists (
-      select from holdfast.campaign_letter m
-      where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+    and d.state in ('open', 'ignored')
+  order by d.tenant_id, d.fingerprint, d.dead_letter_id
+  limit $6
+),
+found as materialized (
+  select l.dead_letter_id, l.run_id,
+    exists (
+      select from holdfast.lane a
+      join holdfast.queue q on q.queue_id = a.queue_id
+      where a.lane_id = l.lane_id and q.paused_at is not null
       offset 0
     )
-  order by d.tenant_id, d.fingerprint, d.dead_letter_id
-  limit 1
-);
+    or exists (
+      select from holdfast.run r
+      where r.run_id = l.run_id and r.state = 'o' and r.paused_at is not null
+      offset 0
+    ) as is_paused
+  from looked l
+  where exists (
+      select from holdfast.letter_to_go g
+      where g.dead_letter_id = l.dead_letter_id
+      offset 0
+    )
+    and not exists (
+      select from holdfast.campaign_letter m
+      where m.campaign_id = $4 and m.dead_letter_id = l.dead_letter_id
+      offset 0
+    )
+)
+select (select count(*)::int from looked) as looked, (select max(dead_letter_id) from looked) as looked_to,
+  coalesce(bool_or(is_paused), false) as has_paused,
+  coalesce(array_agg(dead_letter_id order by dead_letter_id) filter (where not is_paused), '{}') as letters,
+  coalesce(array_agg(run_id order by dead_letter_id) filter (where not is_paused), '{}') as runs
+from found;
+
+-- name: keep_campaign_place
+-- How far a campaign has looked, and whether it passed by letters that wait. Under its lock.
+update holdfast.campaign c
+set looked_to = $2, passed_by = $3
+where c.campaign_id = $1 and (c.looked_to, c.passed_by) is distinct from ($2, $3)
+returning c.campaign_id;
 
 -- name: take_campaign_letters
--- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take.
+-- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take. Found by key and judged
+-- under the lock, each asked by key whether it was released before (`offset 0`): the plan is the same whatever there is.
+with found as materialized (
+  select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any(array(
+      select g.dead_letter_id
+      from holdfast.letter_to_go g
+      where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+    ))
+  order by d.dead_letter_id
+  for update of d skip locked
+)
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
   case when d.state = 'ignored' then 0 else d.dispatches end as dispatches
-from holdfast.dead_letter d
-where d.state in ('open', 'ignored') and d.dead_letter_id = any(array(
-    select g.dead_letter_id
-    from holdfast.letter_to_go g
-    where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
-  ))
-  and not exists (
+from found d
+where d.state in ('open', 'ignored') and not exists (
     select from holdfast.campaign_letter m
     where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+    offset 0
   )
-order by d.dead_letter_id
-for update of d skip locked;
+order by d.dead_letter_id;
 
 -- name: note_released
 -- Remember which letters a campaign released, also those of other groups that went with their run; those that could not
--- go are dropped, and are none of the canary. Under the campaign's lock.
+-- go are dropped, and are none of the canary. With it goes how far was looked, as in `keep_campaign_place`. Under the
+-- campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
   select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
@@ -215,7 +254,7 @@ with noted as (
 )
 update holdfast.campaign c
 set released = c.released + s.released, leg_released = c.leg_released + s.released - s.dropped,
-  dropped = c.dropped + s.dropped, total = greatest(c.total, c.released + s.released)
+  dropped = c.dropped + s.dropped, total = greatest(c.total, c.released + s.released), looked_to = $6, passed_by = $7
 from (
   select count(*) as released, count(*) filter (where outcome = 'dropped') as dropped
   from noted
@@ -244,12 +283,13 @@ select campaign_id
 from moved;
 
 -- name: approve_campaign
--- Somebody else than who started it says yes.
+-- Somebody else than who started it, or resumed it since, says yes.
 with approved as (
   update holdfast.campaign c
-  set approved_by = $3, changed_by = $3, changed_at = holdfast.instant(), note = '',
+  set approved_by = $3, changed_by = $3, changed_at = holdfast.instant(), note = '', rests_until = null,
     state = case when c.newer_than is null then 'canary' else 'awaiting_version' end
-  where c.campaign_id = $1 and c.tenant_id = $2 and c.state = 'awaiting_approval' and c.started_by <> $3
+  where c.campaign_id = $1 and c.tenant_id = $2 and c.state = 'awaiting_approval'
+    and coalesce(c.resumed_by, c.started_by) <> $3
   returning c.tenant_id, c.campaign_id
 ),
 told as (
@@ -286,9 +326,12 @@ select campaign_id, was
 from aborted;
 
 -- name: resume_campaign
--- Go on with another canary, over what is left and what came back. The leg before is not held against it.
+-- Go on with another canary, over what is left and what came back. The leg before is not held against it. Nobody approved
+-- what came since, nor that it goes on: where approval is needed, it is needed again. Where a newer version is, that is one
+-- newer than what failed by now ($5).
 with found as materialized (
-  select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id
+  select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id,
+    array_agg(distinct d.lane_id) filter (where d.lane_id is not null) as lane_ids
   from holdfast.campaign c
   left join holdfast.letter_to_go d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
   where c.campaign_id = $1
@@ -296,9 +339,16 @@ with found as materialized (
 ),
 resumed as (
   update holdfast.campaign c
-  set state = 'canary', leg = c.leg + 1, leg_released = 0, leg_succeeded = 0, leg_returned = 0, leg_failed = 0,
-    upto_id = greatest(c.upto_id, found.upto_id), total = c.released + found."left", changed_at = holdfast.instant(),
-    changed_by = $3, note = $4
+  set state = case
+      when c.needs_approval then 'awaiting_approval'
+      when c.newer_than is not null then 'awaiting_version'
+      else 'canary'
+    end,
+    leg = c.leg + 1, leg_released = 0, leg_succeeded = 0, leg_returned = 0, leg_failed = 0,
+    upto_id = greatest(c.upto_id, found.upto_id), lane_ids = coalesce(found.lane_ids, c.lane_ids),
+    total = c.released + found."left", changed_at = holdfast.instant(), changed_by = $3, resumed_by = $3, approved_by = null,
+    newer_than = case when c.newer_than is not null then coalesce($5, c.newer_than) end, note = $4, looked_to = 0, passed_by = false,
+    rests_until = null
   from found
   where c.campaign_id = found.campaign_id and c.tenant_id = $2 and c.state = 'stopped'
   returning c.tenant_id, c.campaign_id

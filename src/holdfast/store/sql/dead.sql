@@ -137,13 +137,19 @@ from done;
 
 -- name: revive_tasks
 -- Failed plain tasks begin a new generation with a fresh budget; attempts keep counting. The `ended` row is the guard: of
--- any number of re-drives at once, one finds it. Nodes go with their run.
-with resting as materialized (
-  select e.task_id
+-- any number of re-drives at once, one finds it. Nodes go with their run. Found by key and judged under the lock: asked for
+-- whose they are and where they stand, the planner may go through everything of the tenant that ever failed.
+with found as materialized (
+  select e.task_id, e.tenant_id, e.state, e.run_id
   from holdfast.ended e
-  where e.task_id = any($1::bigint[]) and e.tenant_id = $2 and e.state = 'f' and e.run_id is null
+  where e.task_id = any($1::bigint[])
   order by e.task_id
   for update of e
+),
+resting as materialized (
+  select e.task_id
+  from found e
+  where e.tenant_id = $2 and e.state = 'f' and e.run_id is null
 ),
 gone as (
   delete from holdfast.ended e
@@ -197,17 +203,53 @@ from asked;
 -- name: mark_dispatched
 -- Letters whose run was requeued: one dispatch more, and the pause that follows it. Under their locks, in the
 -- transaction that requeued. After the last dispatch that may be, the sweep parks the letter without waiting for its end.
+-- Found by key alone: joined with what is given, a planner that saw no letter retry reads them all and tries all pairs.
 with sent as (
   update holdfast.dead_letter d
-  set state = 'retrying', dispatches = d.dispatches + 1, dispatched_at = holdfast.instant(), backoff_seconds = g.backoff,
+  set state = 'retrying', dispatches = d.dispatches + 1, dispatched_at = holdfast.instant(),
+    backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
     wants_sweep = d.dispatches + 1 >= $6, hidden_until = null, disposition = 'retry_dispatched', disposition_reason = $4, actor = $3,
     campaign_id = $5, changed_at = holdfast.instant()
-  from unnest($1::bigint[], $2::double precision[]) as g (dead_letter_id, backoff)
-  where d.dead_letter_id = g.dead_letter_id and d.state in ('retry_requested', 'retrying')
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
 ),
 told as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'stateful_dead_letter_retry_requeued', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object(
+      'actor', $3::text, 'reason', $4::text, 'outcome', 'requeued_for_dead_letter_retry', 'campaign_id', $5::int,
+      'dead_letters', jsonb_agg(jsonb_build_object(
+        'dead_letter_id', dead_letter_id, 'source_id', source_id, 'attempts', attempts, 'run_id', run_id
+      ))
+    )
+  from sent
+  group by tenant_id
+)
+select dead_letter_id
+from sent;
+
+-- name: send_letters
+-- Letters that are asked for and dispatched: `request_letters` and `mark_dispatched`, two moves at once, told as both.
+-- A letter that one transaction changes twice costs more than twice as much: its tenant is looked up again (a foreign key
+-- is checked whenever the row is of the same transaction). Under their locks, in the transaction that requeued.
+with sent as (
+  update holdfast.dead_letter d
+  set state = 'retrying', dispatches = case when d.state = 'ignored' then 0 else d.dispatches end + 1,
+    dispatched_at = holdfast.instant(),
+    backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
+    wants_sweep = case when d.state = 'ignored' then 0 else d.dispatches end + 1 >= $6, hidden_until = null,
+    disposition = 'retry_dispatched', disposition_reason = $4, actor = $3, campaign_id = $5, changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.state in ('open', 'ignored')
+    and 'retry' = any(d.recovery_options)
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.retry_requested', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $3::text, 'reason', $4::text)
+  from sent
+  group by tenant_id
+  union all
   select tenant_id, 'stateful_dead_letter_retry_requeued', array_agg(task_id), array_agg(attempts),
     jsonb_build_object(
       'actor', $3::text, 'reason', $4::text, 'outcome', 'requeued_for_dead_letter_retry', 'campaign_id', $5::int,

@@ -1,9 +1,10 @@
 -- name: list_campaigns
 -- Campaigns, newest first, or one of them.
 select c.campaign_id, c.name, c.fingerprint, c.state, c.reason, c.started_by, c.started_at, c.changed_by, c.changed_at,
-  c.ended_at, c.approved_by, c.needs_approval, c.newer_than, c.canary, c.at_once, c.leg, c.total, c.released,
+  c.ended_at, c.approved_by, c.resumed_by, c.needs_approval, c.newer_than, c.canary, c.at_once, c.leg, c.total, c.released,
   c.succeeded, c.returned, c.failed, c.canceled, c.dropped,
   c.released - c.succeeded - c.returned - c.failed - c.canceled - c.dropped as outstanding, c.note,
+  case when c.rests_until > holdfast.instant() then c.rests_until end as rests_until,
   array(
     select distinct q.name
     from holdfast.lane l
@@ -58,6 +59,12 @@ where w.tenant_id = $3 and w.state = 'active' and w.beat_at > holdfast.instant()
 select c.state
 from holdfast.campaign c
 where c.campaign_id = $1;
+
+-- name: campaign_of_group
+-- The campaign that works on a group, if one does.
+select c.campaign_id, c.state
+from holdfast.campaign c
+where c.tenant_id = $1 and c.fingerprint = $2 and c.state not in ('completed', 'aborted');
 
 -- name: group_runs
 -- Some of the runs whose nodes are among the letters of a group that can go, the oldest first, and how many there are.

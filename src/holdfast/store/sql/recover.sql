@@ -1,9 +1,18 @@
 -- name: hold_run_letters
 -- Every unresolved letter of some runs, and of some tasks ($3), under its lock, in the one order and before any of the runs:
--- a re-drive of a run is told to all that stand for what it resets.
+-- a re-drive of a run is told to all that stand for what it resets. Each by its own index, and not by their tenant's.
+with asked as materialized (
+  select a.dead_letter_id
+  from holdfast.dead_letter a
+  where a.run_id = any($1::bigint[]) and a.state <> 'resolved'
+  union
+  select a.dead_letter_id
+  from holdfast.dead_letter a
+  where a.task_id = any($3::bigint[])
+)
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches, d.fingerprint
 from holdfast.dead_letter d
-where (d.run_id = any($1::bigint[]) or d.task_id = any($3::bigint[])) and d.tenant_id = $2 and d.state <> 'resolved'
+where d.dead_letter_id = any(array(select dead_letter_id from asked)) and d.tenant_id = $2 and d.state <> 'resolved'
 order by d.dead_letter_id
 for update of d;
 
