@@ -21,7 +21,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _FIND_LANES = sql("find_lanes")
-_BLOCK_BEFORE = sql("block_before")
+_BLOCK_OF = sql("block_of")
 _FIND_TASKS = sql("find_tasks")
 _FIND_NODES = sql("find_nodes")
 _FILL_TASKS = sql("fill_tasks")
@@ -32,6 +32,8 @@ STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
 
 LOOK_ATTEMPTS, LOOK_RUNS = 250, 50
 """How many attempts and runs one page looks at, at least as many as it may show."""
+LOOK_PLAIN = 2
+"""How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""
 BLOCKS_MAX = 5
 """How many blocks of ids one page looks into: those of quiet days hold little."""
 _HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w"), DELAYED: ("w",)}
@@ -149,7 +151,7 @@ async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tu
     """Go from block to block until the page is full, or one was looked into as far as a page may."""
     rows: list[TaskRow] = []
     for _ in range(BLOCKS_MAX):
-        block = await session.fetchrow(_BLOCK_BEFORE, max(place))
+        block = await session.fetchrow(_BLOCK_OF, asked.tenant_id, max(place))
         if block is None:
             return rows, None
         first, middle, last = block["first_id"], block["middle_id"], block["last_id"]
@@ -173,8 +175,10 @@ async def _find(session: Session, asked: Filter, first: int, before: int, limit:
         return _Found([], 0)
     states = list(asked.states) or None
     held = sorted({letter for state in asked.states or _HELD for letter in _HELD.get(state, ())})
-    given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, max(limit, LOOK_ROWS))
-    found = await session.fetch(_FIND_TASKS, *given, first, held, max(limit, LOOK_ATTEMPTS))
+    is_plain = not asked.states and asked.lanes is None and asked.tag is None
+    look, look_attempts = (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, LOOK_ROWS), max(limit, LOOK_ATTEMPTS))
+    given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, look)
+    found = await session.fetch(_FIND_TASKS, *given, first, held, look_attempts)
     floors = [found[0]["floor"]]
     if are_nodes:
         bare = await session.fetch(_FIND_NODES, *given, max(limit, LOOK_RUNS), first)

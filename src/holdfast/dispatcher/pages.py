@@ -51,12 +51,16 @@ async def full_page(
 
 @asynccontextmanager
 async def reading(database: Database) -> AsyncIterator[Session]:
-    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history."""
+    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history.
+
+    The way does not depend on what is asked for, so it is not planned anew each time: that took longer than the page.
+    """
     try:
         async with database.transaction() as session:
             await session.execute(
                 "set transaction isolation level repeatable read; "
-                f"set local statement_timeout = '{READ_SECONDS_MAX}s'; {BY_INDEX}"
+                f"set local statement_timeout = '{READ_SECONDS_MAX}s'; "
+                f"set local plan_cache_mode = force_generic_plan; {BY_INDEX}"
             )
             yield session
     except asyncpg.QueryCanceledError:
