@@ -81,7 +81,7 @@ BESIDE = [operation for operation in list_operations() if not operation.path_fie
 READ_BESIDE_MAX = 900
 """Rows all statements of such a list may read: a look at what is newest of all, and the little it has."""
 SHORT = {"worker.list": 2_100, "campaign.list": 2_100, "launch.list": 1_500, "queue.list": 1_500}
-"""What these look at is short by nature: here some two thousand workers and campaigns, a thousand launches and lanes."""
+"""What these look at is short by nature: two thousand workers and campaigns, a thousand launches and lanes."""
 PAGES_BESIDE_MAX = 700
 """Pages a list of a small tenant may touch: a look at what is newest of all, and the little it has."""
 _ROWS_READ = """

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core import limits
 from holdfast.core.states import RETRYING_LABEL, TaskState
-from holdfast.dispatcher.pages import ID_MAX, LOOK_ROWS, full_page, reading, valid_limit
+from holdfast.dispatcher.pages import ID_MAX, LOOK_PLAIN, LOOK_ROWS, full_page, reading, valid_limit
 from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -32,8 +32,6 @@ STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
 
 LOOK_ATTEMPTS, LOOK_RUNS = 250, 50
 """How many attempts and runs one page looks at, at least as many as it may show."""
-LOOK_PLAIN = 2
-"""How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""
 BLOCKS_MAX = 5
 """How many blocks of ids one page looks into: those of quiet days hold little."""
 _HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w"), DELAYED: ("w",)}

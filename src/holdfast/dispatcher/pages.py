@@ -17,6 +17,8 @@ Cursor = TypeVar("Cursor")
 LIMIT_MAX = 10_000
 LOOK_ROWS = 500
 """How many rows of one kind a page looks at, at least as many as it may show."""
+LOOK_PLAIN = 2
+"""How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""
 ID_MAX = 2**63 - 1
 READ_SECONDS_MAX = 10
 

@@ -207,7 +207,7 @@ begin
       (
         select d.dead_letter_id, d.state::text
         from holdfast.dead_letter d
-        where d.state = 'open'
+        where (states is null or 'open' = any(states)) and d.state = 'open'
           and (d.tenant_id, d.dead_letter_id) < (tenant, before) and (d.tenant_id, d.dead_letter_id) >= (tenant, first)
         order by d.tenant_id desc, d.dead_letter_id desc
         limit many
@@ -216,7 +216,7 @@ begin
       (
         select d.dead_letter_id, d.state::text
         from holdfast.dead_letter d
-        where d.state <> 'open'
+        where (states is null or states <> '{open}') and d.state <> 'open'
           and (d.tenant_id, d.dead_letter_id) < (tenant, before) and (d.tenant_id, d.dead_letter_id) >= (tenant, first)
         order by d.tenant_id desc, d.dead_letter_id desc
         limit many
