@@ -7,15 +7,27 @@ over a whole table, because nothing matches or because an index may not be used 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from holdfast.bench.app import app
 from holdfast.bench.arena import Arena
-from holdfast.bench.history import fill_history
+from holdfast.bench.history import History, fill_history
+from holdfast.bench.neighbours import FEW_TAG, ROWS
+from holdfast.bench.questions import list_operations, questions
+from holdfast.client.client import Client
+from holdfast.desk.clerk import Clerk, perform
+from holdfast.desk.operation import Operation
+from holdfast.dispatcher.dead_look import letter_page
+from holdfast.dispatcher.effects import effect_page
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.list_tasks import task_page
 from holdfast.dispatcher.pages import BY_INDEX
+from holdfast.dispatcher.show_runs import run_page
 from holdfast.settings import Settings
 from holdfast.store.statements import sql
 from holdfast.testing.apart import run_apart
@@ -26,16 +38,19 @@ READ_MAX = 2_000
 """Rows one node may read: the bound, a page or two, and what is short by nature (lanes, workers)."""
 LAST = 2**63 - 1
 HELD = ["r", "v", "w"]
-FIRST = 0
+FIRST = 10_000_000_000
+"""Where the block begins that has the history: the one before ended when there came a second tenant."""
 LOOKS = (BOUND, FIRST, HELD, 100)
-WALL = "set local role holdfast_tenant; set local holdfast.tenant_id = '1'"
+WALL = "set local role holdfast_tenant; set local holdfast.tenant_id = '{}'"
+TENANTS = ("large", "few", "nobody")
+"""The one with the history, one with three rows of each kind that are older, one with nothing."""
 READ_BY_INDEX = ("find_tasks", "find_nodes", "list_runs", "dead_groups")
 
 CASES: list[tuple[str, tuple[Any, ...]]] = [
     ("find_tasks", (1, None, None, None, LAST, 50, *LOOKS)),
     ("find_tasks", (1, None, [0], None, LAST, 50, *LOOKS)),
     ("find_tasks", (1, None, None, "nothing", LAST, 50, *LOOKS)),
-    ("find_tasks", (1, ["completed"], [0], None, 10_000, 50, *LOOKS)),
+    ("find_tasks", (1, ["completed"], [0], None, FIRST + 10_000, 50, *LOOKS)),
     ("find_tasks", (1, ["failed"], [0], None, LAST, 50, *LOOKS)),
     ("find_nodes", (1, None, None, None, LAST, 50, BOUND, 20, FIRST)),
     ("find_nodes", (1, ["canceled"], [0], None, LAST, 50, BOUND, 20, FIRST)),
@@ -59,23 +74,45 @@ IN_FUNCTIONS: list[tuple[str, tuple[Any, ...]]] = [
     ("uncounted_events", (BOUND,)),
     ("counting_pays", (100, BOUND)),
     ("queued_counts", ([5, 6, 7], 50)),
-    ("block_before", (LAST,)),
+    ("block_of", (1, LAST)),
 ]
+FOR_TENANT = {name for name, _ in CASES} | {"completed_counts", "block_of"}
+BESIDE = [operation for operation in list_operations() if not operation.path_fields]
+READ_BESIDE_MAX = 900
+"""Rows all statements of such a list may read: a look at what is newest of all, and the little it has."""
+SHORT = {"worker.list": 2_100, "campaign.list": 2_100, "launch.list": 1_500, "queue.list": 1_500}
+"""What these look at is short by nature: two thousand workers and campaigns, a thousand launches and lanes."""
+PAGES_BESIDE_MAX = 700
+"""Pages a list of a small tenant may touch: a look at what is newest of all, and the little it has."""
+_ROWS_READ = """
+select (select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables where schemaname = 'holdfast')
+  + (select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes where schemaname = 'holdfast')
+"""
 PAGES_MAX = 60
 """Pages a statement may touch whose work is in functions, where no plan shows it: far fewer than any long table has."""
 
 
-async def filled(url: str) -> None:
+class Filled(NamedTuple):
+    """A database with a long history of the first tenant, and what was written."""
+
+    arena: Arena
+    written: History
+
+    def tenant_id(self, whose: str) -> int:
+        return {"large": 1, "few": self.written.few, "nobody": self.written.nobody}[whose]
+
+
+async def filled(url: str) -> Filled:
     app.configure(Settings(url=url))
+    arena = Arena(url=url, database="", server={})
     async with app.client() as client:
-        await fill_history(Arena(url=url, database="", server={}), client, tasks=TASKS, queued=TASKS)
+        return Filled(arena, await fill_history(arena, client, tasks=TASKS, queued=TASKS))
 
 
 @pytest.fixture(scope="module")
-def history(holdfast_databases) -> Iterator[Arena]:
+def history(holdfast_databases) -> Iterator[Filled]:
     url = run_apart(holdfast_databases.create())
-    run_apart(filled(url))
-    yield Arena(url=url, database="", server={})
+    yield run_apart(filled(url))
     run_apart(holdfast_databases.drop(url))
 
 
@@ -88,25 +125,83 @@ def read(node: dict[str, Any]) -> Iterator[tuple[float, str]]:
         yield from read(child)
 
 
-@pytest.mark.xdist_group("looks")
-@pytest.mark.parametrize(("name", "asked"), CASES, ids=lambda one: one if isinstance(one, str) else str(one[1:5]))
-async def test_a_list_reads_no_more_than_its_bound(history: Arena, name: str, asked: tuple[Any, ...]) -> None:
-    async with history.connection() as connection, connection.transaction():
-        await connection.execute(f"{WALL}; {BY_INDEX if name in READ_BY_INDEX else 'select 1'}")
-        found = await connection.fetchval(f"explain (analyze, format json, timing off) {sql(name)}", *asked)
-
-    most = max(read(json.loads(found)[0]["Plan"]))
-    assert most[0] <= READ_MAX, most
-
-
-@pytest.mark.xdist_group("looks")
-@pytest.mark.parametrize(("name", "asked"), IN_FUNCTIONS, ids=lambda one: one if isinstance(one, str) else "")
-async def test_a_function_touches_few_pages(history: Arena, name: str, asked: tuple[Any, ...]) -> None:
+async def planned(filled: Filled, whose: str, name: str, asked: tuple[Any, ...]) -> dict[str, Any]:
+    """What a statement did behind the wall of a tenant, when everything it reads was in memory."""
+    tenant_id = filled.tenant_id(whose)
+    asked = (tenant_id, *asked[1:]) if name in FOR_TENANT else asked
     explained = f"explain (analyze, buffers, format json, timing off) {sql(name)}"
-    async with history.connection() as connection, connection.transaction():
-        await connection.execute("select 1" if name == "counting_pays" else WALL)
+    async with filled.arena.connection() as connection, connection.transaction():
+        await connection.execute("select 1" if name == "counting_pays" else WALL.format(tenant_id))
+        await connection.execute(BY_INDEX if name in READ_BY_INDEX else "select 1")
         await connection.fetchval(explained, *asked)
         found = await connection.fetchval(explained, *asked)
+    plan: dict[str, Any] = json.loads(found)[0]["Plan"]
+    return plan
 
-    plan = json.loads(found)[0]["Plan"]
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= PAGES_MAX
+
+def touched(plan: dict[str, Any]) -> int:
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+@pytest.mark.xdist_group("looks")
+@pytest.mark.parametrize("whose", TENANTS)
+@pytest.mark.parametrize(("name", "asked"), CASES, ids=lambda one: one if isinstance(one, str) else str(one[1:5]))
+async def test_a_list_reads_no_more_than_its_bound(
+    history: Filled, whose: str, name: str, asked: tuple[Any, ...]
+) -> None:
+    plan = await planned(history, whose, name, asked)
+
+    most = max(read(plan))
+    assert most[0] <= READ_MAX, most
+    assert whose == "large" or touched(plan) <= PAGES_BESIDE_MAX
+
+
+@pytest.mark.xdist_group("looks")
+@pytest.mark.parametrize("whose", TENANTS)
+@pytest.mark.parametrize(("name", "asked"), IN_FUNCTIONS, ids=lambda one: one if isinstance(one, str) else "")
+async def test_a_function_touches_few_pages(history: Filled, whose: str, name: str, asked: tuple[Any, ...]) -> None:
+    assert touched(await planned(history, whose, name, asked)) <= PAGES_MAX
+
+
+@pytest.mark.xdist_group("looks")
+@pytest.mark.parametrize("whose", ["few", "nobody"])
+@pytest.mark.parametrize("operation", BESIDE, ids=lambda operation: operation.name)
+async def test_lists_of_a_small_tenant_pass_over_nothing_of_a_large_one(
+    history: Filled, whose: str, operation: Operation[Any, Any]
+) -> None:
+    async with Engine(history.arena.url, Settings(), sessions_max=1) as engine:
+        clerk = Clerk(Client.over(engine.of(history.tenant_id(whose))), "somebody")
+        for asked in questions(history.written)[operation.name]:
+            before = await rows_read(engine)
+            await perform(operation, clerk, msgspec.convert(asked, operation.request))
+            most = SHORT.get(operation.name, READ_BESIDE_MAX)
+            assert await rows_read(engine) - before <= most, asked
+
+
+async def rows_read(engine: Engine) -> int:
+    """How many rows and index entries of its tables this session has read so far."""
+    await engine.database.fetch("select pg_stat_force_next_flush()")
+    return int(await engine.database.fetchval(_ROWS_READ))
+
+
+@pytest.mark.xdist_group("looks")
+async def test_the_first_page_of_a_small_tenant_shows_all_it_has(history: Filled) -> None:
+    few = history.written.few
+    async with Engine(history.arena.url, Settings()) as engine:
+        database = engine.of(few).database
+        for asked in ({}, {"tag": FEW_TAG}, {"queue": "small"}):
+            rows, _ = await task_page(database, few, **asked)
+            assert Counter(row.state for row in rows) == {
+                "queued": 6,
+                "running": 3,
+                "completed": 3,
+                "failed": 3,
+                "blocked": 1,
+            }, asked
+        for state in ("queued", "running", "completed", "failed"):
+            rows, _ = await task_page(database, few, states=[state])
+            assert {row.state for row in rows} == {state}
+        runs, _ = await run_page(database, engine.catalog, few)
+        letters, _ = await letter_page(database, few)
+        effects, _ = await effect_page(database, few)
+        assert (len(runs), len(letters), len(effects)) == (ROWS, ROWS, ROWS)

@@ -50,6 +50,12 @@ def test_a_dry_run_names_counts_and_changes_nothing(holdfast, group):
     plan = holdfast("campaign", "start", "--group", group, "--dry-run", "-o", "json").json
     assert (plan["tasks"], plan["lanes"][0]["queue"], plan["effects"]) == (4, "mail", [])
     assert "4 on queue mail (no limit)" in holdfast("campaign", "start", "--group", group, "--dry-run").out
+
+
+def test_a_dry_run_of_a_large_group_says_that_there_may_be_more(holdfast, group, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.campaign_plan.LETTERS_MAX", 3)
+    shown = holdfast("campaign", "start", "--group", group, "--dry-run").out
+    assert "3+ on queue mail (no limit)" in shown and "at least so many" in shown
     assert holdfast("campaign", "list", "-o", "json").json == []
 
 

@@ -102,7 +102,9 @@ async def test_pages_of_letters_show_each_once_in_order(dispatcher, engine, narr
     everything, _ = await walk(page)
     numbers = [int(row.dead_letter_id) for row in everything]
     assert len(numbers) == 5 and numbers == sorted(numbers, reverse=True)
-    assert await walk(page, states=["resolved"]) == ([], 3)
+    assert await walk(page, fingerprint="nothing") == ([], 3)
+    # Open ones have an index of their own, and are not looked at.
+    assert await walk(page, states=["resolved"]) == ([], 1)
     assert len((await walk(page, states=["open"], fingerprint=everything[0].fingerprint))[0]) == 5
 
 

@@ -318,6 +318,32 @@ async def test_a_dry_run_names_counts_versions_limits_and_effects(dispatcher):
     assert await dispatcher.engine.database.fetchval("select count(*) from holdfast.campaign") == 0
 
 
+async def test_a_dry_run_counts_to_a_bound_and_says_so(dispatcher, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.campaign_plan.LETTERS_MAX", 3)
+    fingerprint = await a_group(dispatcher, 4)
+    plan = await plan_campaign(dispatcher.engine, 1, fingerprint)
+    assert (plan.tasks, sum(lane.tasks for lane in plan.lanes), plan.is_partial) == (3, 3, True)
+    assert plan.last_seen == await dispatcher.engine.database.fetchval(
+        "select max(opened_at) from holdfast.dead_letter"
+    )
+
+    monkeypatch.setattr("holdfast.dispatcher.campaign_plan.LETTERS_MAX", 5)
+    plan = await plan_campaign(dispatcher.engine, 1, fingerprint)
+    assert (plan.tasks, plan.is_partial) == (4, False)
+
+
+@pytest.mark.breaks_invariants
+async def test_a_dry_run_looks_on_behind_letters_that_cannot_go(dispatcher, monkeypatch):
+    monkeypatch.setattr("holdfast.dispatcher.campaign_plan.LETTERS_MAX", 2)
+    fingerprint = await a_group(dispatcher, 5)
+    await dispatcher.engine.database.fetch(
+        "update holdfast.dead_letter set recovery_options = '{}' where dead_letter_id in"
+        " (select dead_letter_id from holdfast.dead_letter order by 1 limit 4)"
+    )
+    plan = await plan_campaign(dispatcher.engine, 1, fingerprint)
+    assert (plan.tasks, plan.is_partial) == (1, False)
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [({"reason": " "}, "reason_required"), ({"canary": 0}, "invalid_campaign"), ({"at_once": 2}, "invalid_campaign")],

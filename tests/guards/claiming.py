@@ -39,7 +39,14 @@ CLAIMING: Sequence[Mutant] = [
         ("known.task_id = t.task_id and ", "", "a_worker_finds_only_its_own_leases_again"),
         ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
-    redundant("held_by", "t.state = 'r' and t.worker_id", "t.worker_id", "live_sound: only a running row has a worker"),
+    redundant("held_by", "t.state = 'r' and t.due_at", "t.due_at", "live_sound: only a running row has a worker"),
+    redundant("held_by", "t.due_at is null and", "", "live_sound: a running row is not due; it is for the index"),
+    redundant(
+        "held_by",
+        "t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)\n    and t.worker_id",
+        "t.worker_id",
+        "a worker holds nothing of another tenant; it is for the index",
+    ),
     Mutant(
         statement="held_by",
         guard="for no key update of t",

@@ -45,7 +45,12 @@ REMOTE: Sequence[Mutant] = [
         ("and t.task_id <> all($2::bigint[])", "and $2::bigint[] is not null", _UNNAMED),
         ("for no key update of t", "", "an_exchange_that_waited_finds_nothing_it_lost"),
     ),
+    redundant("held_unnamed", "t.state = 'r' and t.due_at", "t.due_at", "live_sound: only a running row has a worker"),
+    redundant("held_unnamed", "t.due_at is null and", "", "live_sound: a running row is not due; it is for the index"),
     redundant(
-        "held_unnamed", "t.state = 'r' and t.worker_id", "t.worker_id", "live_sound: only a running row has a worker"
+        "held_unnamed",
+        "t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)\n    and t.worker_id",
+        "t.worker_id",
+        "a worker holds nothing of another tenant; it is for the index",
     ),
 ]

@@ -3,7 +3,7 @@
 One in ten is a node of a run. One task in twenty failed and left a dead letter,
   one in five did something outside; all
 others completed. As many more are queued. Around them is what years of use leave behind: an
-audit log, events, workers that are gone, schedules with their slots.
+audit log, events, workers that are gone, schedules with their slots. Beside it are two tenants with next to nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.bench.arena import Arena
 from holdfast.bench.flow import a_chain
+from holdfast.bench.neighbours import make_neighbours
 from holdfast.client.client import Client
 
 NODES = 9
@@ -170,15 +171,15 @@ select 1, queue_id, 100, 60 from holdfast.queue where name like 'queue%'
 
 _IDS = """
 select (select min(task_id) from holdfast.note) as task_id,
-  (select min(run_id) from holdfast.run where state = 'c') as run_id,
-  (select min(task_id) from holdfast.dead_letter) as failed_id,
-  (select max(task_id) / 2 / 5 * 5 + 5 from holdfast.effect) as effect_id
+  (select min(run_id) from holdfast.run where tenant_id = 1 and state = 'c') as run_id,
+  (select min(task_id) from holdfast.dead_letter where tenant_id = 1) as failed_id,
+  (select (min(task_id) + max(task_id)) / 2 / 5 * 5 from holdfast.effect where tenant_id = 1) as effect_id
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What was written, and some of its ids to ask for."""
+    """What was written, some of its ids to ask for, and the numbers of the tenants beside it."""
 
     tasks: int
     queued: int
@@ -187,10 +188,14 @@ class History:
     run_id: int
     failed_id: int
     effect_id: int
+    few: int = 0
+    nobody: int = 0
 
 
 async def fill_history(arena: Arena, client: Client, *, tasks: int, queued: int) -> History:
     """Write a history of `tasks` finished tasks and nodes, and `queued` queued ones."""
+    async with arena.connection() as connection:
+        beside = await make_neighbours(client.engine.database, connection)
     await client.start_many(a_chain(NODES), [{"base": 0}] * min(OPEN_RUNS, tasks // HUNDRED))
     async with arena.connection() as connection:
         await connection.execute("set statement_timeout = 0; set synchronous_commit = off")
@@ -209,12 +214,13 @@ async def fill_history(arena: Arena, client: Client, *, tasks: int, queued: int)
             for statement in statements:
                 await connection.execute(statement, first, first + ids)
         await connection.execute(_REST)
+        await beside.write(connection)
         # Most of it was told by no event.
         await connection.execute("select holdfast.recount_completed()")
         # As autovacuum leaves a database that has been there for a while.
         await connection.execute("vacuum (analyze)")
         ids = await connection.fetchrow(_IDS)
-    return History(tasks=tasks, queued=queued, nodes=NODES, **dict(ids))
+    return History(tasks=tasks, queued=queued, nodes=NODES, few=beside.few, nobody=beside.nobody, **dict(ids))
 
 
 async def _span(connection: Any, sequence: str, ids: int) -> int:

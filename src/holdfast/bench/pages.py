@@ -1,5 +1,7 @@
 """Pages: how long each list takes over HTTP with a million tasks of history and a million queued beside them.
 
+As the tenant that has them, and as one beside it that has three tasks.
+
 Every list of the operator's API is asked for with every filter. Each answer names where the next page begins, and the
 next question is for that page, so that later pages are measured like the first. All questions are asked in turns, and
 of each quantile the median of the turns counts: a machine that stands still for a moment is no property of a list.
@@ -14,12 +16,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from holdfast.bench.history import fill_history
+from holdfast.bench.history import History, fill_history
 from holdfast.bench.http import http_server
-from holdfast.bench.questions import Asked, all_questions
+from holdfast.bench.neighbours import FEW
+from holdfast.bench.questions import Asked, all_questions, questions_beside
 from holdfast.bench.spread import quantiles, typical
 from holdfast.bench.trial import Trial
 from holdfast.desk.operation import Operation
+from holdfast.dispatcher.tokens import create_token
 from holdfast.settings import Settings
 from holdfast.worker.http_call import Calls, Server
 
@@ -46,10 +50,14 @@ async def measure_pages(trial: Trial) -> dict[str, Any]:
     turns: dict[str, list[dict[str, float]]] = {}
     times = ASKED_QUICK if trial.is_quick else ASKED
     async with http_server(trial) as (url, _):
-        calls = Calls(Server.of(url, Settings(env="local")))
+        large = Calls(Server.of(url, Settings(env="local")))
+        few = Calls(Server.of(url, Settings(env="local", token=await _token(trial, history))))
         for turn in range(1, min(trial.rounds, TURNS_MAX) + 1):
-            for operation, asked in all_questions(history):
-                name = shown(operation, asked)
+            for calls, whose, (operation, asked) in (
+                *((large, "", question) for question in all_questions(history)),
+                *((few, f" as {FEW}", question) for question in questions_beside(history)),
+            ):
+                name = f"{shown(operation, asked)}{whose}"
                 trial.say(f"pages, round {turn}: {name}")
                 waits = await ask(calls, operation, asked, times)
                 turns.setdefault(name, []).append(quantiles(waits, "p50", "p99"))
@@ -67,6 +75,15 @@ async def measure_pages(trial: Trial) -> dict[str, Any]:
         "tasks": history.tasks,
         "queued": history.queued,
     }
+
+
+async def _token(trial: Trial, history: History) -> str:
+    """Of an operator of the small tenant."""
+    async with trial.client() as client:
+        made = await create_token(
+            client.engine.database, history.few, name="bench", role="admin", actor="bench", reason="measure"
+        )
+    return made.token
 
 
 async def ask(calls: Calls, operation: Operation[Any, Any], asked: Asked, times: int) -> list[float]:

@@ -133,3 +133,10 @@ def all_questions(history: History) -> Iterator[tuple[Operation[Any, Any], Asked
     for operation in list_operations():
         for one in asked[operation.name]:
             yield operation, one
+
+
+def questions_beside(history: History) -> Iterator[tuple[Operation[Any, Any], Asked]]:
+    """What a tenant may ask that knows nothing of this history: the same, without what names a task or run."""
+    for operation, asked in all_questions(history):
+        if not operation.path_fields and not {"before", "after", "task_id"} & set(asked):
+            yield operation, asked

@@ -90,8 +90,8 @@ def _talk_plan(shell: Shell, plan: CampaignPlan) -> None:
 def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = [
         ("group", plan.fingerprint),
-        ("tasks", plan.tasks),
-        *([("runs", f"{plan.runs}, each run again as a whole")] if plan.runs else []),
+        ("tasks", f"{plan.tasks}{_more(plan)}"),
+        *([("runs", f"{plan.runs}{_more(plan)}, each run again as a whole")] if plan.runs else []),
         ("failed", f"{moment(plan.first_seen, utc=shell.utc)} to {moment(plan.last_seen, utc=shell.utc)}"),
     ]
     for lane in plan.lanes:
@@ -99,19 +99,28 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
         limits += [f"{lane.starts_per_second:g}/s"] if lane.starts_per_second is not None else []
         limits += ["paused"] if lane.is_paused else []
         nodes = f", {lane.nodes} of them nodes of runs" if lane.nodes else ""
-        pairs.append((lane.action, f"{lane.tasks} on queue {lane.queue} ({', '.join(limits) or 'no limit'}){nodes}"))
+        pairs.append(
+            (lane.action, f"{lane.tasks}{_more(plan)} on queue {lane.queue} ({', '.join(limits) or 'no limit'}){nodes}")
+        )
     newer = "a newer one is there" if plan.has_newer else "none newer is there"
     pairs.append(("versions", f"failed on {_words(plan.failed_on)}; now {_words(plan.present)}: {newer}"))
     pairs += [(f"effect {one.name}", repeated(one)) for one in plan.effects]
     if plan.looked_into < plan.runs:
         pairs.append(("looked into", f"{plan.looked_into} of the runs; the others may repeat more than is said here"))
+    if plan.is_partial:
+        pairs.append(("counted", "the oldest letters of a large group; there are at least so many"))
     return pairs
+
+
+def _more(plan: CampaignPlan) -> str:
+    """A plus behind counts that are of at least."""
+    return "+" if plan.is_partial else ""
 
 
 def _tasks(plan: CampaignPlan) -> str:
     """`30 tasks in 2 runs`; tasks of no run count too."""
-    runs = f" in {plan.runs} {'run' if plan.runs == 1 else 'runs'}" if plan.runs else ""
-    return f"{plan.tasks} {'task' if plan.tasks == 1 else 'tasks'}{runs}"
+    runs = f" in {plan.runs}{_more(plan)} {'run' if plan.runs == 1 else 'runs'}" if plan.runs else ""
+    return f"{plan.tasks}{_more(plan)} {'task' if plan.tasks == 1 else 'tasks'}{runs}"
 
 
 def repeated(effect: RepeatedEffect) -> str:

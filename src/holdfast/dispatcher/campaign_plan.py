@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,8 @@ RUNS_MAX = 100
 """How many runs of a group are asked what else they would run again."""
 TASKS_MAX = 20_000
 """How many tasks of them are looked at."""
+LETTERS_MAX = 20_000
+"""How many letters of a group are looked at, the oldest first: whether one can go is asked of each."""
 
 
 class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +50,7 @@ class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
 
 class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a campaign would do: a dry run. Of its runs those `looked_into` were asked what else they would run again,
-    and what that did outside."""
+    and what that did outside. `is_partial`: the group is larger than a dry run looks, and counts are of at least."""
 
     fingerprint: str
     tasks: int
@@ -60,6 +63,7 @@ class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
     present: list[str]
     has_newer: bool
     effects: list[RepeatedEffect]
+    is_partial: bool = False
 
 
 class GroupEffects(msgspec.Struct, frozen=True):
@@ -72,11 +76,11 @@ class GroupEffects(msgspec.Struct, frozen=True):
 
 async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> CampaignPlan:
     """Say what a campaign over a group would do, and change nothing."""
-    rows = await engine.database.fetch(_PLAN, tenant_id, fingerprint)
+    rows, after = await _lanes(engine, tenant_id, fingerprint)
     if not rows:
         raise no_open_group(fingerprint)
     versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
-    found = await group_effects(engine, tenant_id, fingerprint)
+    found = await group_effects(engine, tenant_id, fingerprint, after=after)
     failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
     return CampaignPlan(
         fingerprint=fingerprint,
@@ -90,12 +94,26 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
         present=present,
         has_newer=bool(failed_on) and any(is_newer(one, newest(failed_on)) for one in present),
         effects=found.effects,
+        is_partial=rows[0]["last_id"] is not None,
     )
 
 
-async def group_effects(engine: Engine, tenant_id: int, fingerprint: str) -> GroupEffects:
-    """What the tasks of a group did outside, by name, and with them whatever else their runs would run again."""
-    rows = await engine.database.fetch(_GROUP_RUNS, tenant_id, fingerprint, RUNS_MAX)
+async def _lanes(engine: Engine, tenant_id: int, fingerprint: str) -> tuple[list[Any], int]:
+    """What would go, by lane, of the first letters among which anything would, and after which letter these begin."""
+    after = 0
+    while True:
+        rows = await engine.database.fetch(_PLAN, tenant_id, fingerprint, LETTERS_MAX, after)
+        if not rows or rows[0]["action"] is not None:
+            return rows, after
+        after = rows[0]["last_id"]
+
+
+async def group_effects(engine: Engine, tenant_id: int, fingerprint: str, *, after: int = 0) -> GroupEffects:
+    """What the tasks of a group did outside, by name, and with them whatever else their runs would run again.
+
+    Of so many letters as one look goes to, those `after` one.
+    """
+    rows = await engine.database.fetch(_GROUP_RUNS, tenant_id, fingerprint, RUNS_MAX, LETTERS_MAX, after)
     reset: list[int] = []
     looked_into = 0
     for row in rows:
@@ -103,7 +121,7 @@ async def group_effects(engine: Engine, tenant_id: int, fingerprint: str) -> Gro
             break
         reset += await _reset_with(engine, tenant_id, row["run_id"])
         looked_into += 1
-    found = await engine.database.fetch(_GROUP_EFFECTS, tenant_id, fingerprint, reset[:TASKS_MAX])
+    found = await engine.database.fetch(_GROUP_EFFECTS, tenant_id, fingerprint, reset[:TASKS_MAX], LETTERS_MAX, after)
     effects = [RepeatedEffect(**dict(row)) for row in found]
     return GroupEffects(effects, rows[0]["runs"] if rows else 0, looked_into)
 

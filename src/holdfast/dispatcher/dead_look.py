@@ -11,7 +11,7 @@ import msgspec
 from holdfast import wire
 from holdfast.core.dead import LetterState
 from holdfast.dispatcher.effects import EffectView, list_effects
-from holdfast.dispatcher.pages import ID_MAX, bounded, full_page, valid_limit
+from holdfast.dispatcher.pages import ID_MAX, LOOK_PLAIN, bounded, full_page, valid_limit
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
@@ -135,7 +135,9 @@ async def letter_page(
     valid_limit(limit)
     asked = (list(states) or None, fingerprint, task_id, ID_MAX if before is None else before)
     is_unresolved = bool(states) and set(states) <= set(UNRESOLVED)
-    look = None if task_id is not None or (fingerprint is not None and is_unresolved) else max(limit, LOOK_LETTERS)
+    is_plain = not states and fingerprint is None
+    most = limit * LOOK_PLAIN if is_plain else max(limit, LOOK_LETTERS)
+    look = None if task_id is not None or (fingerprint is not None and is_unresolved) else most
     found = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input, look, is_unresolved)
     rows = [_view(row) for row in found if row["dead_letter_id"] is not None]
     if len(rows) == limit:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from holdfast.core import limits
 from holdfast.core.states import RETRYING_LABEL, TaskState
-from holdfast.dispatcher.pages import ID_MAX, LOOK_ROWS, full_page, reading, valid_limit
+from holdfast.dispatcher.pages import ID_MAX, LOOK_PLAIN, LOOK_ROWS, full_page, reading, valid_limit
 from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _FIND_LANES = sql("find_lanes")
-_BLOCK_BEFORE = sql("block_before")
+_BLOCK_OF = sql("block_of")
 _FIND_TASKS = sql("find_tasks")
 _FIND_NODES = sql("find_nodes")
 _FILL_TASKS = sql("fill_tasks")
@@ -149,7 +149,7 @@ async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tu
     """Go from block to block until the page is full, or one was looked into as far as a page may."""
     rows: list[TaskRow] = []
     for _ in range(BLOCKS_MAX):
-        block = await session.fetchrow(_BLOCK_BEFORE, max(place))
+        block = await session.fetchrow(_BLOCK_OF, asked.tenant_id, max(place))
         if block is None:
             return rows, None
         first, middle, last = block["first_id"], block["middle_id"], block["last_id"]
@@ -173,8 +173,10 @@ async def _find(session: Session, asked: Filter, first: int, before: int, limit:
         return _Found([], 0)
     states = list(asked.states) or None
     held = sorted({letter for state in asked.states or _HELD for letter in _HELD.get(state, ())})
-    given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, max(limit, LOOK_ROWS))
-    found = await session.fetch(_FIND_TASKS, *given, first, held, max(limit, LOOK_ATTEMPTS))
+    is_plain = not asked.states and asked.lanes is None and asked.tag is None
+    look, look_attempts = (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, LOOK_ROWS), max(limit, LOOK_ATTEMPTS))
+    given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, look)
+    found = await session.fetch(_FIND_TASKS, *given, first, held, look_attempts)
     floors = [found[0]["floor"]]
     if are_nodes:
         bare = await session.fetch(_FIND_NODES, *given, max(limit, LOOK_RUNS), first)

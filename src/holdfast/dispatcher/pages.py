@@ -17,6 +17,8 @@ Cursor = TypeVar("Cursor")
 LIMIT_MAX = 10_000
 LOOK_ROWS = 500
 """How many rows of one kind a page looks at, at least as many as it may show."""
+LOOK_PLAIN = 2
+"""How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""
 ID_MAX = 2**63 - 1
 READ_SECONDS_MAX = 10
 
@@ -51,12 +53,16 @@ async def full_page(
 
 @asynccontextmanager
 async def reading(database: Database) -> AsyncIterator[Session]:
-    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history."""
+    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history.
+
+    The way does not depend on what is asked for, so it is not planned anew each time: that took longer than the page.
+    """
     try:
         async with database.transaction() as session:
             await session.execute(
                 "set transaction isolation level repeatable read; "
-                f"set local statement_timeout = '{READ_SECONDS_MAX}s'; {BY_INDEX}"
+                f"set local statement_timeout = '{READ_SECONDS_MAX}s'; "
+                f"set local plan_cache_mode = force_generic_plan; {BY_INDEX}"
             )
             yield session
     except asyncpg.QueryCanceledError:

@@ -173,7 +173,8 @@ cross join lateral (select n.state from holdfast.nodes_of(r.run_id) n where n.no
 with mine as materialized (
   select t.task_id
   from holdfast.live t
-  where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant()
+  where t.state = 'r' and t.due_at is null and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)
+    and t.worker_id = $1 and t.lease_expires_at > holdfast.instant()
     and not exists (
       select from unnest($2::bigint[], $5::uuid[]) as known (task_id, lease_token)
       where known.task_id = t.task_id and known.lease_token = t.lease_token

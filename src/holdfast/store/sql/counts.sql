@@ -10,18 +10,13 @@ select q.lane_id, q.tasks
 from holdfast.queued_in($1::int[], $2::bigint) q;
 
 -- name: held_counts
--- Running, reserved and waiting tasks per queue, of so many of them.
+-- Running, reserved and waiting tasks per queue, of so many of them (see holdfast.held_in).
 select l.queue_id,
-  count(*) filter (where t.state = 'r') as running,
-  count(*) filter (where t.state = 'w' and t.is_retrying) as retrying,
-  count(*) filter (where t.state = 'v' or (t.state = 'w' and not t.is_retrying)) as delayed
-from (
-  select lane_id, state, is_retrying
-  from holdfast.live
-  where state <> 'q' and tenant_id = $1
-  limit $2
-) t
-join holdfast.lane l on l.lane_id = t.lane_id
+  coalesce(sum(h.tasks) filter (where h.state = 'r'), 0)::bigint as running,
+  coalesce(sum(h.tasks) filter (where h.state = 'w' and h.is_retrying), 0)::bigint as retrying,
+  coalesce(sum(h.tasks) filter (where h.state = 'v' or (h.state = 'w' and not h.is_retrying)), 0)::bigint as delayed
+from holdfast.held_in($1, $2) h
+join holdfast.lane l on l.lane_id = h.lane_id
 group by l.queue_id;
 
 -- name: ended_counts
@@ -82,16 +77,15 @@ select holdfast.count_completed($1::boolean);
 -- Blocked nodes per queue, of so many of the newest open runs ($3). A run whose nodes are all of one queue says itself how
 -- many are blocked; of others the nodes are looked at, of as many runs as fit into a bound on nodes ($2), the small ones
 -- first. The row without a queue says whether any were left out.
-with open as materialized (
+with looks as materialized (
+  select n.id, n.is_edge
+  from holdfast.newest('open runs', $1, 0, 9223372036854775807, $3) n
+),
+open as materialized (
   select r.run_id, r.snapshot_id, r.nodes, r.pending - r.active as blocked
-  from (
-    select r.run_id, r.snapshot_id, r.nodes, r.pending, r.active, r.tenant_id, r.canceled_at
-    from holdfast.run r
-    where r.state = 'o'
-    order by r.run_id desc
-    limit $3
-  ) r
-  where r.tenant_id = $1 and r.pending > r.active and r.canceled_at is null
+  from looks
+  cross join lateral (select r.* from holdfast.run r where r.run_id = looks.id limit 1) r
+  where not looks.is_edge and r.tenant_id = $1 and r.pending > r.active and r.canceled_at is null
 ),
 flows as materialized (
   select s.snapshot_id, case when min(coalesce(l.queue_id, 0)) = max(coalesce(l.queue_id, 0)) then max(l.queue_id) end as queue_id
@@ -163,7 +157,4 @@ from by_queue
 group by by_queue.queue_id
 union all
 select null, 0, (select coalesce(max(mixed.looked), 0) from mixed) > $2
-  or (
-    select count(*)
-    from (select from holdfast.run r where r.state = 'o' limit $3) r
-  ) >= $3;
+  or exists (select from looks where looks.is_edge);

@@ -166,12 +166,38 @@ order by a.effect, a.action;
 
 -- name: list_effects
 -- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key ($5).
--- Each branch reads a page along an index, from the task of that key on: what has no answer is few and has its own. No
--- more than $6 are looked at; `last_key` is the last of them where that left the page short.
+-- What has no answer is few and has an index of its own. Of others no more than $6 are looked at, from the task of that key
+-- on (see holdfast.newest); `last_key` is the last of them where that left the page short.
 with last as materialized (
   select l.task_id, l.opened_at, l.key
   from holdfast.effect l
   where l.tenant_id = $1 and l.key = $5::text
+),
+looks as materialized (
+  select n.id, n.is_edge
+  from holdfast.newest(
+    'effects', $1, 0, case when $5::text is null then 9223372036854775807 else (select task_id from last) end, $6
+  ) n
+  where $2::bigint[] is null and ($3::text is null or $3 not in ('pending', 'unknown'))
+),
+tasks as materialized (
+  select distinct g.task_id
+  from unnest(coalesce($2::bigint[], array(select looks.id from looks union select task_id from last))) as g (task_id)
+  where $3::text is null or $3 not in ('pending', 'unknown')
+),
+looked as materialized (
+  select e.key, e.state
+  from tasks
+  cross join lateral (
+    select e.key, e.state, e.task_id, e.opened_at
+    from holdfast.effect e
+    where e.tenant_id = $1 and e.task_id = tasks.task_id
+      and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
+    order by e.opened_at, e.key
+    limit $6
+  ) e
+  order by e.task_id desc, e.opened_at, e.key
+  limit $6
 ),
 page as materialized (
   (
@@ -186,39 +212,21 @@ page as materialized (
   )
   union all
   (
-    select e.key
-    from (
-      select e.key, e.task_id, e.opened_at, e.state
-      from holdfast.effect e
-      where ($3::text is null or $3 not in ('pending', 'unknown')) and e.tenant_id = $1
-        and ($2::bigint[] is null or e.task_id = any($2))
-        and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
-        and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
-      order by e.task_id desc, e.opened_at, e.key
-      limit $6
-    ) e
-    where $3::text is null or e.state = case $3 when 'done' then 'd' else 'r' end
-    order by e.task_id desc, e.opened_at, e.key
+    select looked.key
+    from looked
+    where $3::text is null or looked.state = case $3 when 'done' then 'd' else 'r' end
     limit $4
   )
 ),
-looked as materialized (
-  select case when $3::text not in ('pending', 'unknown') and (select count(*) from page) < $4
-    then (
-      select e.key
-      from holdfast.effect e
-      where e.tenant_id = $1 and ($2::bigint[] is null or e.task_id = any($2))
-        and e.task_id <= case when $5::text is null then 9223372036854775807 else (select task_id from last) end
-        and ($5::text is null or (-e.task_id, e.opened_at, e.key) > (select -task_id, opened_at, key from last))
-      order by e.task_id desc, e.opened_at, e.key
-      offset $6 - 1
-      limit 1
-    ) end as last_key
+cut as materialized (
+  select case when (select count(*) from page) < $4
+      and ((select count(*) from looked) >= $6 or exists (select from looks where looks.is_edge))
+    then (select looked.key from looked offset greatest((select count(*) from looked) - 1, 0) limit 1) end as last_key
 )
 select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key, e.label as state, e.attempt,
   e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt, e.code, e.message, e.compensation,
-  e.compensated_by::text as compensated_by, e.compensated_at, looked.last_key
-from looked
+  e.compensated_by::text as compensated_by, e.compensated_at, cut.last_key
+from cut
 left join page on true
 left join lateral (
   select e.*, holdfast.effect_state(e) as label

@@ -114,7 +114,11 @@ join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2;
 with crew as materialized (
   select w.*, w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $5) as is_live,
     w.queues is null or q.name = any(w.queues) as is_serving,
-    (select count(*) from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running
+    (
+      select count(*)
+      from holdfast.live t
+      where t.state = 'r' and t.due_at is null and t.tenant_id = w.tenant_id and t.worker_id = w.worker_id
+    ) as running
   from holdfast.lane l
   join holdfast.queue q on q.queue_id = l.queue_id
   join holdfast.worker w on w.tenant_id = l.tenant_id and l.action = any(w.actions)

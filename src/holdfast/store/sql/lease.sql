@@ -260,7 +260,8 @@ returning t.task_id, t.cancel_at is not null as cancel_requested;
 with mine as materialized (
   select t.task_id
   from holdfast.live t
-  where t.state = 'r' and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[])
+  where t.state = 'r' and t.due_at is null and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)
+    and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[])
   order by t.due_at
   limit $4
   for no key update of t

@@ -1,92 +1,127 @@
 -- name: find_tasks
 -- A page of tasks, newest first, from one id ($8) to before another ($5): those that have a row of their own. Each branch
--- looks at so many rows of an index and no further ($7; attempts $10), however few it may show of them, and one whose states
--- were not asked for reads nothing. `floor` is the id above which all branches have looked; what is below is left for the
--- next page. Values that join tables come out of subqueries that stay apart (`offset 0`): behind the wall an expression
--- would keep an index from being used.
+-- looks at so many rows of this tenant and no further ($7; attempts $10), however few it may show of them, and one whose
+-- states were not asked for reads nothing (see holdfast.newest). Queued tasks have no index by tenant: they are found among
+-- the newest of all, or else lane by lane, from each as many as the page shows, or with a tag its share of what is looked
+-- at. `floor` is the id above which all branches have looked; what is below is left for the next page. Values that join
+-- tables come out of subqueries that stay apart (`offset 0`): behind the wall an expression would keep an index from being
+-- used.
 with lanes as materialized (
   select l.lane_id
   from holdfast.lane l
   where l.tenant_id = $1 and ($3::int[] is null or l.lane_id = any($3))
 ),
+looks as materialized (
+  select 'queued' as kind, n.id, n.number, n.is_edge
+  from holdfast.newest('queued', $1, $8, $5, $7, $3) n
+  where $2::text[] is null or 'queued' = any($2)
+  union all
+  select 'held', n.id, n.number, n.is_edge
+  from holdfast.newest('running', $1, $8, $5, $7, $3) n
+  where 'r' = any($9::text[])
+  union all
+  select 'held', n.id, n.number, n.is_edge
+  from holdfast.newest('waiting', $1, $8, $5, $7, $3) n
+  where $9::text[] && array['v', 'w']
+  union all
+  select 'over', n.id, n.number, n.is_edge
+  from holdfast.newest(
+    'ended', $1, $8, $5, $7, $3,
+    case when $2::text[] is not null then array(
+      select case g.state when 'failed' then 'f' else 'x' end from unnest($2) as g (state) where g.state in ('failed', 'canceled')
+    ) end
+  ) n
+  where $2::text[] is null or $2 && array['failed', 'canceled']
+  union all
+  select 'done', n.id, n.number, n.is_edge
+  from holdfast.newest('completed', $1, $8, $5, $10) n
+  where $2::text[] is null or 'completed' = any($2)
+),
 newest as materialized (
   select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
-  from (select * from holdfast.live t where t.task_id < $5 and t.task_id >= $8 order by t.task_id desc limit $7) t
+  from looks
+  cross join lateral (select t.* from holdfast.live t where t.task_id = looks.id limit 1) t
   left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
-  where ($2::text[] is null or 'queued' = any($2))
+  where looks.kind = 'queued' and not looks.is_edge
     and t.state = 'q' and t.tenant_id = $1
     and ($3::int[] is null or t.lane_id = any($3))
     and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
-  order by t.task_id desc
   limit $6
 ),
+share as materialized (
+  select case when $4::text is null then $6::bigint else greatest($7 / greatest(count(*), 1), 1) end as most
+  from lanes
+),
+-- Where the look came to no edge there are no others. With a tag, who has much of what is newest finds more there.
+ways as materialized (
+  select coalesce(bool_or(looks.is_edge), false) and ($4::text is null or count(*) filter (where not looks.is_edge) * 2 < $7)
+    as is_long
+  from looks
+  where looks.kind = 'queued'
+),
+walked as materialized (
+  select lanes.lane_id, p.priority, t.task_id, t.attempt, t.run_id, t.node_no
+  from lanes
+  cross join generate_series(0, 9) as p (priority)
+  cross join lateral (
+    select t.task_id, t.attempt, t.run_id, t.node_no
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < $5 and t.task_id >= $8
+    order by t.task_id desc
+    limit (select share.most from share)
+  ) t
+  where ($2::text[] is null or 'queued' = any($2)) and (select count(*) from newest) < $6
+    and (select ways.is_long from ways)
+),
 queued as materialized (
-  select * from newest where $4::text is not null or (select count(*) from newest) >= $6
-  union all
+  select newest.task_id, newest.state, newest.attempt, newest.run_id, newest.node_no
+  from newest
+  union
   (
     select t.task_id, 'queued', t.attempt, t.run_id, t.node_no
-    from lanes
-    cross join generate_series(0, 9) as p (priority)
-    cross join lateral (
-      select t.task_id, t.attempt, t.run_id, t.node_no
-      from holdfast.live t
-      where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < $5 and t.task_id >= $8
-      order by t.task_id desc
-      limit $6
-    ) t
-    where ($2::text[] is null or 'queued' = any($2)) and $4::text is null and (select count(*) from newest) < $6
+    from walked t
+    left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
+    left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
+    where $4::text is null or $4 = any(b.tags) or $4 = any(r.tags)
     order by t.task_id desc
     limit $6
   )
 ),
-few as materialized (
-  select t.task_id, t.state, t.is_retrying, t.attempt, t.run_id, t.node_no, t.lane_id, t.tenant_id
-  from holdfast.live t
-  where t.state <> 'q' and t.state = any($9::text[]::"char"[])
-  limit $7
-),
 held as materialized (
   select t.task_id, t.attempt, t.run_id, t.node_no,
     case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end as state
-  from (
-    select * from few where (select count(*) from few) < $7
-    union all
-    select t.task_id, t.state, t.is_retrying, t.attempt, t.run_id, t.node_no, t.lane_id, t.tenant_id
-    from (select * from holdfast.live t where t.task_id < $5 and t.task_id >= $8 order by t.task_id desc limit $7) t
-    where (select count(*) from few) >= $7 and t.state <> 'q'
-  ) t
+  from looks
+  cross join lateral (select t.* from holdfast.live t where t.task_id = looks.id limit 1) t
   left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
-  where t.tenant_id = $1 and t.task_id < $5 and t.task_id >= $8
+  where looks.kind = 'held' and not looks.is_edge
+    and t.state <> 'q' and t.state = any($9::text[]::"char"[]) and t.tenant_id = $1
     and ($2::text[] is null
       or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2)
       or ('delayed' = any($2) and t.state = 'w' and not t.is_retrying))
     and ($3::int[] is null or t.lane_id = any($3))
     and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
-  order by t.task_id desc
-  limit $6
 ),
 over as materialized (
   select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end as state, e.attempt, e.run_id, e.node_no
-  from (select * from holdfast.ended e where e.task_id < $5 and e.task_id >= $8 order by e.task_id desc limit $7) e
+  from looks
+  cross join lateral (select e.* from holdfast.ended e where e.task_id = looks.id limit 1) e
   left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = e.run_id limit 1) r on true
-  where ($2::text[] is null or $2 && array['failed', 'canceled'])
-    and e.tenant_id = $1
+  where looks.kind = 'over' and not looks.is_edge and e.tenant_id = $1
     and ($2::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any($2))
     and ($3::int[] is null or e.lane_id = any($3))
     and ($4::text is null or $4 = any(e.tags) or $4 = any(r.tags))
-  order by e.task_id desc
   limit $6
 ),
 done as materialized (
   select a.task_id, 'completed' as state, a.attempt, w.run_id, w.node_no
-  from (
+  from looks
+  cross join lateral (
     select a.task_id, a.attempt, a.generation, a.state, a.tenant_id
     from holdfast.attempt a
-    where a.task_id < $5 and a.task_id >= $8
-    order by a.task_id desc
-    limit $10
+    where a.task_id = looks.id and a.attempt = looks.number
+    limit 1
   ) a
   left join lateral (select b.lane_id, b.tags from holdfast.body b where b.task_id = a.task_id limit 1) b on true
   left join lateral (
@@ -104,47 +139,37 @@ done as materialized (
     where b.lane_id is null
     limit 1
   ) w on true
-  where ($2::text[] is null or 'completed' = any($2))
+  where looks.kind = 'done' and not looks.is_edge
     and a.state = 'c' and a.tenant_id = $1
     and (b.lane_id is not null or w.item_no is not null or w.generation = a.generation)
     and ($3::int[] is null or coalesce(b.lane_id, w.lane_id) = any($3))
     and ($4::text is null or $4 = any(b.tags) or $4 = any(w.tags))
-  order by a.task_id desc
   limit $6
 ),
 looked as materialized (
   select greatest(
-    case when ($4::text is not null and (select count(*) from queued) < $6 and ($2::text[] is null or 'queued' = any($2)))
-        or ((select count(*) from few) >= $7 and (select count(*) from held) < $6)
-      then (
-        select t.task_id
-        from holdfast.live t
-        where t.task_id < $5 and t.task_id >= $8
-        order by t.task_id desc
-        offset $7 - 1
-        limit 1
-      ) end,
-    case when ($2::text[] is null or $2 && array['failed', 'canceled']) and (select count(*) from over) < $6
-      then (
-        select e.task_id
-        from holdfast.ended e
-        where e.task_id < $5 and e.task_id >= $8
-        order by e.task_id desc
-        offset $7 - 1
-        limit 1
-      ) end,
-    case when ($2::text[] is null or 'completed' = any($2)) and (select count(*) from done) < $6
-      then (
-        select a.task_id
-        from holdfast.attempt a
-        where a.task_id < $5 and a.task_id >= $8
-        order by a.task_id desc
-        offset $10 - 1
-        limit 1
+    (select max(looks.id) from looks where looks.is_edge and looks.kind <> 'queued'),
+    -- With a tag, whichever way led further: among the newest of all, or along the lanes. Without one nothing was left out.
+    case when $4::text is not null and (select count(*) from newest) < $6
+      then least(
+        (select looks.id from looks where looks.kind = 'queued' and looks.is_edge),
+        case when (select ways.is_long from ways)
+          then coalesce(
+            (
+              select max(cut.last_id)
+              from (
+                select min(walked.task_id) as last_id
+                from walked
+                group by walked.lane_id, walked.priority
+                having count(*) >= (select share.most from share)
+              ) cut
+            ),
+            0
+          ) end
       ) end
   ) as floor
 )
-select found.task_id, found.state, found.attempt, found.run_id, found.node_no, looked.floor
+select found.task_id, found.state, found.attempt, found.run_id, found.node_no, nullif(looked.floor, 0) as floor
 from looked
 left join lateral (
   select found.*
@@ -165,21 +190,33 @@ order by found.task_id desc;
 
 -- name: find_nodes
 -- The same of nodes that have no row of their own among tasks: what is remembered of them, and what is not begun. So many
--- remembered nodes ($7) and runs ($8) are looked at, from one id ($9) to before another ($5).
-with bare as materialized (
+-- remembered nodes ($7) and runs ($8) of this tenant are looked at, from one id ($9) to before another ($5).
+with looks as materialized (
+  select 'bare' as kind, n.id, n.number, n.is_edge
+  from holdfast.newest('bare', $1, $9, $5, $7) n
+  where $2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running']
+  union all
+  select 'run', n.id, 0, n.is_edge
+  from holdfast.newest('open runs', $1, $9, $5, $8) n
+  where $2::text[] is null or $2 && array['blocked', 'canceled']
+  union all
+  select 'run', n.id, 0, n.is_edge
+  from holdfast.newest('failed runs', $1, $9, $5, $8) n
+  where $2::text[] is null or 'canceled' = any($2)
+),
+bare as materialized (
   select n.task_id, n.label as state, n.attempt, n.run_id, n.node_no
   from (
     select n.run_id + 1 + n.node_no as task_id, n.run_id, n.node_no, n.attempt, n.tenant_id,
       case n.state when 'k' then 'skipped' when 'u' then 'upstream_failed' when 'c' then 'completed'
         when 'f' then 'failed' when 'x' then 'canceled' else 'running' end as label
-    from holdfast.node n
-    where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5 and n.run_id >= $9
-    order by n.run_id desc, n.node_no desc
-    limit $7
+    from looks
+    cross join lateral (
+      select n.* from holdfast.node n where n.run_id = looks.id and n.node_no = looks.number limit 1
+    ) n
+    where looks.kind = 'bare' and not looks.is_edge
   ) n
-  where ($2::text[] is null
-      or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
-    and n.tenant_id = $1 and n.task_id < $5
+  where n.tenant_id = $1 and n.task_id < $5
     and ($2::text[] is null or n.label = any($2))
     and (($3::int[] is null and $4::text is null) or exists (
       select
@@ -188,28 +225,16 @@ with bare as materialized (
       where r.run_id = n.run_id and ($3::int[] is null or s.lane_ids[n.node_no + 1] = any($3))
         and ($4::text is null or $4 = any(r.tags))
     ))
-  order by n.run_id desc, n.node_no desc
   limit $6
 ),
 blocked as materialized (
   select r.run_id + 1 + n.node_no as task_id, case when r.canceled_at is null then 'blocked' else 'canceled' end as state,
     n.attempt, r.run_id, n.node_no
   from (
-    (
-      select *
-      from holdfast.run r
-      where ($2::text[] is null or $2 && array['blocked', 'canceled']) and r.state = 'o' and r.run_id < $5 and r.run_id >= $9
-      order by r.run_id desc
-      limit $8
-    )
-    union all
-    (
-      select *
-      from holdfast.run r
-      where ($2::text[] is null or 'canceled' = any($2)) and r.state in ('f', 'x') and r.run_id < $5 and r.run_id >= $9
-      order by r.run_id desc
-      limit $8
-    )
+    select r.*
+    from looks
+    cross join lateral (select r.* from holdfast.run r where r.run_id = looks.id limit 1) r
+    where looks.kind = 'run' and not looks.is_edge
   ) r
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   cross join lateral (
@@ -242,40 +267,12 @@ blocked as materialized (
     and ($2::text[] is null or case when r.canceled_at is null then 'blocked' else 'canceled' end = any($2))
     and (r.canceled_at is not null or r.pending > r.active)
     and ($4::text is null or $4 = any(r.tags))
-  order by r.run_id desc, n.node_no desc
   limit $6
 ),
 looked as materialized (
-  select greatest(
-    case when ($2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running'])
-        and (select count(*) from bare) < $6
-      then (
-        select n.run_id + 1 + n.node_no
-        from holdfast.node n
-        where n.state in ('c', 'f', 'x', 'k', 'u', 'm', 's', 'w') and n.run_id < $5 and n.run_id >= $9
-        order by n.run_id desc, n.node_no desc
-        offset $7 - 1
-        limit 1
-      ) end,
-    case when ($2::text[] is null or $2 && array['blocked', 'canceled']) and (select count(*) from blocked) < $6
-      then (
-        select r.run_id
-        from holdfast.run r
-        where r.state = 'o' and r.run_id < $5 and r.run_id >= $9
-        order by r.run_id desc
-        offset $8 - 1
-        limit 1
-      ) end,
-    case when ($2::text[] is null or 'canceled' = any($2)) and (select count(*) from blocked) < $6
-      then (
-        select r.run_id
-        from holdfast.run r
-        where r.state in ('f', 'x') and r.run_id < $5 and r.run_id >= $9
-        order by r.run_id desc
-        offset $8 - 1
-        limit 1
-      ) end
-  ) as floor
+  select max(looks.id + case looks.kind when 'bare' then 1 + looks.number else 0 end) as floor
+  from looks
+  where looks.is_edge
 )
 select found.task_id, found.state, found.attempt, found.run_id, found.node_no, looked.floor
 from looked
@@ -348,7 +345,7 @@ left join lateral (
 ) f on true
 order by page.task_id desc;
 
--- name: block_before
--- The newest block of ids with something before an id, and where in it ids of nodes begin.
+-- name: block_of
+-- The newest block that holds something of a tenant before an id, and where in it the ids of spans begin.
 select b.first_id, b.middle_id, b.last_id
-from holdfast.block_before($1) b;
+from holdfast.block_of($1, $2) b;

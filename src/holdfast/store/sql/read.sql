@@ -160,7 +160,8 @@ select t.task_id::text as task_id, l.action, q.name as queue, t.attempt, t.start
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
-where t.state = 'r' and t.worker_id = $1
+where t.state = 'r' and t.due_at is null and t.worker_id = $1
+  and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)
 order by t.started_at
 limit $2;
 
@@ -168,7 +169,11 @@ limit $2;
 -- One worker by its number, of one tenant or of any.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
-  (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running,
+  (
+    select count(*)::int
+    from holdfast.live t
+    where t.state = 'r' and t.due_at is null and t.tenant_id = w.tenant_id and t.worker_id = w.worker_id
+  ) as running,
   w.labels->>'probe_url' as probe_url, p.checked_at, p.is_healthy, p.failures, p.detail
 from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id

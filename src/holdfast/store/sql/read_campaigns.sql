@@ -18,15 +18,45 @@ order by c.campaign_id desc
 limit $3;
 
 -- name: plan_campaign
--- What a campaign over a group would do, by lane: how many tasks, in what queue under which limits.
-select l.action, q.name as queue, q.paused_at is not null as is_paused, q.max_running, q.starts_per_second,
-  count(*)::int as tasks, count(d.run_id)::int as nodes, min(d.opened_at) as first_seen, max(d.opened_at) as last_seen
-from holdfast.letter_to_go d
-join holdfast.lane l on l.lane_id = d.lane_id
-join holdfast.queue q on q.queue_id = l.queue_id
-where d.tenant_id = $1 and d.fingerprint = $2
-group by l.action, q.queue_id, q.name
-order by count(*) desc, l.action;
+-- What a campaign over a group would do, by lane: how many tasks, in what queue under which limits. So many letters of the
+-- group are looked at ($3), the oldest first, from one on ($4). `last_id` is the last of them where there may be more, and
+-- then a row comes also if none of them can go.
+with looked as materialized (
+  select w.dead_letter_id
+  from holdfast.dead_letter w
+  where w.tenant_id = $1 and w.fingerprint = $2 and w.state in ('open', 'ignored') and w.dead_letter_id > $4
+  order by w.dead_letter_id
+  limit $3
+),
+far as materialized (
+  select case when count(*) >= $3 then max(looked.dead_letter_id) end as last_id
+  from looked
+),
+lanes as materialized (
+  select l.action, q.name as queue, q.paused_at is not null as is_paused, q.max_running, q.starts_per_second,
+    count(*)::int as tasks, count(d.run_id)::int as nodes, min(d.opened_at) as first_seen, max(d.opened_at) as last_seen
+  from looked
+  cross join lateral (
+    select d.run_id, d.opened_at, d.lane_id from holdfast.letter_to_go d where d.dead_letter_id = looked.dead_letter_id limit 1
+  ) d
+  join holdfast.lane l on l.lane_id = d.lane_id
+  join holdfast.queue q on q.queue_id = l.queue_id
+  group by l.action, q.queue_id, q.name
+)
+select lanes.action, lanes.queue, lanes.is_paused, lanes.max_running, lanes.starts_per_second, lanes.tasks, lanes.nodes,
+  lanes.first_seen, far.last_id,
+  -- Of letters behind the bound too: the newest was opened last.
+  case when far.last_id is null then lanes.last_seen else (
+    select n.opened_at
+    from holdfast.dead_letter n
+    where n.tenant_id = $1 and n.fingerprint = $2 and n.state in ('open', 'ignored')
+    order by n.dead_letter_id desc
+    limit 1
+  ) end as last_seen
+from far
+left join lanes on true
+where lanes.action is not null or far.last_id is not null
+order by lanes.tasks desc, lanes.action;
 
 -- name: group_versions
 -- Versions of the workers that ran into the fault, and of those of its tenant that are there now and can run its actions.
@@ -67,24 +97,45 @@ from holdfast.campaign c
 where c.tenant_id = $1 and c.fingerprint = $2 and c.state not in ('completed', 'aborted');
 
 -- name: group_runs
--- Some of the runs whose nodes are among the letters of a group that can go, the oldest first, and how many there are.
+-- Some of the runs whose nodes are among the letters of a group that can go, the oldest first, and how many there are. So
+-- many letters are looked at ($4), from one on ($5).
+with looked as materialized (
+  select w.dead_letter_id
+  from holdfast.dead_letter w
+  where w.tenant_id = $1 and w.fingerprint = $2 and w.state in ('open', 'ignored') and w.dead_letter_id > $5
+  order by w.dead_letter_id
+  limit $4
+)
 select d.run_id, (count(*) over ())::int as runs
-from holdfast.letter_to_go d
-where d.tenant_id = $1 and d.fingerprint = $2 and d.run_id is not null
+from looked
+cross join lateral (
+  select d.run_id from holdfast.letter_to_go d where d.dead_letter_id = looked.dead_letter_id limit 1
+) d
+where d.run_id is not null
 group by d.run_id
 order by d.run_id
 limit $3;
 
 -- name: group_effects
 -- What the tasks of a group that can go did outside, and those that go with them ($3): effects with a receipt, which a
--- re-drive does not repeat, and effects nobody knows the answer to, which it may. Some of both can be undone instead.
+-- re-drive does not repeat, and effects nobody knows the answer to, which it may. Some of both can be undone instead. So
+-- many letters are looked at ($4), from one on ($5).
+with looked as materialized (
+  select w.dead_letter_id
+  from holdfast.dead_letter w
+  where w.tenant_id = $1 and w.fingerprint = $2 and w.state in ('open', 'ignored') and w.dead_letter_id > $5
+  order by w.dead_letter_id
+  limit $4
+)
 select e.name, count(*) filter (where e.state = 'd' and e.compensated_by is null)::int as receipts,
   count(*) filter (where e.state in ('p', 'u') and e.compensated_by is null)::int as unknown,
   count(*) filter (where e.state <> 'r' and e.compensation is not null and e.compensated_by is null)::int as compensable
 from (
   select d.task_id
-  from holdfast.letter_to_go d
-  where d.tenant_id = $1 and d.fingerprint = $2
+  from looked
+  cross join lateral (
+    select d.task_id from holdfast.letter_to_go d where d.dead_letter_id = looked.dead_letter_id limit 1
+  ) d
   union
   select unnest($3::bigint[])
 ) t

@@ -122,9 +122,14 @@ order by g.count desc, g.letters desc, g.newest desc;
 
 -- name: list_letters
 -- A page of letters, newest first, with the failures they stand for; inputs and tracebacks only where asked for. Those of a
--- task, of a group that is not resolved or by id come from an index; of others so many are looked at and no more ($9), and
--- `floor` is the last of them where that left the page short.
-with page as materialized (
+-- task, of a group that is not resolved or by id come from an index; of others so many of this tenant are looked at and no
+-- more ($9; see holdfast.newest), and `floor` is the last of them where that left the page short.
+with looks as materialized (
+  select n.id, n.is_edge
+  from holdfast.newest('letters', $1, 0, $5, $9, null, $2) n
+  where $9::int is not null
+),
+page as materialized (
   (
     select d.*
     from holdfast.dead_letter d
@@ -139,24 +144,16 @@ with page as materialized (
   union all
   (
     select d.*
-    from (
-      select * from holdfast.dead_letter d where $9::int is not null and d.dead_letter_id < $5 order by d.dead_letter_id desc limit $9
-    ) d
-    where d.tenant_id = $1 and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
-    order by d.dead_letter_id desc
+    from looks
+    cross join lateral (select d.* from holdfast.dead_letter d where d.dead_letter_id = looks.id limit 1) d
+    where not looks.is_edge and d.tenant_id = $1
+      and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
     limit $6
   )
 ),
 looked as materialized (
   select case when (select count(*) from page) < $6
-    then (
-      select d.dead_letter_id
-      from holdfast.dead_letter d
-      where $9::int is not null and d.dead_letter_id < $5
-      order by d.dead_letter_id desc
-      offset coalesce($9, 1) - 1
-      limit 1
-    ) end as floor
+    then (select looks.id from looks where looks.is_edge) end as floor
 )
 select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.state, d.source_type, d.source_id, l.action,
   q.name as queue, d.attempts, d.generation, d.fingerprint, d.cause, d.reason, coalesce(f.code, '') as code,

@@ -1,18 +1,36 @@
 -- name: list_runs
--- A page of runs, newest first, before an id. Each branch looks at so many runs of an index of its own and no further
--- (open ones $7, others $8); one whose states were not asked for reads nothing. `floor` is the id above which all branches
+-- A page of runs, newest first, before an id. Each branch looks at so many runs of this tenant and no further (open ones $7,
+-- others $8; see holdfast.newest); one whose states were not asked for reads nothing. `floor` is the id above which all branches
 -- have looked; what is below is left for the next page. Names and the first failure are fetched for the runs shown.
-with opened as materialized (
+with looks as materialized (
+  select 'opened' as kind, n.id, n.is_edge
+  from holdfast.newest('open runs', $1, 0, $5, $7) n
+  where $2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked']
+  union all
+  select 'failed', n.id, n.is_edge
+  from holdfast.newest(
+    'failed runs', $1, 0, $5, $8, null,
+    case when $2::text[] is not null then array(
+      select case g.state when 'failed' then 'f' else 'x' end from unnest($2) as g (state) where g.state in ('failed', 'canceled')
+    ) end
+  ) n
+  where $2::text[] is null or $2 && array['failed', 'canceled']
+  union all
+  select 'completed', n.id, n.is_edge
+  from holdfast.newest('runs', $1, 0, $5, $8, null, '{c}') n
+  where $2::text[] is null or 'completed' = any($2)
+),
+opened as materialized (
   select r.run_id, now.state
-  from (select * from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc limit $7) r
+  from looks
+  cross join lateral (select r.* from holdfast.run r where r.run_id = looks.id limit 1) r
   -- Asked once (`offset 0`): it reads tasks, nodes and attempts.
   cross join lateral (
     select s.state
     from holdfast.state_of_run(r.run_id, r.nodes, r.state, r.canceled_at, r.paused_at, r.failed) s
     offset 0
   ) now
-  where ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
-    and r.tenant_id = $1
+  where looks.kind = 'opened' and not looks.is_edge and r.tenant_id = $1
     and ($2::text[] is null or (
       ($2 && array['queued', 'running'] or r.failed > 0 and 'blocked' = any($2)
         or r.paused_at is not null and 'paused' = any($2))
@@ -20,61 +38,32 @@ with opened as materialized (
     ))
     and ($3::int[] is null or r.snapshot_id = any($3))
     and ($4::text is null or $4 = any(r.tags))
-  order by r.run_id desc
   limit $6
 ),
 failed as materialized (
   select r.run_id, case r.state when 'f' then 'failed' else 'canceled' end as state
-  from (select * from holdfast.run r where r.state in ('f', 'x') and r.run_id < $5 order by r.run_id desc limit $8) r
-  where ($2::text[] is null or $2 && array['failed', 'canceled'])
-    and r.tenant_id = $1
+  from looks
+  cross join lateral (select r.* from holdfast.run r where r.run_id = looks.id limit 1) r
+  where looks.kind = 'failed' and not looks.is_edge and r.tenant_id = $1
     and ($2::text[] is null or case r.state when 'f' then 'failed' else 'canceled' end = any($2))
     and ($3::int[] is null or r.snapshot_id = any($3))
     and ($4::text is null or $4 = any(r.tags))
-  order by r.run_id desc
   limit $6
 ),
 completed as materialized (
   select r.run_id, 'completed' as state
-  from (
-    select *
-    from holdfast.run r
-    where r.tenant_id = $1 and r.run_id < $5
-    order by r.run_id desc
-    limit $8
-  ) r
-  where ($2::text[] is null or 'completed' = any($2))
+  from looks
+  cross join lateral (select r.* from holdfast.run r where r.run_id = looks.id limit 1) r
+  where looks.kind = 'completed' and not looks.is_edge and r.tenant_id = $1
     and r.state = 'c'
     and ($3::int[] is null or r.snapshot_id = any($3))
     and ($4::text is null or $4 = any(r.tags))
-  order by r.run_id desc
   limit $6
 ),
 looked as materialized (
-  select greatest(
-    case when ($2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked'])
-        and (select count(*) from opened) < $6
-      then (select r.run_id from holdfast.run r where r.state = 'o' and r.run_id < $5 order by r.run_id desc offset $7 - 1 limit 1)
-      end,
-    case when ($2::text[] is null or $2 && array['failed', 'canceled']) and (select count(*) from failed) < $6
-      then (
-        select r.run_id
-        from holdfast.run r
-        where r.state in ('f', 'x') and r.run_id < $5
-        order by r.run_id desc
-        offset $8 - 1
-        limit 1
-      ) end,
-    case when ($2::text[] is null or 'completed' = any($2)) and (select count(*) from completed) < $6
-      then (
-        select r.run_id
-        from holdfast.run r
-        where r.tenant_id = $1 and r.run_id < $5
-        order by r.run_id desc
-        offset $8 - 1
-        limit 1
-      ) end
-  ) as floor
+  select max(looks.id) as floor
+  from looks
+  where looks.is_edge
 ),
 page as materialized (
   select found.run_id, found.state

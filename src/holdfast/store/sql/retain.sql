@@ -3,8 +3,9 @@
 select pg_try_advisory_xact_lock(1752132966, 0);
 
 -- name: block_age
--- Is the newest block from an earlier day?
+-- Is the newest block from an earlier day, or from before there were several tenants?
 select b.began_at < date_trunc('day', holdfast.instant())
+  or (not b.is_shared and (select count(*) from holdfast.tenant) > 1)
 from holdfast.block b
 order by b.block desc
 limit 1;

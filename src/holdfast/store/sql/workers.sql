@@ -56,7 +56,11 @@ returning worker_id;
 -- Workers of one tenant or of all, present ones first.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
-  (select count(*)::int from holdfast.live t where t.state = 'r' and t.worker_id = w.worker_id) as running,
+  (
+    select count(*)::int
+    from holdfast.live t
+    where t.state = 'r' and t.due_at is null and t.tenant_id = w.tenant_id and t.worker_id = w.worker_id
+  ) as running,
   w.labels->>'probe_url' as probe_url, p.checked_at, p.is_healthy, p.failures, p.detail
 from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id
