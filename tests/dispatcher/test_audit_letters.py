@@ -13,7 +13,7 @@ from holdfast.dispatcher.audit import list_audit, verify_audit
 from holdfast.dispatcher.dead_look import dead_groups
 from holdfast.dispatcher.delete import delete_task
 from holdfast.dispatcher.reinject import reinject_once
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, DispatchFailed
 from holdfast.testing.factories import a_failed_task, a_failure
 
 WHO = {"actor": "anna", "reason": "fixed in 2.1"}
@@ -171,7 +171,7 @@ async def test_a_change_of_letters_that_cannot_be_recorded_does_not_happen(subje
         await change()
         assert "full_disk" in caplog.text
     else:
-        with pytest.raises((asyncpg.CheckViolationError, Conflict)) as refused:
+        with pytest.raises((asyncpg.CheckViolationError, Conflict, DispatchFailed)) as refused:
             await change()
         assert "full_disk" in str(refused.value.__cause__ or refused.value)
     assert await picture(engine) == before
