@@ -31,7 +31,7 @@ from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.reconcile import reconcile_once
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.settle import settle
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, DispatchFailed, NotFound
 from holdfast.settings import Settings
 from holdfast.store.database import Session
 from holdfast.testing.clock import Clock
@@ -42,6 +42,7 @@ ACTS = {
     "begin_transaction": 1, "end_transaction": 2, "enqueue": 1, "claim": 3, "settle": 4, "beat": 2, "reap": 2,
     "reconcile": 1, "cancel": 1, "retry": 1, "redrive": 2, "sweep": 2, "pass_time": 1, "steal": 3, "thaw": 4,
 }  # fmt: skip
+IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 OUTCOMES = ["complete", "complete", "fail", "lose", "release", "cancel"]
 WORKERS = ["first", "second", "third"]
 
@@ -124,7 +125,8 @@ class Histories(RuleBasedStateMachine):
             self.completed |= line.completed
             line.completed = {}
             return answer
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+        except (*IN_THE_WAY, DispatchFailed) as error:
+            assert isinstance(error if isinstance(error, IN_THE_WAY) else error.__cause__, IN_THE_WAY)
             line.completed = {}
             if line.open is not None:
                 await line.open.rollback()

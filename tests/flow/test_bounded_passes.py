@@ -118,7 +118,7 @@ async def test_runs_that_a_run_started_and_that_are_over_are_not_looked_at(dispa
         f"update holdfast.run set {word}_at = now(), {word}_by = 'ann' where run_id = $1", int(parent)
     )
     seen = await visits(dispatcher.engine.database, statement, "100")
-    assert seen["run"] <= 5
+    assert seen["run"] <= MANY / 10
 
 
 async def test_a_canceled_run_that_was_told_is_not_written_again(dispatcher):

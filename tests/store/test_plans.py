@@ -263,8 +263,8 @@ def test_a_pass_goes_along_what_there_is_to_do(planned_beside_runs, name):
 
 @pytest.mark.xdist_group("plans")
 @pytest.mark.parametrize(("name", "state"), [("held_nodes", "h"), ("cancel_waits", "w"), ("unreleased_items", "m")])
-def test_nodes_of_a_state_are_found_by_it(planned, name, state):
-    reads = [node for node in planned[name].walk() if "Index Name" in node]
+def test_nodes_of_a_state_are_found_by_it(planned_beside_runs, name, state):
+    reads = [node for node in planned_beside_runs[name].walk() if "Index Name" in node]
     assert reads and all(f"state = '{state}'" in node["Index Cond"] for node in reads)
 
 
