@@ -43,12 +43,13 @@ def accepted(port: int) -> list[socket.socket]:
     """This process's ends of connections to a port of its own."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            one = socket.socket(fileno=os.dup(int(entry.name)))
-            if one.family == socket.AF_INET and one.getsockname()[1] == port and one.getpeername():
-                found.append(one)
-            else:
-                one.close()
+        # Sockets alone, and none is left behind: a second hold on a pipe or a lock would keep others waiting for ever.
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            if entry.readlink().name.startswith("socket:"):
+                one = stack.enter_context(socket.socket(fileno=os.dup(int(entry.name))))
+                if one.family == socket.AF_INET and one.getsockname()[1] == port and one.getpeername():
+                    stack.pop_all()
+                    found.append(one)
     return found
 
 

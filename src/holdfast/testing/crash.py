@@ -88,6 +88,9 @@ class Told:
     said: Sequence[Any]
 
 
+CLOSE_SECONDS_MAX = 5.0
+
+
 class Victims:
     """Runs acts of one Python file in processes that die where they are told."""
 
@@ -115,7 +118,11 @@ class Victims:
     def close(self) -> None:
         assert self._mother.stdin is not None
         self._mother.stdin.close()
-        self._mother.wait()
+        try:
+            self._mother.wait(CLOSE_SECONDS_MAX)
+        except subprocess.TimeoutExpired:  # somebody else has a hold on its input
+            self._mother.kill()
+            self._mother.wait()
 
     def __enter__(self) -> Victims:
         return self
