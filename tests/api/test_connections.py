@@ -42,7 +42,7 @@ def held_back(monkeypatch):
 def accepted(port: int) -> list[socket.socket]:
     """This process's ends of connections to a port of its own."""
     found = []
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in list(Path("/proc/self/fd").iterdir()):
         # Sockets alone, and none is left behind: a second hold on a pipe or a lock would keep others waiting for ever.
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             if entry.readlink().name.startswith("socket:"):
