@@ -118,6 +118,7 @@ async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     await stage.dispatcher.worker_id("idle")
     await stage.dispatcher.worker_id("left")
+    await stage.clock.advance("1d")
     await stage.dispatcher.retire("left")
     await retain_once(stage.engine.database, days=1)
     assert await stage.value("select count(*) from holdfast.worker") == 3
