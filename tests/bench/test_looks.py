@@ -88,6 +88,12 @@ _ROWS_READ = """
 select (select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables where schemaname = 'holdfast')
   + (select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes where schemaname = 'holdfast')
 """
+_IS_ALONE = """
+select not exists (
+  select from pg_stat_activity a
+  where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
+)
+"""
 PAGES_MAX = 60
 """Pages a statement may touch whose work is in functions, where no plan shows it: far fewer than any long table has."""
 
@@ -171,6 +177,8 @@ async def test_lists_of_a_small_tenant_pass_over_nothing_of_a_large_one(
 ) -> None:
     async with Engine(history.arena.url, Settings(), sessions_max=1) as engine:
         clerk = Clerk(Client.over(engine.of(history.tenant_id(whose))), "somebody")
+        while not await engine.database.fetchval(_IS_ALONE):
+            """Who was here before has yet to say what it read."""
         for asked in questions(history.written)[operation.name]:
             before = await rows_read(engine)
             await perform(operation, clerk, msgspec.convert(asked, operation.request))
