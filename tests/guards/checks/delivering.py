@@ -21,7 +21,7 @@ from holdfast.store.statements import sql
 
 TENANT_ID = 1
 URL = "http://93.184.215.14/hook"
-LEASE = (10, 60.0, 10, [], [], 10)
+LEASE = (10, 60.0, 10, [], [], 10, True)
 
 
 async def _hook(stage: Stage, tenant_id: int = TENANT_ID, name: str = "hook") -> str:
