@@ -57,6 +57,18 @@ async def a_webhook_is_not_leased_before_its_time(stage: Stage) -> None:
 
 
 @check
+async def who_cannot_ask_urls_leases_reporters_alone(stage: Stage) -> None:
+    await _hook(stage)
+    await stage.engine.database.fetch(
+        "insert into holdfast.webhook (tenant_id, name, url, secret, cursor, created_by) "
+        "values (1, 'mine', 'reporter:shop:reporter', '', '0:0', 'anna')"
+    )
+    held = await stage.engine.database.fetch(sql("lease_webhooks"), *LEASE[:-1], False)
+    assert [row["name"] for row in held] == ["mine"]
+    assert [row["name"] for row in await _lease(stage)] == ["hook"]
+
+
+@check
 async def a_paused_webhook_is_not_leased(stage: Stage) -> None:
     await _hook(stage)
     await pause_webhook(stage.engine, TENANT_ID, "hook", actor="anna")
