@@ -37,7 +37,7 @@ async def deliveries(engine):
 @pytest.fixture
 async def hasty(engine):
     """A process that gives a reporter no time to speak of."""
-    webhooks = replace(engine.settings.webhooks, timeout_seconds=0.1)
+    webhooks = replace(engine.settings.webhooks, timeout_seconds=0.5)
     async with Engine(engine.database.url, replace(engine.settings, webhooks=webhooks)) as other:
         made = Deliveries(other, None)
         yield made
@@ -165,7 +165,7 @@ async def test_one_that_waits_for_ever_has_its_time_and_is_told_to_stop(
 
     installed(monkeypatch, spy := Spy(wait))
     await deliver(hasty)
-    assert await fared(engine) == (1, "no answer within 0.1 s")
+    assert await fared(engine) == (1, "no answer within 0.5 s")
     async with asyncio.timeout(20):
         await stopped.wait()
     spy.does = None
@@ -182,7 +182,7 @@ async def test_one_that_blocks_has_its_time_too(engine, deliver, hasty, an_event
 
     installed(monkeypatch, Spy(block))
     await deliver(hasty)
-    assert await fared(engine) == (1, "no answer within 0.1 s")
+    assert await fared(engine) == (1, "no answer within 0.5 s")
     gate.set()
 
 
@@ -212,13 +212,26 @@ async def test_one_that_blocks_holds_up_no_other_reporter(engine, deliver, deliv
     assert (await delivering).events == 2
 
 
-async def test_one_that_ends_its_own_event_loop_is_made_anew(engine, deliver, an_event, monkeypatch):
-    async def leave():
+async def leave(_event):
+    async def exit_():
         raise SystemExit(1)
 
-    async def end(_event):
-        await asyncio.create_task(leave())
+    await asyncio.create_task(exit_())
 
+
+async def stop_all(_event):
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.Event().wait()
+
+
+async def stop_the_loop(_event):
+    asyncio.get_running_loop().stop()
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("end", [leave, stop_all, stop_the_loop])
+async def test_one_that_ends_its_own_event_loop_is_made_anew(engine, deliver, an_event, monkeypatch, end):
     installed(monkeypatch, spy := Spy(end))
     done = await deliver()
     failures, sentence = await fared(engine)

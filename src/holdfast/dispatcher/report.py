@@ -158,8 +158,8 @@ class _Apart:
             # On leaving it cancels what still runs, waits for that, and closes the loop.
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._until_stopped())
-        except (KeyboardInterrupt, SystemExit) as error:
-            # A task of its own raised it: the loop is over, and the next event makes another reporter.
+        except BaseException as error:
+            # A task of its own raised it, or stopped the loop: the next event makes another reporter.
             log.warning("reporter %s ended its event loop", self._reference, exc_info=error)
         finally:
             with contextlib.suppress(InvalidStateError):
