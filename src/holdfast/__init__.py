@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.flow.flow import Flow
     from holdfast.flow.waits import approval, wait_for
     from holdfast.packs.load import load_pack
+    from holdfast.reporters import Reported, Reporter
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
     from holdfast.worker.fence import assert_lease
@@ -66,6 +67,8 @@ __all__ = [
     "NotFound",
     "Processed",
     "Quota",
+    "Reported",
+    "Reporter",
     "Retry",
     "RetryPolicy",
     "Rule",
@@ -104,6 +107,8 @@ _HOMES = {
     "NotFound": "holdfast.errors",
     "Quota": "holdfast.core.quota",
     "Processed": "holdfast.worker.once",
+    "Reported": "holdfast.reporters",
+    "Reporter": "holdfast.reporters",
     "Retry": "holdfast.core.signals",
     "RetryPolicy": "holdfast.core.retry",
     "Rule": "holdfast.core.classify",

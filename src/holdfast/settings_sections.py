@@ -243,6 +243,11 @@ class WebhookSettings:
     look_seconds: float = setting(
         1.0, "Pause between looks for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
     )
+    reporters: tuple[str, ...] = setting(
+        (),
+        "Reporters `module:factory` that webhooks may name, comma-separated; ENV local allows any.",
+        flat_name="reporters",
+    )
     probe_seconds: float = setting(
         5.0, "Pause between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
     )

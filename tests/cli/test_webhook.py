@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import pytest
+from tests.cli.conftest import invoke
+from tests.dispatcher.reporting import REFERENCE, Spy, installed
+from tests.dispatcher.reporting import URL as REPORTER
 from tests.each import each
 
 from holdfast.webhooks import key_of
@@ -62,3 +66,36 @@ def test_every_change_is_in_the_record(webhook, holdfast):
 def test_a_mistake_is_told_with_its_exit_code(webhook, arguments, code, said):
     ran = webhook(*arguments)
     assert (ran.code, said in ran.err) == (code, True), ran.err
+
+
+@pytest.fixture
+def shop_events(monkeypatch):
+    spy = Spy()
+    installed(monkeypatch, spy)
+    return spy
+
+
+def test_a_reporter_from_its_beginning_to_its_end(holdfast, shop_events):
+    webhook = partial(holdfast, "webhook", HOLDFAST_REPORTERS=REFERENCE)
+    added = webhook("add", "mine", REPORTER, "--event", "task.*")
+    assert (added.code, added.out, added.err) == (0, "mine\tadded\n", "")
+    assert webhook("add", "other", REPORTER, "-o", "json").json == {"name": "other", "secret": None}
+    assert [row["url"] for row in webhook("list", "-o", "json").json] == [REPORTER, REPORTER]
+    tested = webhook("test", "mine")
+    assert (tested.code, tested.out.startswith("mine\tdelivered\tit took the event after ")) == (0, True)
+    assert shop_events.kinds == ["webhook.test"]
+    rotated = webhook("rotate", "mine")
+    assert (rotated.code, rotated.out) == (2, "")
+    assert rotated.err.startswith("error: mine is a reporter: nothing is signed for it, so it has no secret.")
+    assert webhook("pause", "mine").out == "mine\tpaused\n"
+    assert webhook("resume", "mine").out == "mine\tresumed\n"
+    assert webhook("remove", "mine", "--yes").out == "mine\tremoved\n"
+
+
+def test_a_reporter_that_nobody_allowed_is_refused(holdfast_url):
+    ran = invoke(
+        "webhook", "add", "mine", REPORTER, HOLDFAST_URL=holdfast_url, HOLDFAST_REPORTERS="shop.kafka:reporter"
+    )
+    assert (ran.code, "reporter_not_allowed" in ran.err, "HOLDFAST_REPORTERS" in ran.err) == (2, True, True)
+    assert invoke("webhook", "list", "-o", "json", HOLDFAST_URL=holdfast_url).json == []
+    assert "shop_events" not in sys.modules

@@ -37,6 +37,11 @@ DELIVERING: Sequence[Mutant] = [
             "true",
             "a_webhook_has_one_holder",
         ),
+        (
+            "($7::boolean or w.url like 'reporter:%')",
+            "$7::boolean is not null",
+            "who_cannot_ask_urls_leases_reporters_alone",
+        ),
         ("for no key update skip locked", "", "whoever_leases_webhooks_waits_for_nobody"),
     ),
     *killed(

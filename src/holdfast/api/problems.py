@@ -59,6 +59,7 @@ CODE_STATUSES = {
     "head_too_large": 431,
     "too_many_attempts": 429,
     "url_not_allowed": 422,
+    "reporter_not_allowed": 422,
     "tenant_limit": 429,
 }
 """Codes whose status is not that of their branch."""

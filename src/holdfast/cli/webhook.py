@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=Group)
 def webhook() -> None:
-    """Deliver events to URLs, signed."""
+    """Deliver events to URLs, signed, and to reporters of your own."""
 
 
 def _reason(command: F) -> F:
@@ -41,11 +41,17 @@ def _reason(command: F) -> F:
 def add(
     name: str, target: str, kinds: tuple[str, ...], queues: tuple[str, ...], actions: tuple[str, ...], reason: str
 ) -> None:
-    """Deliver events from now on to URL, and print the secret that signs them: it is shown this once."""
+    """Deliver events from now on to URL, and print the secret that signs them: it is shown this once.
+
+    URL may be reporter:MODULE:FACTORY, for code of yours that HOLDFAST_REPORTERS names; it has no secret.
+    """
     from holdfast.desk.webhooks import AddWebhook, add_webhook
 
     chosen = {"kinds": list(kinds), "queues": list(queues), "actions": list(actions)}
     made = the_shell().ask(add_webhook, AddWebhook(name=name, url=target, reason=reason, **chosen))
+    if made.secret is None and not the_shell().is_json:
+        _tell(name, "added")
+        return
     _tell_secret(made, "Keep this secret where the receiver finds it. It is not shown again.")
 
 

@@ -14,7 +14,7 @@ from holdfast.dispatcher.webhooks import GRACE_SECONDS, Made, Tested, WebhookVie
 
 
 class AddWebhook(Request, frozen=True, kw_only=True):
-    """A name, a URL, and which events go there; all, unless said."""
+    """A name, a URL or `reporter:module:factory`, and which events go there; all, unless said."""
 
     name: str
     url: str
@@ -48,7 +48,7 @@ class WebhookSteered(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("webhook.add", "POST /api/v1/webhooks", Access.ADMIN, status=201)
 async def add_webhook(clerk: Clerk, asked: AddWebhook) -> Made:
-    """Delivers events from now on to a URL; the secret that signs them is answered this once."""
+    """Delivers events from now on to a URL; the secret that signs them is answered this once. A reporter has none."""
     return await webhooks.add_webhook(
         clerk.engine,
         clerk.tenant_id,

@@ -1,4 +1,4 @@
-"""Deliver: send events to webhooks, in order, at least once each, by one holder per webhook.
+"""Deliver: send events to webhooks and reporters, in order, at least once each, by one holder per webhook.
 
 A pass leases the webhooks that are due and that nobody holds; each is delivered beside the others, so a slow receiver
 holds up nobody else's. The cursor moves after every event that was taken, under the lease's token: a process that dies
@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import webhooks
-from holdfast.core.webhook import Filter, after_failure, body_of, delivery_id
+from holdfast.core.webhook import Filter, after_failure, delivery_id
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import Event, told_after
+from holdfast.dispatcher.report import Reporters
 from holdfast.errors import Invalid
-from holdfast.net.guarded import Answer, Guarded, NotReached
+from holdfast.net.guarded import Answer, Guarded, NotReached, is_possible
+from holdfast.reporters import Reported, is_reporter
 from holdfast.store.database import TROUBLE
 from holdfast.store.statements import sql
 
@@ -66,6 +68,9 @@ class Deliveries:
         self.done = Delivered()
         self._engine = engine
         self._guarded = guarded
+        self._reporters = Reporters(engine.settings)
+        self._asks = is_possible()
+        """Without what is needed to ask URLs, reporters alone are taken up."""
         self._running: dict[asyncio.Task[None], int] = {}
         """Deliveries under way, and of which tenant."""
 
@@ -75,7 +80,7 @@ class Deliveries:
             if not (room := WEBHOOKS_MAX - len(self._running)):
                 return
             held = Counter(self._running.values())
-            bounds = (share, list(held.keys()), list(held.values()), TENANT_WEBHOOKS_MAX)
+            bounds = (share, list(held.keys()), list(held.values()), TENANT_WEBHOOKS_MAX, self._asks)
             rows = await self._engine.database.fetch(_LEASE, room, LEASE_SECONDS, *bounds)
             for row in rows:
                 self.done.webhooks += 1
@@ -87,7 +92,7 @@ class Deliveries:
 
     async def _deliver(self, row: Any) -> None:
         try:
-            await _Delivery(self._engine, self._guarded, row, self.done).run()
+            await _Delivery(self._engine, self._guarded, self._reporters, row, self.done).run()
         except TROUBLE as error:
             log.warning("webhook %s is left to whoever leases it next: %s", row["name"], error)
 
@@ -102,6 +107,7 @@ class Deliveries:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        await self._reporters.close()
 
 
 async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> Delivered:
@@ -117,9 +123,10 @@ async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> Delivered:
 class _Delivery:
     """One webhook in our hands."""
 
-    def __init__(self, engine: Engine, guarded: Guarded, row: Any, done: Delivered) -> None:
+    def __init__(self, engine: Engine, guarded: Guarded, reporters: Reporters, row: Any, done: Delivered) -> None:
         self._engine = engine
         self._guarded = guarded
+        self._reporters = reporters
         self._row = row
         self._failures = row["failures"]
         """In a row, up to now: what was taken since the lease began ends the row."""
@@ -155,8 +162,8 @@ class _Delivery:
         """Whether the event was taken and is ours to count."""
         failure, status, retry_after = "", None, None
         try:
-            answer = await self._ask(event, place)
-            if answer.is_success:
+            answer = await self._hand_over(self._reported(event, place))
+            if answer is None or answer.is_success:
                 self._failures = 0
                 if not await self._advance(event.cursor, 1):
                     return False
@@ -171,18 +178,28 @@ class _Delivery:
         await self._fail(failure, status, retry_after)
         return False
 
-    async def _ask(self, event: Event, place: tuple[str | None, str | None]) -> Answer:
-        data = {
-            "task_id": event.task_id or None,
-            "attempt": event.attempt or None,
-            "queue": place[0],
-            "action": place[1],
-            "detail": event.detail,
-            "cursor": event.cursor,
-        }
-        body = body_of(event.kind, event.at, data)
+    def _reported(self, event: Event, place: tuple[str | None, str | None]) -> Reported:
+        return Reported(
+            kind=event.kind,
+            at=event.at,
+            delivery_id=delivery_id(self._row["installation"], event.cursor),
+            task_id=event.task_id or None,
+            attempt=event.attempt or None,
+            queue=place[0],
+            action=place[1],
+            detail=event.detail,
+            cursor=event.cursor,
+            tenant=self._row["tenant"],
+        )
+
+    async def _hand_over(self, event: Reported) -> Answer | None:
+        """What the receiver answered; a reporter that took it answers nothing."""
+        if is_reporter(self._row["url"]):
+            await self._reporters.report(self._row["url"], event)
+            return None
+        body = event.body
         sent_at = int(self._row["at"] + time.monotonic() - self._began)
-        headers = webhooks.signed(delivery_id(self._row["installation"], event.cursor), sent_at, body, self._secrets)
+        headers = webhooks.signed(event.delivery_id, sent_at, body, self._secrets)
         return await self._guarded.ask(
             "POST",
             self._row["url"],

@@ -92,9 +92,11 @@ class Loops:
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("count", self.count, COUNT_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
-            if is_possible():
-                webhooks = self._settings.webhooks
+            webhooks = self._settings.webhooks
+            # Reporters are no requests: what is needed to make those need not be installed.
+            if is_possible() or webhooks.reporters or self._settings.is_local:
                 group.create_task(self._repeat("webhooks", self.deliver, webhooks.look_seconds))
+            if is_possible():
                 group.create_task(self._repeat("probes", self.probe, webhooks.probe_seconds))
             if is_external(self._settings.wake):
                 group.create_task(Relay(self._engine).run())

@@ -1,6 +1,7 @@
 """Webhooks: add, list, pause, resume, rotate, test and remove them, saying who and why.
 
-A secret is told once, to whoever made it. What is refused when a webhook is saved is refused again at every connection.
+A secret is told once, to whoever made it; a reporter has none, as nothing is signed for it. What is refused when a
+webhook is saved is refused again at every connection.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from holdfast.core.webhook import FILTERS_MAX, KINDS, TEST_KIND, body_of
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import event_tail
+from holdfast.dispatcher.report import Reporters
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.net.address import Rules
-from holdfast.net.guarded import Guarded, NotReached, Resolver, check_url, resolve
+from holdfast.net.guarded import Answer, Guarded, NotReached, Resolver, check_url, resolve
+from holdfast.reporters import Reported, allowed_reference, is_reporter
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
@@ -36,6 +39,8 @@ _RESUME = sql("resume_webhook")
 
 WEBHOOKS_MAX = 100
 """Of one tenant; two that are added at once may exceed it."""
+NO_SECRET = ""
+"""What is stored of a reporter in place of a secret."""
 GRACE_SECONDS = 24 * 3600.0
 GRACE_SECONDS_MAX = 30 * 24 * 3600.0
 
@@ -67,15 +72,15 @@ class WebhookView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A name and a secret that nobody will be told again."""
+    """A name and a secret that nobody will be told again; a reporter has none."""
 
     name: str
-    secret: str
+    secret: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """How a receiver took a test event."""
+    """How a receiver took a test event; a reporter has no `status`."""
 
     name: str
     is_delivered: bool
@@ -97,15 +102,19 @@ async def add_webhook(
     reason: str = "",
     resolver: Resolver = resolve,
 ) -> Made:
-    """Deliver events from now on to a URL; `Invalid` for one that may not be asked, `Conflict` for a taken name."""
+    """Deliver events from now on to a URL or reporter; `Invalid` for one not allowed, `Conflict` for a taken name."""
     _valid_name(name)
     wanted = {
         "kinds": None if not kinds else valid_kinds(_few(kinds)),
         "queues": None if not queues else [limits.valid_queue(queue) for queue in _few(queues)],
         "actions": None if not actions else [limits.valid_action(action) for action in _few(actions)],
     }
-    await check_url(url, Rules.of(engine.settings.egress), resolver=resolver)
-    secret, cursor = webhooks.new_secret(), await event_tail(engine.database)
+    if is_reporter(url):
+        allowed_reference(url, engine.settings)
+    else:
+        await check_url(url, Rules.of(engine.settings.egress), resolver=resolver)
+    secret = NO_SECRET if is_reporter(url) else webhooks.new_secret()
+    cursor = await event_tail(engine.database)
     async with engine.database.transaction() as session:
         if await session.fetchval(_COUNT, tenant_id) >= WEBHOOKS_MAX:
             raise Conflict(
@@ -120,7 +129,7 @@ async def add_webhook(
                 advice="Take another name, or remove that one.",
             )
         await _record(session, tenant_id, "webhook.add", name, after={"url": url, **wanted}, actor=actor, reason=reason)
-    return Made(name=name, secret=secret)
+    return Made(name=name, secret=secret or None)
 
 
 async def list_webhooks(database: Database, tenant_id: int, *, name: str | None = None) -> list[WebhookView]:
@@ -154,7 +163,11 @@ async def rotate_webhook(
         raise Invalid("The grace must be from 0 to 30 days.", code="invalid_grace")
     secret = webhooks.new_secret()
     async with engine.database.transaction() as session:
-        await _locked(engine, session, tenant_id, name)
+        row = await _locked(engine, session, tenant_id, name)
+        if is_reporter(row["url"]):
+            raise Invalid(
+                f"{name} is a reporter: nothing is signed for it, so it has no secret.", code="reporter_has_no_secret"
+            )
         await session.fetch(_ROTATE, tenant_id, name, secret, grace_seconds)
         after = {"grace_seconds": grace_seconds}
         await _record(session, tenant_id, "webhook.rotate", name, after=after, actor=actor, reason=reason)
@@ -196,25 +209,17 @@ async def try_webhook(
     async with engine.database.transaction() as session:
         row = dict(await _locked(engine, session, tenant_id, name))
         await _record(session, tenant_id, "webhook.test", name, actor=actor, reason=reason)
-    at = datetime.fromtimestamp(row["at"], UTC)
-    body = body_of(TEST_KIND, at, {"webhook": name, "actor": actor})
-    secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
-    headers = webhooks.signed(f"test_{randomness.token_hex(8)}", int(row["at"]), body, secrets)
-    guarded = Guarded(Rules.of(engine.settings.egress), resolver=resolver)
+    detail = {"webhook": name, "actor": actor}
     began = time.monotonic()
     try:
-        answer = await guarded.ask(
-            "POST",
-            row["url"],
-            headers={"content-type": "application/json", **headers},
-            body=body,
-            seconds_max=engine.settings.webhooks.timeout_seconds,
-        )
+        if is_reporter(row["url"]):
+            await _try_reporter(engine, row, detail)
+            seconds = time.monotonic() - began
+            return Tested(name=name, is_delivered=True, status=None, seconds=seconds, sentence="it took the event")
+        answer = await _try_url(engine, row, detail, resolver)
     except NotReached as error:
         seconds = time.monotonic() - began
         return Tested(name=name, is_delivered=False, status=None, seconds=seconds, sentence=str(error))
-    finally:
-        await guarded.close()
     return Tested(
         name=name,
         is_delivered=answer.is_success,
@@ -222,6 +227,48 @@ async def try_webhook(
         seconds=answer.seconds,
         sentence=answer.sentence,
     )
+
+
+async def _try_url(engine: Engine, row: dict[str, Any], detail: dict[str, str], resolver: Resolver) -> Answer:
+    body = body_of(TEST_KIND, datetime.fromtimestamp(row["at"], UTC), detail)
+    secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
+    headers = webhooks.signed(_test_id(), int(row["at"]), body, secrets)
+    guarded = Guarded(Rules.of(engine.settings.egress), resolver=resolver)
+    try:
+        return await guarded.ask(
+            "POST",
+            row["url"],
+            headers={"content-type": "application/json", **headers},
+            body=body,
+            seconds_max=engine.settings.webhooks.timeout_seconds,
+        )
+    finally:
+        await guarded.close()
+
+
+async def _try_reporter(engine: Engine, row: dict[str, Any], detail: dict[str, str]) -> None:
+    """One of its own is made for it: that its factory works here is part of what is tried."""
+    reporters = Reporters(engine.settings)
+    event = Reported(
+        kind=TEST_KIND,
+        at=datetime.fromtimestamp(row["at"], UTC),
+        delivery_id=_test_id(),
+        task_id=None,
+        attempt=None,
+        queue=None,
+        action=None,
+        detail=dict(detail),
+        cursor=row["cursor"],
+        tenant=row["tenant"],
+    )
+    try:
+        await reporters.report(row["url"], event)
+    finally:
+        await reporters.close()
+
+
+def _test_id() -> str:
+    return f"test_{randomness.token_hex(8)}"
 
 
 async def _locked(engine: Engine, session: Session, tenant_id: int, name: str) -> Any:

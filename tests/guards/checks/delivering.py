@@ -21,7 +21,7 @@ from holdfast.store.statements import sql
 
 TENANT_ID = 1
 URL = "http://93.184.215.14/hook"
-LEASE = (10, 60.0, 10, [], [], 10)
+LEASE = (10, 60.0, 10, [], [], 10, True)
 
 
 async def _hook(stage: Stage, tenant_id: int = TENANT_ID, name: str = "hook") -> str:
@@ -54,6 +54,18 @@ async def a_webhook_is_not_leased_before_its_time(stage: Stage) -> None:
     assert await _lease(stage) == []
     await stage.clock.advance(seconds=31)
     assert len(await _lease(stage)) == 1
+
+
+@check
+async def who_cannot_ask_urls_leases_reporters_alone(stage: Stage) -> None:
+    await _hook(stage)
+    await stage.engine.database.fetch(
+        "insert into holdfast.webhook (tenant_id, name, url, secret, cursor, created_by) "
+        "values (1, 'mine', 'reporter:shop:reporter', '', '0:0', 'anna')"
+    )
+    held = await stage.engine.database.fetch(sql("lease_webhooks"), *LEASE[:-1], False)
+    assert [row["name"] for row in held] == ["mine"]
+    assert [row["name"] for row in await _lease(stage)] == ["hook"]
 
 
 @check

@@ -25,6 +25,7 @@ limit 1000;
 -- name: lock_webhook
 -- One webhook under its lock, for a change that is recorded.
 select w.url, w.secret, w.cursor, w.paused_reason,
+  (select t.name from holdfast.tenant t where t.tenant_id = w.tenant_id) as tenant,
   case when w.old_secret_until > holdfast.instant() then w.old_secret end as old_secret,
   extract(epoch from holdfast.instant())::double precision as at
 from holdfast.webhook w
@@ -64,7 +65,7 @@ returning w.webhook_id;
 -- name: lease_webhooks
 -- Become the one who delivers some webhooks that are due and that nobody holds: at most $3 of a tenant, so that tenants
 -- take turns. $4 and $5 say how many of each tenant are in this process's hands: those with fewer come first, and none
--- gets more than $6.
+-- gets more than $6. Without $7 only reporters are taken: this process cannot ask URLs.
 with turn as materialized (
   select n.tenant_id, least($3::int, $6::int - coalesce(h.held, 0)) as most
   from (select distinct w.tenant_id from holdfast.webhook w) n
@@ -80,6 +81,7 @@ free as materialized (
     from holdfast.webhook w
     where w.tenant_id = turn.tenant_id and w.paused_at is null and w.due_at <= holdfast.instant()
       and (w.lease_token is null or w.lease_expires_at <= holdfast.instant())
+      and ($7::boolean or w.url like 'reporter:%')
     order by w.due_at
     limit turn.most
     for no key update skip locked
@@ -93,6 +95,7 @@ where w.webhook_id = free.webhook_id
 returning w.webhook_id, w.tenant_id, w.name, w.url, w.kinds, w.queues, w.actions, w.cursor, w.failures, w.lease_token,
   w.secret, case when w.old_secret_until > holdfast.instant() then w.old_secret end as old_secret,
   (select left(i.installation::text, 8) from holdfast.installation i) as installation,
+  (select t.name from holdfast.tenant t where t.tenant_id = w.tenant_id) as tenant,
   extract(epoch from holdfast.instant())::double precision as at;
 
 -- name: advance_webhook
