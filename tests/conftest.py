@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @cache
 def promises() -> list[tuple[Statement, frozenset[str]]]:
     """The invariants, each with tables of which one must have rows for it to find anything."""
-    return [(one, needed_by(one.text)) for one in statements_in("invariants.sql") if not is_warning(one)]
+    return [(one, needed_by(one.text)) for one in statements_in("invariants") if not is_warning(one)]
 
 
 def needed_by(statement: str) -> frozenset[str]:

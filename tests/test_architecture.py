@@ -139,7 +139,7 @@ CLOCKS = re.compile(
 CLOCKS_ON_PURPOSE = {
     "0001_tasks.sql": {"statement_timestamp("},  # makes instant()
     "migrate.py": {"statement_timestamp("},  # its ledger is older than instant()
-    "invariants.sql": {"statement_timestamp("},  # checks that nobody replaced it
+    "installation.sql": {"statement_timestamp("},  # checks that nobody replaced it
     "checkup.sql": {"clock_timestamp("},  # compares the machines' own clocks
 }
 SQL = re.compile(r"\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|truncate)\s", re.IGNORECASE)
