@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.core.flows import a_flow
+from tests.core.flows import a_flow, a_map
 from tests.dispatcher.test_redrive_races import end_all, meeting
-from tests.flow.test_runs import a_map, finish, step
+from tests.flow.steps import finish, step
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.delete import delete_task

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.conftest import broken_in
-from tests.core.flows import a_diamond
+from tests.core.flows import a_diamond, a_map, a_parent, a_sum
 from tests.datasets.hands import declared, orders, rows, staged
-from tests.flow.test_runs import a_map, a_parent, a_sum
 
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
