@@ -16,7 +16,6 @@ from tests.launch import servers, shop_app
 from tests.launch.platform import Fixed, profile
 from tests.launch.servers import BROKEN, LOSE_ANSWER, Ecs, Kubernetes
 
-from holdfast.client.client import Client
 from holdfast.launch.ecs import EcsLauncher
 from holdfast.launch.kubernetes import KubernetesLauncher
 from holdfast.launch.launcher import LaunchError, LaunchOrder, Sighting
@@ -89,16 +88,6 @@ def given(kind, holdfast_url):
 def holdfast_settings():
     base = Settings()
     return replace(base, launch=replace(base.launch, poll_seconds=0.1, describe_seconds=0.2))
-
-
-@pytest.fixture
-async def client(holdfast_url, holdfast_settings, engine):
-    settings = replace(holdfast_settings, url=holdfast_url)
-    for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
-        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
-    async with Client(settings, shop_app.app.actions, {}) as opened:
-        yield opened
 
 
 @pytest.fixture

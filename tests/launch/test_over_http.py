@@ -17,7 +17,6 @@ from tests.launch.servers import Kubernetes
 from tests.worker.servers import LossyWay
 
 from holdfast.api.server import serving
-from holdfast.client.client import Client
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.outcome import Completed
 from holdfast.core.retry import RetryPolicy
@@ -52,15 +51,6 @@ async def token(engine):
     """Opens the worker contract, for the queue of the launched actions and no other."""
     made = await create_token(engine.database, 1, name="launched", role="worker", queues=["launched"], actor="anna")
     return made.token
-
-
-@pytest.fixture
-async def client(holdfast_url, holdfast_settings, engine):
-    for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
-        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
-    async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
-        yield opened
 
 
 @pytest.fixture

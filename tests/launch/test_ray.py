@@ -17,7 +17,6 @@ import pytest
 from tests.launch import shop_app
 from tests.launch.platform import Fixed, profile
 
-from holdfast.client.client import Client
 from holdfast.dispatcher.loops import Loops
 from holdfast.launch.launcher import LaunchOrder, Sighting
 from holdfast.launch.loop import Launching
@@ -127,15 +126,6 @@ def launcher(cluster, holdfast_url):
 def holdfast_settings():
     base = Settings()
     return replace(base, launch=replace(base.launch, poll_seconds=0.2, describe_seconds=1.0))
-
-
-@pytest.fixture
-async def client(holdfast_url, holdfast_settings, engine):
-    for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
-        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
-    async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
-        yield opened
 
 
 @pytest.fixture
