@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import pytest_asyncio
 from tests.crash.turns import DAY, IS_WHOLE
 from tests.skips import not_tried
+from tests.waiting import eventually
 
 from holdfast.dispatcher.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
@@ -78,6 +80,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("not tried here", sep="-", yellow=True)
     for line in lines:
         terminalreporter.line(line)
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Awaitable[Any]]:
+    return eventually
 
 
 @cache

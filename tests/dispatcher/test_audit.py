@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 from tests.core.flows import a_flow, a_node
 from tests.datasets.hands import declared, orders
+from tests.waiting import waits
 
 import holdfast as hf
 from holdfast.core.circuit import Breaker, CircuitState
@@ -306,10 +307,7 @@ async def test_a_writer_waits_for_the_one_before_it(engine, dispatcher):
     async with engine.database.transaction() as session:
         await audit(session, DEFAULT_TENANT_ID, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
         second = asyncio.ensure_future(dispatcher.pause())
-        while not await engine.database.fetchval(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        ):
-            assert not second.done()
+        assert await waits(engine.database, second)
     assert await second
     assert [row.verb for row in await rows(engine)] == ["queue.pause", "x"]
 

@@ -14,6 +14,7 @@ from tests.core.flows import a_node, an_edge
 from tests.launch import servers, shop_app
 from tests.launch.platform import Fixed, profile
 from tests.launch.servers import Kubernetes
+from tests.waiting import eventually
 from tests.worker.servers import LossyWay
 
 from holdfast.api.server import serving
@@ -97,9 +98,7 @@ async def test_its_heartbeats_and_processes_of_its_own_go_over_http_too(client, 
 async def test_a_canceled_task_ends_its_process(client, machine, tmp_path):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))
-    async with asyncio.timeout(20):
-        while not (where.exists() and where.read_text()):  # noqa: ASYNC110 - nothing but the file could tell
-            await asyncio.sleep(0.02)
+    await eventually(lambda: where.exists() and where.read_text())
     await task.cancel()
     [child] = machine.children.values()
     await asyncio.to_thread(child.wait, 20)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.launch import shop_app
 from tests.launch.platform import Fixed, profile
+from tests.waiting import eventually
 
 from holdfast.dispatcher.loops import Loops
 from holdfast.launch.launcher import LaunchOrder, Sighting
@@ -138,12 +139,6 @@ async def loops(engine, launcher):
     await asyncio.gather(*running, return_exceptions=True)
 
 
-async def until(condition, seconds=60.0):
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing but the world outside could tell
-            await asyncio.sleep(0.05)
-
-
 async def test_a_worker_on_the_cluster_runs_its_task(client, loops):
     assert (await (await client.enqueue(shop_app.add, a=2, b=3)).result(timeout=90))["sum"] == 5
 
@@ -165,7 +160,7 @@ async def test_a_name_is_one_actor_that_can_be_seen_and_stopped(launcher):
 async def test_the_work_of_a_killed_node_goes_on_at_the_other(client, loops, cluster, tmp_path, dispatcher):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.survive, where=str(where))
-    await until(lambda: where.exists() and where.read_text())
+    await eventually(lambda: where.exists() and where.read_text(), seconds_max=60.0)
     worker = int(where.read_text())
     [node] = [one for one in cluster[1] if worker_is_of(one.pid, worker)]
     kill_raylet(node.pid)

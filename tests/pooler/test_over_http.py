@@ -7,7 +7,7 @@ way of the direct URL where there is one, and found by the poll where there is n
 from __future__ import annotations
 
 import pytest
-from tests.api.conftest import call, eventually_fixture, ticks, worker  # noqa: F401
+from tests.api.conftest import call, ticks, worker  # noqa: F401
 from tests.api.test_exchange import (  # noqa: F401
     test_an_answer_that_got_lost_is_given_again,
     test_an_exchange_settles_renews_and_claims_at_once,

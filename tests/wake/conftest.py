@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -158,15 +157,3 @@ def fleet(app: hf.App, carrier: Carrier, holdfast_url: str) -> Callable[..., Any
         return _fleet(app, settings_of(carrier, holdfast_url, poll_seconds=poll_seconds), carrier.is_external)
 
     return begin
-
-
-async def eventually(condition: Callable[[], Any], *, seconds_max: float = WAIT_SECONDS_MAX) -> Any:
-    """Wait until a condition (or a coroutine function) gives something true, and give it back."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        found = condition()
-        found = await found if isinstance(found, Awaitable) else found
-        if found:
-            return found
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.01)

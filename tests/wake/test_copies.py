@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import redis
-from tests.wake.conftest import eventually
+from tests.waiting import eventually
 from tests.wake.test_messages import consumer_of, received
 
 from holdfast.core.hints import Hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.wake.conftest import eventually
+from tests.waiting import eventually
 
 from holdfast.core.hints import Hint, Reader, read_hint
 from holdfast.core.outcome import Completed

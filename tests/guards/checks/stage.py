@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import waits
 
 from holdfast.core.outcome import Released
 from holdfast.dispatcher.attach import Reservation
@@ -56,11 +57,7 @@ class Stage:
 
     async def waits(self, verb: asyncio.Future[Any]) -> None:
         """Until the verb waits for a lock somebody holds, or is over without."""
-        while not verb.done():
-            if await self.value(
-                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-            ):
-                return
+        await waits(self.engine.database, verb)
 
 
 Check = Callable[[Stage], Awaitable[None]]
