@@ -28,6 +28,14 @@ async def eventually(condition: Callable[[], Any], *, seconds_max: float = SECON
         await asyncio.sleep(PAUSE_SECONDS)
 
 
+def poll(condition: Callable[[], object], *, seconds_max: float = 60.0) -> None:
+    """The same for a test that blocks."""
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(PAUSE_SECONDS)
+
+
 async def waits(database: Database, verb: asyncio.Future[Any]) -> bool:
     """Wait until a verb runs into a lock that somebody holds, or is over without; tell whether it waits."""
     while not verb.done():
