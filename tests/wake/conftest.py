@@ -20,6 +20,7 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.hints import write_hints
 from holdfast.dispatcher.loops import Loops
 from holdfast.settings import Settings, WorkerSettings
+from holdfast.wake.carriers import address_for, open_transport
 from holdfast.worker.loop import Worker
 
 NO_REDIS = "A Redis server is not installed: `apt-get install redis-server`, or `brew install redis`"
@@ -147,6 +148,14 @@ async def _fleet(app: hf.App, settings: Settings, is_external: bool) -> AsyncIte
             await asyncio.gather(*running)
             loops.cancel()
             await asyncio.gather(loops, return_exceptions=True)
+
+
+@pytest.fixture
+async def transport(queue):
+    settings = queue.settings(visibility_seconds=1)
+    made = open_transport(settings, address_for(settings, "default"))
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -103,6 +103,21 @@ async def handed_over(stage: Stage, lease: Lease) -> Any:
         yield
 
 
+async def claimed_at_once(stage: Stage) -> tuple[int, int]:
+    """How many of two tasks a claimer gets, and how many another one that comes before that is committed."""
+    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
+
+    async def claim_too() -> int:
+        async with stage.engine.database.session() as other:
+            return len(await second.claim(other, 2, now=0.0))
+
+    async with stage.engine.database.transaction() as session:
+        got = len(await first.claim(session, 2, now=0.0))
+        claiming = asyncio.ensure_future(claim_too())
+        await stage.waits(claiming)
+    return got, await claiming
+
+
 async def reserved(stage: Stage) -> Reservation:
     task = await stage.dispatcher.enqueue(a_task())
     reservation = await stage.dispatcher.reserve(task.task_id, launch_seconds=30)
