@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import pytest_asyncio
 from tests.crash.turns import DAY, IS_WHOLE
 from tests.skips import not_tried
+from tests.waiting import eventually
 
 from holdfast.dispatcher.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
@@ -80,10 +82,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.line(line)
 
 
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Awaitable[Any]]:
+    return eventually
+
+
 @cache
 def promises() -> list[tuple[Statement, frozenset[str]]]:
     """The invariants, each with tables of which one must have rows for it to find anything."""
-    return [(one, needed_by(one.text)) for one in statements_in("invariants.sql") if not is_warning(one)]
+    return [(one, needed_by(one.text)) for one in statements_in("invariants") if not is_warning(one)]
 
 
 def needed_by(statement: str) -> frozenset[str]:

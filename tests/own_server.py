@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
+
+from tests.waiting import poll
 
 from holdfast.store.embedded import postmaster
 from holdfast.store.embedded.server import start, status
@@ -26,8 +27,7 @@ class OwnServer:
         pid = status(self._home).pid
         assert pid is not None
         os.kill(pid, signal.SIGQUIT)
-        while postmaster.is_alive(pid):
-            time.sleep(0.005)
+        poll(lambda: not postmaster.is_alive(pid))
 
     def recover(self) -> None:
         earlier, self._server = self._server, start(self._home, settings=SETTINGS)

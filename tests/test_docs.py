@@ -18,6 +18,7 @@ from holdfast.cli.main import cli
 from holdfast.load import load_app
 from holdfast.settings import options
 from holdfast.settings_source import LAUNCH_VARIABLES
+from holdfast.store.statements import statements_in
 from holdfast.testing.clock import Clock
 from holdfast.testing.idle import run_until_idle
 
@@ -97,7 +98,7 @@ def test_the_tour_visits_every_hop():
 
 
 def test_every_invariant_that_the_docs_name_exists():
-    known = names_in(ROOT / "src/holdfast/store/sql/invariants.sql")
+    known = {one.name for one in statements_in("invariants")}
     named = re.findall(r"invariants? ((?:`\w+`(?:, )?)+)", (DOCS / "guarantees.md").read_text())
     assert named
     assert {name for group in named for name in re.findall(r"`(\w+)`", group)} <= known

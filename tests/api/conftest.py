@@ -6,8 +6,7 @@ import asyncio
 import http.client
 import json
 import re
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -71,21 +70,6 @@ class Caller:
 
     async def post(self, path: str, body: Any = None, **headers: str | None) -> Answer:
         return await self("POST", path, body, **headers)
-
-
-async def eventually(condition: Callable[[], Awaitable[Any]], *, seconds_max: float = 20.0) -> None:
-    """Wait until a coroutine function gives something true."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        if await condition():
-            return
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.02)
-
-
-@pytest.fixture(name="eventually")
-def eventually_fixture():
-    return eventually
 
 
 @pytest.fixture

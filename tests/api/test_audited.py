@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_node
+from tests.core.flows import a_node, a_wait
 from tests.datasets.hands import declared, orders
-from tests.flow.test_runs import a_wait
 
 from holdfast.client.client import Client
 from holdfast.core.access import Access

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from starlette.requests import Request
-from tests.api.conftest import Caller, eventually, path_of
+from tests.api.conftest import Caller, path_of
+from tests.waiting import eventually
 
 from holdfast.api.door.address import neighbourhood
 from holdfast.api.door.proxies import Proxies

@@ -113,10 +113,6 @@ async def test_one_task_is_given_once_and_everybody_else_waits_on(waiting, dispa
     assert sorted(len(answer["tasks"]) for answer in answers) == [1] * 9
 
 
-async def _true(value):
-    return value
-
-
 async def test_a_ring_calls_only_a_few(engine, eventually):
     from holdfast.dispatcher.claim import WorkerIdentity
     from holdfast.dispatcher.remote import RemoteWorkers
@@ -128,7 +124,7 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
         place, elsewhere = workers.lobby.place(1, identity), workers.lobby.place(1, other)
         crowd = [asyncio.create_task(workers.lobby.wait(place, n, LONG, rings=0)) for n in range(50)]
         stranger = asyncio.create_task(workers.lobby.wait(elsewhere, 99, LONG, rings=0))
-        await eventually(lambda: _true(len(place.waiting) == 50 and elsewhere.waiting))
+        await eventually(lambda: len(place.waiting) == 50 and elsewhere.waiting)
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
         done, left = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
         assert {task.result() for task in done} == {(lane,)}
@@ -150,7 +146,7 @@ async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
         await workers.lobby.open()
         before = place.rings
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
-        await eventually(lambda: _true(place.rings > before))
+        await eventually(lambda: place.rings > before)
         assert await workers.lobby.wait(place, 1, LONG, rings=before) == ()
 
 

@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.flow.test_runs import a_wait, finish
+from tests.core.flows import a_wait
+from tests.flow.steps import finish
 
 from holdfast.dispatcher.audit import list_audit
 

@@ -6,26 +6,12 @@ import uuid
 
 import msgspec
 import pytest
-from tests.api.conftest import Caller
+from tests.api.leases import claimed, lease_of
 from tests.each import each
 
-from holdfast.api.server import serving
-from holdfast.core.circuit import Breaker
-from holdfast.core.quota import Quota
 from holdfast.core.states import TaskState
 from holdfast.dispatcher import queues
-from holdfast.dispatcher.engine import Engine
-from holdfast.testing.factories import ACTION, a_completed_task, a_delayed_task, a_running_task, a_task
-
-
-async def claimed(call, worker, **fields):
-    answer = await call.post("/internal/task-claim", {"worker_id": worker, "limit": 10, **fields})
-    assert answer.status == 200, answer.body
-    return answer.json["tasks"]
-
-
-def lease_of(task, **changes):
-    return {name: task[name] for name in ("task_id", "attempt", "lease_token")} | changes
+from holdfast.testing.factories import a_completed_task, a_delayed_task, a_running_task, a_task
 
 
 async def test_a_worker_registers_and_learns_its_id_and_pace(call, engine):
@@ -214,49 +200,6 @@ async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, dispat
     assert (first.state, second.state) == ("failed", "failed")
 
 
-DOWN = {"code": "E1", "message": "connection reset by peer", "type": "ConnectionError"}
-
-
-@pytest.fixture
-async def elsewhere(holdfast_url, holdfast_settings):
-    """A second server that handed nothing out itself."""
-    async with Engine(holdfast_url, holdfast_settings) as second, serving(second) as url:
-        yield Caller(url)
-
-
-async def test_failures_reported_over_http_open_a_breaker_whichever_server_hears_them(
-    call, elsewhere, worker, dispatcher
-):
-    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
-    await dispatcher.enqueue_many(a_task(), [{}] * 8)
-    tasks = await claimed(call, worker)
-    for server, task in zip((call, elsewhere, call, elsewhere), tasks[:4], strict=True):
-        assert (await dispatcher.breaker(ACTION)).state == "closed"
-        await server.post("/internal/task-complete", lease_of(task, status="failed", error=DOWN))
-    shown = await dispatcher.breaker(ACTION)
-    assert (shown.state, shown.attempts, shown.failures) == ("open", 4, 4)
-
-
-async def test_failures_in_a_batch_reported_over_http_open_a_breaker(elsewhere, call, worker, dispatcher):
-    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
-    await dispatcher.enqueue_many(a_task(), [{}] * 4)
-    done = [lease_of(task, status="failed", error=DOWN) for task in await claimed(call, worker)]
-    answer = await elsewhere.post("/internal/exchange", {"worker_id": worker, "completions": done, "limit": 0})
-    assert (answer.status, answer.json["accepted"]) == (200, 4)
-    assert (await dispatcher.breaker(ACTION)).state == "open"
-
-
-async def test_retries_of_failures_reported_over_http_obey_the_quota(call, worker, dispatcher, clock):
-    await clock.freeze()
-    await dispatcher.enqueue_many(a_task(base_backoff_secs=0), [{}] * 4)
-    await dispatcher.quota(Quota(retries=1), queue="default")
-    for task in await claimed(call, worker):
-        await call.post("/internal/task-complete", lease_of(task, status="failed", error=DOWN))
-    assert await claimed(call, worker) == []
-    assert await dispatcher.reconcile_once() == 1
-    assert len(await claimed(call, worker)) == 1
-
-
 async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatcher, clock):
     await dispatcher.enqueue(a_task())
     [first] = await claimed(call, worker)
@@ -325,100 +268,6 @@ async def test_an_output_beyond_its_limit_is_refused(call, worker, dispatcher, e
     large = "x" * (engine.settings.limits.output_bytes_max + 10)
     answer = await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=large))
     assert (answer.status, answer.json["code"]) == (413, "payload_too_large")
-
-
-async def test_an_exchange_settles_renews_and_claims_at_once(call, worker, dispatcher, clock):
-    await dispatcher.enqueue_many(a_task(), [{"n": n} for n in range(5)])
-    first = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 2})).json
-    done, held = first["tasks"]
-    await clock.advance(seconds=5)
-    body = {
-        "worker_id": worker,
-        "held": [held["task_id"], "999"],
-        "completions": [
-            lease_of(done, status="completed", outputs=1),
-            lease_of(done, attempt=9, status="failed"),
-        ],
-        "limit": 2,
-    }
-    answer = (await call.post("/internal/exchange", body)).json
-    assert (answer["accepted"], len(answer["tasks"]), answer["lost"], answer["canceled"]) == (1, 2, ["999"], [])
-    assert [(one["task_id"], one["attempt"]) for one in answer["refused"]] == [(done["task_id"], 9)]
-    await clock.advance(seconds=7)
-    assert (await call.post("/internal/heartbeat", lease_of(held))).status == 200
-
-
-async def test_an_answer_that_got_lost_is_given_again(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task())
-    first = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
-    again = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
-    assert [lease_of(one) for one in again] == [lease_of(one) for one in first]
-    named = {"worker_id": worker, "held": [first[0]["task_id"]], "limit": 1}
-    assert (await call.post("/internal/exchange", named)).json["tasks"] == []
-
-
-async def test_another_workers_tasks_are_neither_renewed_nor_found(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task())
-    lease = await dispatcher.claim_one(worker="first")
-    answer = (await call.post("/internal/exchange", {"worker_id": worker, "held": [lease.task_id], "limit": 5})).json
-    assert (answer["lost"], answer["tasks"]) == ([lease.task_id], [])
-
-
-async def test_a_canceled_task_is_told_in_an_exchange(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task())
-    [task] = await claimed(call, worker)
-    await dispatcher.cancel(task["task_id"])
-    body = {"worker_id": worker, "held": [task["task_id"]]}
-    assert (await call.post("/internal/exchange", body)).json["canceled"] == [task["task_id"]]
-    body = {"worker_id": worker, "completions": [lease_of(task, status="canceled")]}
-    assert (await call.post("/internal/exchange", body)).json["accepted"] == 1
-    assert (await dispatcher.task(task["task_id"])).state is TaskState.CANCELED
-
-
-async def test_a_task_handed_back_costs_nothing(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task())
-    [task] = await claimed(call, worker)
-    assert (await call.post("/internal/task-complete", lease_of(task, status="released"))).status == 200
-    again = await dispatcher.task(task["task_id"])
-    assert (again.state, again.retry_count) == (TaskState.QUEUED, 0)
-
-
-async def test_only_the_queues_asked_for_are_served(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task(queue="mail"))
-    assert await claimed(call, worker, queues=["other"]) == []
-    assert len(await claimed(call, worker, queues=["mail"])) == 1
-
-
-async def test_nodes_get_their_inputs_and_release_what_follows(call, worker, dispatcher):
-    from tests.core.flows import a_node, an_edge
-
-    from holdfast.core.graph import FlowDefinition
-
-    nodes = (a_node("first", action="shop.charge"), a_node("second", action="shop.charge"))
-    flow = FlowDefinition(name="shop.two", nodes=nodes, edges=(an_edge("first>second", "rows>orders"),)).validated()
-    run = await dispatcher.runs.start(flow)
-    [first] = await claimed(call, worker)
-    assert (first["run_id"], first["input"]) == (run, {})
-    await call.post("/internal/task-complete", lease_of(first, status="completed", outputs={"rows": [1, 2]}))
-    [second] = await claimed(call, worker)
-    assert second["input"] == {"orders": [1, 2]}
-    await call.post("/internal/task-complete", lease_of(second, status="completed"))
-    assert await dispatcher.runs.state(run) == "completed"
-
-
-async def test_a_node_without_its_input_fails_and_is_not_handed_out(call, worker, dispatcher):
-    from tests.core.flows import a_node, an_edge
-
-    from holdfast.core.graph import FlowDefinition
-
-    nodes = (a_node("first", action="shop.charge"), a_node("second", action="shop.charge"))
-    flow = FlowDefinition(name="shop.two", nodes=nodes, edges=(an_edge("first>second", "rows>orders"),)).validated()
-    run = await dispatcher.runs.start(flow)
-    [first] = await claimed(call, worker)
-    await call.post("/internal/task-complete", lease_of(first, status="completed", outputs={"other": 1}))
-    assert await claimed(call, worker) == []
-    assert await dispatcher.runs.nodes(run) == {"first": "completed", "second": "failed"}
-    assert await dispatcher.runs.state(run) == "failed"
 
 
 async def test_a_worker_cannot_offer_an_inner_url_to_be_probed(call):

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.cli.doors import a_server
+from tests.waiting import waits
 
 import holdfast as package
 from holdfast.cli.main import cli
@@ -109,9 +110,6 @@ def seed(holdfast_url):
     return run
 
 
-BLOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-
-
 @pytest.fixture
 def holdfast_behind(holdfast, seed):
     """Run a command while somebody else changed something and has not committed yet, which he does once it waits."""
@@ -122,8 +120,7 @@ def holdfast_behind(holdfast, seed):
             async with database.transaction() as session:
                 await session.fetch(statement)
                 command = asyncio.create_task(asyncio.to_thread(holdfast, *arguments))
-                while not await database.fetchval(BLOCKED):
-                    assert not command.done(), command.result()
+                assert await waits(database, command), command.result()
             return await command
 
         return seed(both)

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Program
 from tests.cli.doors import a_server
 from tests.core.flows import a_flow
-from tests.flow.test_runs import finish, step
+from tests.flow.steps import finish, step
 from tests.own_server import OwnServer
 
 from holdfast.core.outcome import Completed

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-import time
 from datetime import UTC, datetime
+
+from tests.waiting import eventually
 
 from holdfast.cli.livelog import LiveLog
 from holdfast.cli.shell import Shell
@@ -43,11 +44,13 @@ async def test_it_tells_its_own_tenants_tasks_behind_any_number_of_other_events(
         await engine.database.fetch(ABOUT_NO_TASK, tenant.tenant_id)
         stranger = await a.a_completed_task(Dispatcher(engine.of(1)))
         own = await a.a_completed_task(Dispatcher(engine.of(tenant.tenant_id)))
-        told, deadline = "", time.monotonic() + 20
-        while f" {own}  shop.charge" not in told:
-            assert time.monotonic() < deadline, told
-            await asyncio.sleep(0.05)
-            told += capsys.readouterr().err
+        told = []
+
+        def is_told() -> bool:
+            told.append(capsys.readouterr().err)
+            return f" {own}  shop.charge" in "".join(told)
+
+        await eventually(is_told)
     finally:
         await asyncio.to_thread(log.close)
-    assert f" {stranger}  shop.charge" not in told + capsys.readouterr().err
+    assert f" {stranger}  shop.charge" not in "".join(told) + capsys.readouterr().err

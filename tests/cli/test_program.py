@@ -7,22 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import invoke
+from tests.waiting import poll
 
 from holdfast.cli.shell import Shell
 from holdfast.testing.databases import remove_home, throw_away_home
 from holdfast.testing.factories import a_running_task, a_task
-
-
-def wait_until(is_true, *, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def test_help_is_quick(program):
@@ -41,7 +34,7 @@ def test_help_is_quick(program):
 def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfast, shop):
     options = ("--slots", "2", "--queues", "math,slow", "--processes", "1")
     work = program.start("work", f"{shop}:app", *options, HOLDFAST_HEARTBEAT_SECONDS="0.3")
-    wait_until(lambda: holdfast("worker", "list", "-o", "json").json)
+    poll(lambda: holdfast("worker", "list", "-o", "json").json)
 
     (worker,) = holdfast("worker", "list", "-o", "json").json
     assert (worker["slots"], worker["queues"], worker["version"]) == (2, ["math", "slow"], "1.4.2")
@@ -51,7 +44,7 @@ def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfa
 
     task_id = holdfast("task", "submit", "shop.linger").out.strip()
     watch = program.start("task", "watch", task_id)
-    wait_until(lambda: holdfast("task", "show", task_id, "-o", "json").json["state"] == "running")
+    poll(lambda: holdfast("task", "show", task_id, "-o", "json").json["state"] == "running")
     assert holdfast("task", "cancel", task_id, "--reason", "enough").out == f"{task_id}\tcanceling\n"
     assert watch.wait(30) == 1
     assert holdfast("task", "why", task_id).out.endswith("after 1 attempt: enough.\n")
@@ -79,7 +72,7 @@ def test_the_server_repairs_and_stops_on_a_signal(program, holdfast, seed):
     seed(due)
     server = program.start("server", "--no-http")
     assert server.stderr.readline().startswith("Repair loops on postgresql://")
-    wait_until(lambda: holdfast("queue", "list", "-o", "json").json[0]["queued"] == 1)
+    poll(lambda: holdfast("queue", "list", "-o", "json").json[0]["queued"] == 1)
     server.send_signal(signal.SIGINT)
     out, err = server.communicate(timeout=30)
     assert (server.returncode, "HTTP" in out + err) == (0, False)
@@ -105,7 +98,7 @@ def test_dev_runs_everything_and_leaves_nothing(program, shop, home):
         said.append(dev.stderr.readline())
         assert said[-1], said
     [url] = [line.split()[1] for line in said if line.startswith("HTTP")]
-    wait_until(lambda: invoke("worker", "list", "-o", "json", HOLDFAST_URL=url, HOLDFAST_ENV="local").json)
+    poll(lambda: invoke("worker", "list", "-o", "json", HOLDFAST_URL=url, HOLDFAST_ENV="local").json)
     ran = program.run("task", "submit", "shop.double", "--input", '{"x": 21}', "--wait", **place)
     assert (ran.code, ran.out) == (0, "42\n")
     dev.send_signal(signal.SIGINT)

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.core.flows import a_diamond, a_flow
-from tests.flow.test_runs import a_map, a_sum, finish, step
+from tests.core.flows import a_diamond, a_flow, a_map, a_sum
+from tests.flow.steps import finish, step
 
 from holdfast.cli.run_watch import NODES_READ_MAX
 from holdfast.core.outcome import Completed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.flow.test_runs import a_wait
+from tests.core.flows import a_wait
 
 
 def started(make):

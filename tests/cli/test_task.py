@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from tests.each import each
-
 from holdfast.core.outcome import Completed
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
@@ -155,85 +153,6 @@ def test_an_error_in_json_is_json_on_stderr(holdfast):
 
     ran = holdfast("task", "show", "999", "-o", "json")
     assert (ran.code, ran.out, json.loads(ran.err)["error"]["code"]) == (3, "", "task_not_found")
-
-
-def test_submit_needs_a_declared_action_or_an_app(holdfast, shop):
-    ran = holdfast("task", "submit", "shop.double")
-    assert (ran.code, "No worker ever declared the action 'shop.double'" in ran.err) == (3, True)
-    ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", '{"x": 4}')
-    assert (ran.code, ran.out.strip()) == (0, "1")
-    ran = holdfast("task", "submit", "shop.nothing", "--app", f"{shop}:app")
-    assert (ran.code, "This app has no action" in ran.err) == (3, True)
-
-
-def test_submit_uses_what_workers_declared(holdfast, seed):
-    async def declare(dispatcher):
-        from holdfast.core.retry import RetryPolicy
-
-        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1", priority=1)
-
-    seed(declare)
-    body = holdfast("task", "submit", "shop.mail", "--input", '{"connection": 1}', "-o", "json").json
-    assert body == {"task_id": "1", "action": "shop.mail", "queue": "mail", "state": "queued"}
-    view = holdfast("task", "show", "1", "-o", "json").json
-    assert (view["max_attempts"], view["priority"], view["input"]) == (8, 1, {"connection": 1})
-    assert "Did you mean shop.mail?" in holdfast("task", "submit", "shop.mial").err
-
-
-def test_submit_takes_every_option(holdfast, shop, tmp_path):
-    (tmp_path / "input.json").write_text('{"x": 1}')
-    ran = holdfast(
-        *("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", f"@{tmp_path}/input.json"),
-        *("--queue", "other", "--delay", "1h", "--priority", "2", "--tag", "a", "--tag", "b", "--key", "k"),
-    )
-    view = holdfast("task", "show", ran.out.strip(), "-o", "json").json
-    assert (view["queue"], view["priority"], view["tags"], view["key"]) == ("other", 2, ["a", "b"], "k")
-    assert view["due_at"] is not None
-    assert view["input"] == {"x": 1}
-
-
-def test_a_key_gives_the_same_task_and_refuses_another_input(holdfast, shop):
-    submit = ("task", "submit", "shop.double", "--app", f"{shop}:app", "--key", "k", "--input")
-    assert holdfast(*submit, '{"x": 1}').out == holdfast(*submit, "-", stdin='{"x": 1}').out
-    ran = holdfast(*submit, '{"x": 2}')
-    assert (ran.code, "idempotency_key_reused" in ran.err) == (5, True)
-
-
-def test_a_key_used_again_tells_how_its_task_stands(holdfast, shop):
-    submit = ("task", "submit", "shop.double", "--app", f"{shop}:app", "--key", "k", "--input", '{"x": 1}')
-    first = holdfast(*submit, "-o", "json").json
-    copied = ("task", "submit", "--copy-of", first["task_id"], "--key", "c")
-    copy = holdfast(*copied, "-o", "json").json
-    assert (first["state"], copy["state"]) == ("queued", "queued")
-    holdfast("task", "cancel", first["task_id"], copy["task_id"], "--yes")
-    for command, task in ((submit, first), (copied, copy)):
-        assert holdfast(*command, "-o", "json").json == {**task, "state": "canceled"}
-    assert "; it is canceled. Follow it" in holdfast(*submit).err
-
-
-@each(
-    ("given", "code"),
-    [("{", "payload_not_json"), ("[1]", "invalid_input"), ("7", "invalid_input"), ("@nowhere", "invalid_input")],
-)
-def test_a_bad_input_is_a_usage_error(holdfast, shop, given, code):
-    ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", given)
-    assert (ran.code, code in ran.err) == (2, True)
-
-
-def test_a_file_that_is_not_utf_8_is_a_usage_error(bare, tmp_path):
-    (tmp_path / "latin1.json").write_bytes('{"name": "Müller"}'.encode("latin-1"))
-    ran = bare("task", "submit", "shop.double", "--input", f"@{tmp_path}/latin1.json")
-    assert (ran.code, "UTF-8" in ran.err, "payload_not_json" in ran.err) == (2, True, True)
-
-
-BAD = {"--priority": "11", "--delay": "soon", "--queue": "no spaces", "--input": '{"y": 1}', "--key": "", "--tag": ""}
-
-
-def test_a_bad_option_stores_nothing(holdfast, shop):
-    for option in BAD.items():
-        ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", '{"x": 1}', *option)
-        assert ran.code == 2
-    assert holdfast("task", "list", "-o", "json").json == []
 
 
 def test_retry_queues_a_failed_task_again(holdfast, seed):

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from holdfast.core.condition import Condition
+from holdfast.core.condition import Condition, Operator
 from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import RUN_INPUT, Binding, Edge, Node, NodeKind, TriggerRule
+from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
+from holdfast.core.ports import Port
 
 
 def a_node(name="a", action="shop.work", **fields):
@@ -38,6 +39,53 @@ def a_flow(edges="", *, alone=(), **rules):
 
 def a_diamond():
     return a_flow("start>left start>right left>end right>end")
+
+
+def a_choice(operator=Operator.GREATER, value=3):
+    """`big` runs only if the number is large; `after` needs it, `anyway` does not."""
+    condition = Condition(upstream="count", output_key="n", operator=operator, value=value)
+    nodes = (a_node("count"), a_node("big", condition=condition), a_node("after"))
+    anyway = a_node("anyway", trigger_rule=TriggerRule.ALL_DONE)
+    edges = map(an_order_edge, ("count>big", "big>after", "big>anyway"))
+    return FlowDefinition(name="shop.choice", nodes=(*nodes, anyway), edges=tuple(edges)).validated()
+
+
+def a_sum(parts=3):
+    """A number, as many parts of it, and their sum."""
+    names = [f"part{number}" for number in range(parts)]
+    nodes = [a_node("number"), *(a_node(name, config={"i": i}) for i, name in enumerate(names))]
+    nodes.append(a_node("sum", inputs=(Port(key="values", is_list=True),)))
+    edges = [an_edge(f"{RUN_INPUT}>number", "x>x"), *(an_edge(f"number>{name}", "v>v") for name in names)]
+    edges += [an_edge(f"{name}>sum", "v>values") for name in names]
+    edges.append(Edge(upstream="sum", downstream=RUN_OUTPUT, bindings=an_edge("a>b", ">sum").bindings))
+    return FlowDefinition(
+        name="shop.sum", nodes=tuple(nodes), edges=tuple(edges), inputs=(FlowInput(name="x"),)
+    ).validated()
+
+
+def a_map(concurrency=None):
+    """A list, each member of it doubled, and the list of the results."""
+    nodes = (
+        a_node("list"),
+        a_node("double", kind=NodeKind.MAP, map_over="x", concurrency=concurrency, config={"by": 2}),
+        a_node("gather"),
+    )
+    edges = (an_edge("list>double", "all>x"), an_edge("double>gather", ">results"))
+    return FlowDefinition(name="shop.map", nodes=nodes, edges=edges).validated()
+
+
+def a_parent():
+    """A flow that runs another and uses what it returns."""
+    nodes = (a_node("inner", action="shop.sum", kind=NodeKind.FLOW, config={"x": 3}), a_node("after"))
+    return FlowDefinition(name="shop.parent", nodes=nodes, edges=(an_edge("inner>after", "sum>total"),)).validated()
+
+
+def a_wait(**fields):
+    nodes = (
+        Node(name="paid", action="payment", kind=NodeKind.WAIT, **fields),
+        a_node("ship"),
+    )
+    return FlowDefinition(name="shop.wait", nodes=nodes, edges=(an_edge("paid>ship", ">payment"),)).validated()
 
 
 NEVER = Condition(upstream=RUN_INPUT)

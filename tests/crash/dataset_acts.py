@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
+
+from tests.crash.opened import opened
 
 from holdfast.core.dataset import Commit, Dataset, Mode, defined
 from holdfast.core.outcome import Completed
@@ -17,20 +17,11 @@ from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.leases import Report
 from holdfast.dispatcher.settle import settle
 from holdfast.dispatcher.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
-from holdfast.settings import Settings
 from holdfast.testing.crash import Stage
 
 ACTION = "shop.ingest"
 BY = Asking(actor="victim", reason="round")
 BATCHES = ([(1, 10), (2, 20)], [(3, 30)])
-
-
-@asynccontextmanager
-async def opened(stage: Stage) -> AsyncIterator[Engine]:
-    async with Engine(stage.url, Settings(), sessions_max=4) as engine:
-        engine.database.tap = stage.tap
-        yield engine
-        engine.database.tap = None
 
 
 def dataset_of(given: dict[str, Any], version: int = 1) -> Dataset:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 from tests.crash.opened import opened
 
 from holdfast.core.graph import FlowDefinition
@@ -62,34 +65,31 @@ async def resume_run(stage: Stage) -> None:
         stage.say("resumed")
 
 
-async def answer_parent(stage: Stage) -> None:
+async def _one_pass(stage: Stage, once: Callable[..., Awaitable[Any]], said: str, **options: Any) -> None:
+    """One pass of a loop that repairs."""
     async with opened(stage) as engine:
-        await answer_once(engine.database, engine.catalog)
-        stage.say("answered")
+        await once(engine.database, engine.catalog, **options)
+        stage.say(said)
+
+
+async def answer_parent(stage: Stage) -> None:
+    await _one_pass(stage, answer_once, "answered")
 
 
 async def retry_children(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await retry_children_once(engine.database, engine.catalog)
-        stage.say("retried")
+    await _one_pass(stage, retry_children_once, "retried")
 
 
 async def expire_waits(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await expire_waits_once(engine.database, engine.catalog)
-        stage.say("expired")
+    await _one_pass(stage, expire_waits_once, "expired")
 
 
 async def move_items(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await move_items_once(engine.database, engine.catalog)
-        stage.say("moved")
+    await _one_pass(stage, move_items_once, "moved")
 
 
 async def finish_cancels(stage: Stage) -> None:
-    async with opened(stage) as engine:
-        await finish_cancels_once(engine.database, engine.catalog, grace_seconds=0.0)
-        stage.say("canceled")
+    await _one_pass(stage, finish_cancels_once, "canceled", grace_seconds=0.0)
 
 
 async def send_signal(stage: Stage) -> None:

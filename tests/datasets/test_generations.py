@@ -7,7 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 from tests.datasets.hands import COLUMNS, completed, declared, orders, rows, seen, staged
-from tests.dispatcher.test_redrive_races import WAITS
+from tests.waiting import waits
 
 import holdfast as hf
 from holdfast.core.dataset import Commit, Mode
@@ -370,8 +370,7 @@ async def test_dropping_a_generation_lets_who_stages_to_it_finish_its_batch(disp
         held = (lease.claimed.task_id, lease.token, 0)
         assert await session.fetch(sql("grow_stage"), *held, 1, 1)
         finishing = asyncio.ensure_future(finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=5.0))
-        while not finishing.done() and not await engine.database.fetchval(WAITS):
-            pass
+        await waits(engine.database, finishing)
         await session.fetch(
             "insert into holdfast_data.orders_v2_staged (order_id, cents, _task_id, _lease, _part, _row)"
             " values (2, 100, $1, $2, $3, 2)",

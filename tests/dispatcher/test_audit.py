@@ -8,6 +8,8 @@ import asyncpg
 import pytest
 from tests.core.flows import a_flow, a_node
 from tests.datasets.hands import declared, orders
+from tests.dispatcher.full_disk import full_disk, is_refused
+from tests.waiting import waits
 
 import holdfast as hf
 from holdfast.core.circuit import Breaker, CircuitState
@@ -25,7 +27,7 @@ from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
 from holdfast.dispatcher.quotas import set_quota
 from holdfast.dispatcher.schedules import ScheduleDraft
 from holdfast.dispatcher.signals import send_by_hand
-from holdfast.errors import Conflict, DispatchFailed, Invalid
+from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_retrying_task, a_running_task, a_task
 
@@ -218,18 +220,6 @@ async def rows(engine, **filters):
     return await list_audit(engine.database, DEFAULT_TENANT_ID, **filters)
 
 
-async def picture(engine) -> list[str]:
-    """Everything a privileged change could change."""
-    names = "queue live ended worker run node signal schedule slot dataset dataset_generation effect authority event"
-    names += " quota breaker tally"
-    return [
-        await engine.database.fetchval(
-            f"select coalesce(string_agg(t::text, ';' order by t::text), '') from holdfast.{t} t"
-        )
-        for t in (*names.split(), "audit", "audit_head")
-    ]
-
-
 @pytest.mark.parametrize("name", VERBS)
 async def test_a_privileged_change_leaves_its_row(subject, engine, name):
     change, (verb, kind, number) = await getattr(subject, name)()
@@ -245,15 +235,8 @@ async def test_a_privileged_change_leaves_its_row(subject, engine, name):
 @pytest.mark.parametrize("name", VERBS)
 async def test_a_change_that_cannot_be_recorded_does_not_happen(subject, engine, name):
     change, _ = await getattr(subject, name)()
-    async with engine.database.session() as session:
-        await session.execute("alter table holdfast.audit add constraint full_disk check (false) not valid")
-    before = await picture(engine)
-    with pytest.raises((asyncpg.CheckViolationError, Conflict, DispatchFailed)) as refused:
-        await change()
-    assert "full_disk" in str(refused.value.__cause__ or refused.value)
-    assert await picture(engine) == before
-    async with engine.database.session() as session:
-        await session.execute("alter table holdfast.audit drop constraint full_disk")
+    async with full_disk(engine):
+        await is_refused(change)
 
 
 async def test_what_was_before_and_after_is_told(subject, engine):
@@ -306,10 +289,7 @@ async def test_a_writer_waits_for_the_one_before_it(engine, dispatcher):
     async with engine.database.transaction() as session:
         await audit(session, DEFAULT_TENANT_ID, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
         second = asyncio.ensure_future(dispatcher.pause())
-        while not await engine.database.fetchval(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        ):
-            assert not second.done()
+        assert await waits(engine.database, second)
     assert await second
     assert [row.verb for row in await rows(engine)] == ["queue.pause", "x"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.core.flows import a_flow
-from tests.flow.test_runs import finish
+from tests.flow.steps import finish
 
 from holdfast.desk.refusals import error_of
 from holdfast.dispatcher.recover import redrive

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.core.flows import a_flow
+from tests.waiting import waits
 
 from holdfast.core.outcome import Failed
 from holdfast.core.states import TaskState
@@ -99,8 +100,7 @@ async def test_a_caller_waits_for_another_transaction_with_its_key_and_takes_ove
         await transaction.start()
         await dispatcher.enqueue(a_task(key="order-7"), session=session)
         waiting = asyncio.create_task(dispatcher.enqueue(a_task(key="order-7")))
-        await asyncio.wait([waiting], timeout=0.05)
-        assert not waiting.done()
+        assert await waits(dispatcher.engine.database, waiting)
         await transaction.rollback()
     assert (await waiting).is_new
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import BLOCKED, eventually
 
 from holdfast.core.outcome import Failed, Released
 from holdfast.dispatcher.claim import claim_task
@@ -18,14 +19,11 @@ from holdfast.testing.factories import a_failure, a_running_task, a_task
 
 async def blocked(engine, count=1):
     """Wait until that many statements of this database wait for a lock."""
-    for _ in range(2000):
-        waiting = await engine.database.fetchval(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        if waiting >= count:
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("nobody waits for the lock")
+
+    async def are_waiting():
+        return await engine.database.fetchval(BLOCKED) >= count
+
+    await eventually(are_waiting)
 
 
 async def test_a_cancel_that_waited_for_a_claim_asks_the_new_holder(engine, dispatcher):

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.core.flows import a_diamond
+from tests.waiting import waits
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.cancel import cancel_in
@@ -23,7 +24,6 @@ from holdfast.errors import Conflict
 from holdfast.testing import factories as a
 
 BY = By("ann", "fixed")
-WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 class Meeting:
@@ -45,8 +45,7 @@ async def meeting(dispatcher, first, second):
     async with database.transaction() as session:
         await first(session)
         met.late = asyncio.ensure_future(second())
-        while not met.late.done() and not met.has_waited:
-            met.has_waited = bool(await database.fetchval(WAITS))
+        met.has_waited = await waits(database, met.late)
     yield met
 
 
@@ -109,8 +108,7 @@ async def test_everybody_locks_letters_oldest_first(dispatcher, verb, has, wants
     async with database.transaction() as session:
         await session.fetch(hold, ids[has])
         late = asyncio.ensure_future(acts[verb]())
-        while not await database.fetchval(WAITS):
-            pass
+        assert await waits(database, late)
         await session.fetch(hold, ids[wants])
     await late
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.core.flows import a_flow
+from tests.core.flows import a_flow, a_map
 from tests.dispatcher.test_redrive_races import end_all, meeting
-from tests.flow.test_runs import a_map, finish, step
+from tests.flow.steps import finish, step
+from tests.waiting import waits
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.delete import delete_task
@@ -141,9 +142,7 @@ async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatche
 
         await redrive_task(session, dispatcher.engine.catalog, 1, int(task_id), By("ann", "fixed"))
         dropping = asyncio.ensure_future(drop_old(database, days=30))
-        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        while not dropping.done() and not await database.fetchval(waits):
-            pass
+        await waits(database, dropping)
     assert await dropping == 0
     lease = await dispatcher.claim_one()
     assert lease.claimed.input == b'{"order":7}'

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.conftest import broken_in
-from tests.core.flows import a_diamond
+from tests.core.flows import a_diamond, a_map, a_parent, a_sum
 from tests.datasets.hands import declared, orders, rows, staged
-from tests.flow.test_runs import a_map, a_parent, a_sum
 
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
@@ -19,7 +18,7 @@ from holdfast.testing import factories as a
 from holdfast.testing.apart import run_apart
 from holdfast.testing.dispatcher import Dispatcher
 
-INVARIANTS = [statement.name for statement in statements_in("invariants.sql")]
+INVARIANTS = [statement.name for statement in statements_in("invariants")]
 
 DAMAGE = {
     "no_task_is_lost": "delete from holdfast.live where task_id = $queued",
@@ -369,7 +368,7 @@ async def test_no_invariant_asks_a_table_once_for_each_row_of_another(engine):
     async with engine.database.session() as session:
         plans = {
             one.name: "\n".join(row[0] for row in await session.fetch(f"explain {one.text}"))
-            for one in statements_in("invariants.sql")
+            for one in statements_in("invariants")
         }
     assert {name for name, plan in plans.items() if "SubPlan" in plan} == asked_by_row
 

@@ -7,8 +7,9 @@ import asyncio
 import asyncpg
 import msgspec
 import pytest
+from tests.core.flows import a_map
 from tests.each import each
-from tests.flow.test_runs import a_map, finish, step
+from tests.flow.steps import finish, step
 
 import holdfast as hf
 from holdfast.core.outcome import Completed, Failed

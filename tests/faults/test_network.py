@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,18 +9,12 @@ from tests.faults.load import all_over
 from tests.faults.proxy import ANSWERS, REQUESTS, Proxy
 from tests.faults.test_connections import working
 from tests.faults.victim_app import stuck_once
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.crash
 
 LOST = "select count(*)::int from holdfast.failure where state = 'l'"
 HELD = 5
-
-
-async def until(condition) -> None:
-    deadline = asyncio.get_running_loop().time() + 60
-    while not await condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not happen"
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("ways", [(REQUESTS, ANSWERS), (ANSWERS,)], ids=["both ways", "answers only"])
@@ -39,7 +32,7 @@ async def test_a_silent_partition_stops_the_worker_before_others_take_over(
         async def holds_all() -> bool:
             return len(cut_off._hold.entries) == HELD
 
-        await until(holds_all)
+        await eventually(holds_all, seconds_max=60.0)
         proxy.fall_silent(*ways)
         async with working(patient, engine.database.url):
 
@@ -47,7 +40,7 @@ async def test_a_silent_partition_stops_the_worker_before_others_take_over(
                 return await engine.database.fetchval(LOST) > 0
 
             try:
-                await until(one_is_lost)
+                await eventually(one_is_lost, seconds_max=60.0)
                 assert not cut_off._hold.entries, "it still runs what was taken from it"
                 for _ in range(20):
                     await load.step()

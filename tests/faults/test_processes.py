@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 
 import pytest
 from tests.faults.load import all_over
 from tests.faults.victim_app import blocking
+from tests.waiting import eventually
 from tests.worker.conftest import is_over
 
 from holdfast.store.statements import sql
@@ -18,12 +18,9 @@ pytestmark = pytest.mark.crash
 KILLS = 4
 
 
-async def until(engine, query, *arguments, seconds_max=30.0):
+async def until(engine, query, *arguments):
     """Wait until a query is true."""
-    deadline = asyncio.get_running_loop().time() + seconds_max
-    while not await engine.database.fetchval(query, *arguments):
-        assert asyncio.get_running_loop().time() < deadline, query
-        await asyncio.sleep(0.01)
+    await eventually(lambda: engine.database.fetchval(query, *arguments))
 
 
 async def completed(engine):

@@ -11,6 +11,7 @@ import pytest
 from tests.faults.load import Load, all_over
 from tests.faults.test_connections import working
 from tests.faults.victim_app import app
+from tests.waiting import eventually
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.store.embedded.server import start, status
@@ -61,8 +62,4 @@ async def _crash(home) -> None:
     pid = status(home).pid
     assert pid is not None
     os.kill(pid, signal.SIGQUIT)
-    for _ in range(3000):
-        if not status(home).is_running:
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("the server did not stop")
+    await eventually(lambda: not status(home).is_running)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_node, an_edge, an_order_edge
-from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
+from tests.core.flows import a_map, a_node, a_parent, a_sum, a_wait, an_edge, an_order_edge
+from tests.flow.steps import finish, step
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind, TriggerRule

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.core.flows import a_node, an_order_edge
-from tests.flow.test_runs import a_parent, a_sum, a_wait, finish, step
+from tests.core.flows import a_node, a_parent, a_sum, a_wait, an_order_edge
+from tests.flow.steps import finish, step
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind

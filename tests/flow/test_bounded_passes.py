@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_flow
-from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, step
+from tests.core.flows import a_flow, a_map, a_parent, a_sum, a_wait
+from tests.flow.steps import step
 from tests.store.visits import visits
 
 from holdfast.core.outcome import Completed, Failed

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
-from tests.dispatcher.test_redrive_races import WAITS
+from tests.waiting import waits
 
 from holdfast.core.campaign import PRIORITY
 from holdfast.core.condition import Condition, Operator
@@ -107,8 +107,7 @@ async def test_runs_are_locked_in_one_order_whichever_failed_first(dispatcher):
     async with database.transaction() as session:
         await session.fetch(hold, int(runs[0]))
         late = asyncio.ensure_future(dispatcher.campaigns_once())
-        while not await database.fetchval(WAITS):
-            pass
+        assert await waits(database, late)
         await session.fetch(hold, int(runs[1]))
     assert await late == 2
 

@@ -234,14 +234,20 @@ async def test_the_letter_of_a_node_that_its_run_completed_without_is_closed(dis
     assert (letter.state, letter.disposition) == ("resolved", "superseded")
 
 
-async def test_an_item_that_others_replaced_while_it_retried_is_resolved_with_its_node(dispatcher, clock):
-    """Its letter went along when the list before it was run again, and again; then the others completed."""
+async def a_failed_item(dispatcher):
+    """A run whose list had one member, which failed; and the lease of that."""
     nodes = (a_node("list"), a_node("each", kind=NodeKind.MAP, map_over="x"))
     flow = FlowDefinition(name="shop.map", nodes=nodes, edges=(an_edge("list>each", "all>x"),)).validated()
     run_id = await dispatcher.runs.start(flow)
     for outcome in (Completed(b'{"all":[1]}'), Failed(a.a_failure())):
         item = await dispatcher.claim_one()
         await dispatcher.settle(item, outcome)
+    return run_id, item
+
+
+async def test_an_item_that_others_replaced_while_it_retried_is_resolved_with_its_node(dispatcher, clock):
+    """Its letter went along when the list before it was run again, and again; then the others completed."""
+    run_id, item = await a_failed_item(dispatcher)
     await dispatcher.runs.retry(run_id, only="list")
     await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
     await clock.advance(seconds=300)
@@ -341,12 +347,7 @@ async def test_a_re_drive_of_one_node_tells_the_letters_of_all_that_go_with_it(d
 
 
 async def test_the_letter_of_an_item_that_others_replace_is_asked_for(dispatcher):
-    nodes = (a_node("list"), a_node("each", kind=NodeKind.MAP, map_over="x"))
-    flow = FlowDefinition(name="shop.map", nodes=nodes, edges=(an_edge("list>each", "all>x"),)).validated()
-    run_id = await dispatcher.runs.start(flow)
-    for outcome in (Completed(b'{"all":[1]}'), Failed(a.a_failure())):
-        item = await dispatcher.claim_one()
-        await dispatcher.settle(item, outcome)
+    run_id, item = await a_failed_item(dispatcher)
     await dispatcher.runs.retry(run_id, only="list")
     assert [one.state for one in await dispatcher.letters(item.task_id)] == ["retry_requested"]
     for outcome in (Completed(b'{"all":[1]}'), Completed(b"1")):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_flow, a_node, an_edge, an_order_edge
-from tests.flow.test_runs import a_map, a_parent, a_sum, finish, step
+from tests.core.flows import a_flow, a_map, a_node, a_parent, a_sum, an_edge, an_order_edge
+from tests.flow.steps import finish, step
 from tests.flow.test_sub_flows import OUTPUTS, children
 
 from holdfast.core.graph import FlowDefinition

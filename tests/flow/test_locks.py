@@ -6,8 +6,8 @@ import asyncio
 
 import asyncpg
 import pytest
-from tests.core.flows import a_diamond
-from tests.flow.test_runs import a_map, a_wait, finish, step
+from tests.core.flows import a_diamond, a_map, a_wait
+from tests.flow.steps import finish, step
 from tests.flow.test_sub_flows import OUTPUTS, a_failed_parent
 from tests.guards.checks.stage import Stage
 

@@ -8,9 +8,9 @@ from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.core.flows import a_diamond, a_flow
+from tests.core.flows import a_choice, a_diamond, a_flow, a_map, a_parent, a_sum, a_wait
 from tests.flow.run_replay import Replay
-from tests.flow.test_runs import a_choice, a_map, a_parent, a_sum, a_wait, finish, step
+from tests.flow.steps import finish, step
 from tests.flow.test_views import act, stories
 
 from holdfast.client.run_events import run_events

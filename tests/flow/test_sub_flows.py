@@ -1,11 +1,14 @@
-"""Sub-flows that run again: a node goes on with the run it has, and a run mended by itself mends its node."""
+"""Sub-flows: a node that is a run of another flow.
+
+One that runs again goes on with the run it has, and a run mended by itself mends its node.
+"""
 
 from __future__ import annotations
 
 import pytest
-from tests.core.flows import a_node, an_edge
+from tests.core.flows import a_node, a_parent, a_sum, an_edge
 from tests.dispatcher.test_redrive_races import meeting
-from tests.flow.test_runs import a_parent, a_sum, finish, step
+from tests.flow.steps import finish, step
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import NodeKind
@@ -35,6 +38,45 @@ async def a_failed_parent(dispatcher) -> tuple[str, str]:
     [(child, state)] = await children(dispatcher, run)
     assert (state, await dispatcher.runs.state(run)) == ("f", "failed")
     return run, child
+
+
+async def test_a_node_can_be_a_run_of_another_flow(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    assert await step(dispatcher, outputs={0: {"v": 1}}) == [{"x": 3}]
+    await step(dispatcher, outputs={1: {"v": 1}})
+    await step(dispatcher, outputs={2: 42})
+    assert await step(dispatcher) == [{"total": 42}]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_a_run_that_fails_fails_the_node_that_waits_for_it(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    await finish(dispatcher, outputs={0: {"v": 1}}, fail=[1])
+    assert await dispatcher.runs.nodes(run) == {"inner": "failed", "after": "upstream_failed"}
+    await dispatcher.runs.retry(run)
+    await finish(dispatcher, outputs={0: {"v": 1}, 1: {"v": 1}, 2: 1})
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_canceling_a_run_cancels_the_runs_it_started(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    run = await dispatcher.runs.start(a_parent())
+    await dispatcher.runs.cancel(run)
+    assert await dispatcher.runs.state(run) == "open"
+    await dispatcher.runs.repair_once()
+    assert await dispatcher.runs.state(run) == "canceled"
+    assert not await dispatcher.claim(10)
+
+
+async def test_input_that_a_flow_does_not_take_fails_the_node(dispatcher):
+    await dispatcher.runs.snapshot(a_sum(1))
+    flow = FlowDefinition(
+        name="shop.odd", nodes=(a_node("inner", action="shop.sum", kind=NodeKind.FLOW, config={"y": 1}),)
+    )
+    run = await dispatcher.runs.start(flow)
+    assert await dispatcher.runs.state(run) == "failed"
 
 
 async def test_a_sub_flow_cannot_be_deleted_while_its_parent_is_being_run_again(dispatcher):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from tests.core.flows import a_diamond
-from tests.flow.test_runs import a_wait, finish
+from tests.core.flows import a_diamond, a_wait
+from tests.flow.steps import finish
 
 from holdfast.core.outcome import Failed
 from holdfast.core.retry import RetryPolicy

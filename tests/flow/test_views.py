@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.core.flows import a_diamond, a_flow, flows
+from tests.core.flows import a_choice, a_diamond, a_flow, a_map, a_parent, a_sum, a_wait, flows
 from tests.core.verdicts import RunCounts, standing
-from tests.flow.test_runs import a_choice, a_map, a_parent, a_sum, a_wait, finish, step
+from tests.flow.steps import finish, step
 
 from holdfast.client.results import Results
 from holdfast.core.outcome import Completed, Failed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.flows import a_diamond, a_flow
-from tests.flow.test_runs import a_choice, a_map, a_parent, a_sum, a_wait, finish, step
+from tests.core.flows import a_choice, a_diamond, a_flow, a_map, a_parent, a_sum, a_wait
+from tests.flow.steps import finish, step
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher.explain_runs import why, why_node, why_run

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tests.launch import shop_app
 from tests.launch.platform import Fixed, Platform, profile
 
+from holdfast.client.client import Client
 from holdfast.core.retry import RetryPolicy
 from holdfast.launch.loop import Launching
 from holdfast.testing.factories import a_task
@@ -46,6 +50,16 @@ def slots(engine):
         return [str(row[0]) for row in rows]
 
     return slots
+
+
+@pytest.fixture
+async def client(holdfast_url, holdfast_settings, engine):
+    """Of the shop whose actions are launched, as their workers declared them."""
+    for action in shop_app.app.actions.values():
+        policy = action.policy(engine.default_policy)
+        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
+    async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
+        yield opened
 
 
 @pytest.fixture

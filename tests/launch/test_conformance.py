@@ -15,8 +15,8 @@ import pytest
 from tests.launch import servers, shop_app
 from tests.launch.platform import Fixed, profile
 from tests.launch.servers import BROKEN, LOSE_ANSWER, Ecs, Kubernetes
+from tests.waiting import eventually
 
-from holdfast.client.client import Client
 from holdfast.launch.ecs import EcsLauncher
 from holdfast.launch.kubernetes import KubernetesLauncher
 from holdfast.launch.launcher import LaunchError, LaunchOrder, Sighting
@@ -92,16 +92,6 @@ def holdfast_settings():
 
 
 @pytest.fixture
-async def client(holdfast_url, holdfast_settings, engine):
-    settings = replace(holdfast_settings, url=holdfast_url)
-    for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
-        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
-    async with Client(settings, shop_app.app.actions, {}) as opened:
-        yield opened
-
-
-@pytest.fixture
 def launching(engine, given):
     return Launching(engine, Fixed({"here": profile(given.launcher, name="here")}))
 
@@ -112,13 +102,6 @@ async def loop(launching):
     yield
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-
-
-async def until(condition, seconds=20.0):
-    """Until something outside of the database is so."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing but the world outside could tell
-            await asyncio.sleep(0.02)
 
 
 def an_order(name="hf-1-1", attempt=1, token="t"):
@@ -234,7 +217,7 @@ async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))
     await launching.launch_once()
-    await until(lambda: where.exists() and where.read_text())
+    await eventually(lambda: where.exists() and where.read_text())
     os.kill(int(where.read_text()), signal.SIGKILL)
     await clock.advance(seconds=11)
     await dispatcher.reap_once()
@@ -247,8 +230,8 @@ async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
 async def test_a_canceled_task_ends_its_process(client, loop, given, tmp_path):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))
-    await until(lambda: where.exists() and where.read_text())
+    await eventually(lambda: where.exists() and where.read_text())
     [child] = list(given.children())
     await task.cancel()
     await asyncio.to_thread(child.wait, 20)
-    await until(lambda: not Path(f"/proc/{where.read_text()}").exists())
+    await eventually(lambda: not Path(f"/proc/{where.read_text()}").exists())

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.launch.platform import Fixed, Platform, profile
+from tests.waiting import eventually
 
 from holdfast.dispatcher import launching as verbs
 from holdfast.launch.launcher import NotHere
@@ -70,18 +71,12 @@ async def test_a_platform_that_does_not_answer_holds_up_nothing_of_another(engin
         await dispatcher.cancel(task)
     await queue_up(LAUNCHES_AT_ONCE, launcher="silent")
     running = asyncio.create_task(here.run())
-    await _until(lambda: platform.stopped and len(here._busy) == LAUNCHES_AT_ONCE)
+    await eventually(lambda: platform.stopped and len(here._busy) == LAUNCHES_AT_ONCE)
     await queue_up(action=other)
-    await _until(lambda: len(platform.asked) == 2)
+    await eventually(lambda: len(platform.asked) == 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
 async def _silence(*_given):
     await asyncio.Event().wait()
-
-
-async def _until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what a loop does beside us is seen in the platform alone
-            await asyncio.sleep(0.01)

@@ -14,10 +14,10 @@ from tests.core.flows import a_node, an_edge
 from tests.launch import servers, shop_app
 from tests.launch.platform import Fixed, profile
 from tests.launch.servers import Kubernetes
+from tests.waiting import eventually
 from tests.worker.servers import LossyWay
 
 from holdfast.api.server import serving
-from holdfast.client.client import Client
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.outcome import Completed
 from holdfast.core.retry import RetryPolicy
@@ -52,15 +52,6 @@ async def token(engine):
     """Opens the worker contract, for the queue of the launched actions and no other."""
     made = await create_token(engine.database, 1, name="launched", role="worker", queues=["launched"], actor="anna")
     return made.token
-
-
-@pytest.fixture
-async def client(holdfast_url, holdfast_settings, engine):
-    for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
-        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
-    async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -107,9 +98,7 @@ async def test_its_heartbeats_and_processes_of_its_own_go_over_http_too(client, 
 async def test_a_canceled_task_ends_its_process(client, machine, tmp_path):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))
-    async with asyncio.timeout(20):
-        while not (where.exists() and where.read_text()):  # noqa: ASYNC110 - nothing but the file could tell
-            await asyncio.sleep(0.02)
+    await eventually(lambda: where.exists() and where.read_text())
     await task.cancel()
     [child] = machine.children.values()
     await asyncio.to_thread(child.wait, 20)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.launch import shop_app
 from tests.launch.platform import Fixed, profile
+from tests.waiting import eventually
 
-from holdfast.client.client import Client
 from holdfast.dispatcher.loops import Loops
 from holdfast.launch.launcher import LaunchOrder, Sighting
 from holdfast.launch.loop import Launching
@@ -130,15 +130,6 @@ def holdfast_settings():
 
 
 @pytest.fixture
-async def client(holdfast_url, holdfast_settings, engine):
-    for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
-        await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
-    async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
-        yield opened
-
-
-@pytest.fixture
 async def loops(engine, launcher):
     launching = Launching(engine, Fixed({"here": profile(launcher, name="here")}))
     running = [asyncio.create_task(launching.run()), asyncio.create_task(Loops(engine).run())]
@@ -146,12 +137,6 @@ async def loops(engine, launcher):
     for one in running:
         one.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-
-
-async def until(condition, seconds=60.0):
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing but the world outside could tell
-            await asyncio.sleep(0.05)
 
 
 async def test_a_worker_on_the_cluster_runs_its_task(client, loops):
@@ -175,7 +160,7 @@ async def test_a_name_is_one_actor_that_can_be_seen_and_stopped(launcher):
 async def test_the_work_of_a_killed_node_goes_on_at_the_other(client, loops, cluster, tmp_path, dispatcher):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.survive, where=str(where))
-    await until(lambda: where.exists() and where.read_text())
+    await eventually(lambda: where.exists() and where.read_text(), seconds_max=60.0)
     worker = int(where.read_text())
     [node] = [one for one in cluster[1] if worker_is_of(one.pid, worker)]
     kill_raylet(node.pid)

@@ -108,15 +108,3 @@ def is_running():
             return False
 
     return look
-
-
-@pytest.fixture
-def until():
-    async def wait(condition, seconds_max=20.0):
-        deadline = asyncio.get_running_loop().time() + seconds_max
-        while not (found := condition()):
-            assert asyncio.get_running_loop().time() < deadline, "waited in vain"
-            await asyncio.sleep(0.01)
-        return found
-
-    return wait

@@ -73,7 +73,7 @@ async def test_the_status_says_whether_to_try_again(working, web):
 
 
 @pytest.mark.parametrize("asked", ["90", "Wed, 21 Oct 2026 07:29:30 GMT"])
-async def test_retry_after_is_honoured(working, web, until, asked):
+async def test_retry_after_is_honoured(working, web, asked):
     web.answers["/orders/1"] = (503, {"retry-after": asked, "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, "later")
     async with working({"send": f"{SEND.format(url=web.url)}    max_retries: 1\n"}) as client:
         await client.enqueue("mypack.send", id=1)

@@ -108,17 +108,17 @@ FAMILY = 'trap "" TERM; sleep 300 & echo $! >> pids; echo $$ >> pids; wait'
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
-async def test_a_command_is_stopped_with_everything_it_started(working, tmp_path, until, is_running, how):
+async def test_a_command_is_stopped_with_everything_it_started(working, tmp_path, eventually, is_running, how):
     limit = "timeout_seconds: 0.5\n" if how == "timeout" else ""
     slow = f"runtime: shell\nshell: true\n{limit}entrypoint: '{FAMILY}'"
     pids = tmp_path / "mypack" / "pids"
     async with working({"slow": slow}) as client:
         task = await client.enqueue("mypack.slow")
-        await until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         if how == "cancel":
             await task.cancel()
         assert await task.wait(30) == ("failed" if how == "timeout" else "canceled")
-        await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()))
+        await eventually(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()))
 
 
 async def test_what_a_command_leaves_in_the_background_ends_with_it(working, tmp_path, is_running):
@@ -142,12 +142,14 @@ async def test_a_killed_command_is_lost_and_spends_no_retry(working):
     assert (row["decision"], row["state"]) == ("retry", b"l")
 
 
-async def test_outside_a_process_of_its_own_a_command_ends_its_own_family_and_no_other(tmp_path, is_running, until):
+async def test_outside_a_process_of_its_own_a_command_ends_its_own_family_and_no_other(
+    tmp_path, is_running, eventually
+):
     command = ShellCommand(argv=("sleep 300 > /dev/null 2>&1 & echo $!",), folder=tmp_path, through_shell=True)
     context = hf.Context(task_id="1", attempt=1, tenant="default", action="mypack.x", queue="default")
     beside = await asyncio.create_subprocess_exec("sleep", "300")
     left = int(command(context)["stdout"])
-    await until(lambda: not is_running(left))
+    await eventually(lambda: not is_running(left))
     assert is_running(beside.pid)
     beside.kill()
     await beside.wait()

@@ -42,10 +42,12 @@ from tests.dispatcher.test_settle import (  # noqa: F401
     test_settling_and_beating_for_the_same_tasks_never_deadlock,
     test_the_identical_report_repeated_answers_as_before,
 )
-from tests.flow.test_runs import (  # noqa: F401
+from tests.flow.test_maps import (  # noqa: F401
     test_a_failed_member_fails_the_map_and_only_it_runs_again,
     test_a_map_runs_once_per_member_and_gathers_in_order,
-    test_canceling_a_run_cancels_the_runs_it_started,
+)
+from tests.flow.test_runs import (  # noqa: F401
     test_nodes_go_when_their_upstreams_completed_and_the_run_ends_with_the_last,
     test_retry_runs_failed_nodes_and_their_descendants_again_and_keeps_the_rest,
 )
+from tests.flow.test_sub_flows import test_canceling_a_run_cancels_the_runs_it_started  # noqa: F401

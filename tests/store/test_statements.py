@@ -16,8 +16,8 @@ SOURCES = sorted(Path(holdfast.__file__).parent.rglob("*.py"))
 
 @cache
 def asked_for() -> frozenset[str]:
-    """Every name that some module passes to `sql()`, and all invariants, which are asked for by file."""
-    names = {statement.name for statement in statements_in("invariants.sql")}
+    """Every name that some module passes to `sql()`, and all invariants, which are asked for by folder."""
+    names = {statement.name for statement in statements_in("invariants")}
     texts = [text for path in SOURCES if "sql(" in (text := path.read_text())]
     for text in texts:
         for node in ast.walk(ast.parse(text)):

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 from tests.dispatcher.test_claim import *  # noqa: F403
+from tests.flow.test_maps import *  # noqa: F403
 from tests.flow.test_runs import *  # noqa: F403
+from tests.flow.test_sub_flows import (  # noqa: F401
+    test_a_node_can_be_a_run_of_another_flow,
+    test_a_run_that_fails_fails_the_node_that_waits_for_it,
+    test_canceling_a_run_cancels_the_runs_it_started,
+    test_input_that_a_flow_does_not_take_fails_the_node,
+)
+from tests.flow.test_waits import *  # noqa: F403
 
 from holdfast.dispatcher.engine import Engine
 from holdfast.testing.clock import Clock

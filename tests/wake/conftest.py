@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.hints import write_hints
 from holdfast.dispatcher.loops import Loops
 from holdfast.settings import Settings, WorkerSettings
+from holdfast.wake.carriers import address_for, open_transport
 from holdfast.worker.loop import Worker
 
 NO_REDIS = "A Redis server is not installed: `apt-get install redis-server`, or `brew install redis`"
@@ -151,6 +151,14 @@ async def _fleet(app: hf.App, settings: Settings, is_external: bool) -> AsyncIte
 
 
 @pytest.fixture
+async def transport(queue):
+    settings = queue.settings(visibility_seconds=1)
+    made = open_transport(settings, address_for(settings, "default"))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
 def fleet(app: hf.App, carrier: Carrier, holdfast_url: str) -> Callable[..., Any]:
     """Start a fleet on the test's carrier for the length of a block."""
 
@@ -158,15 +166,3 @@ def fleet(app: hf.App, carrier: Carrier, holdfast_url: str) -> Callable[..., Any
         return _fleet(app, settings_of(carrier, holdfast_url, poll_seconds=poll_seconds), carrier.is_external)
 
     return begin
-
-
-async def eventually(condition: Callable[[], Any], *, seconds_max: float = WAIT_SECONDS_MAX) -> Any:
-    """Wait until a condition (or a coroutine function) gives something true, and give it back."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        found = condition()
-        found = await found if isinstance(found, Awaitable) else found
-        if found:
-            return found
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.01)

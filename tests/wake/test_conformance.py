@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from tests.wake.conftest import eventually
+from tests.waiting import eventually
 
 from holdfast.core.duration import seconds_of
 from holdfast.dispatcher import relay

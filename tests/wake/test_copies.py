@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import redis
-from tests.wake.conftest import eventually
+from tests.waiting import eventually
 from tests.wake.test_messages import consumer_of, received
 
 from holdfast.core.hints import Hint
@@ -16,17 +16,8 @@ from holdfast.dispatcher.tenants import create_tenant
 from holdfast.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_task
-from holdfast.wake.carriers import address_for, open_transport
 
 pytestmark = pytest.mark.xdist_group("carriers")
-
-
-@pytest.fixture
-async def transport(queue):
-    settings = queue.settings(visibility_seconds=1)
-    made = open_transport(settings, address_for(settings, "default"))
-    yield made
-    await made.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.wake.conftest import eventually
+from tests.waiting import eventually
 
 from holdfast.core.hints import Hint, Reader, read_hint
 from holdfast.core.outcome import Completed
@@ -19,20 +19,12 @@ from holdfast.testing.factories import (
     a_running_task,
     a_task,
 )
-from holdfast.wake.carriers import address_for, open_transport, require_carrier
+from holdfast.wake.carriers import require_carrier
 from holdfast.wake.consumer import Consumer
 
 pytestmark = pytest.mark.xdist_group("carriers")
 
 MALFORMED = ("{", "[]", '{"task_id": "x"}', '{"attempt": 1}')
-
-
-@pytest.fixture
-async def transport(queue):
-    settings = queue.settings(visibility_seconds=1)
-    made = open_transport(settings, address_for(settings, "default"))
-    yield made
-    await made.close()
 
 
 def consumer_of(transport, engine, worker_id: int, looked: list[int]) -> Consumer:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from zlib import crc32
 import pytest
 import pytest_asyncio
 from tests.crash.turns import DAY, IS_WHOLE
+from tests.waiting import eventually
 from tests.worker.servers import HttpServer
 
 import holdfast.errors
@@ -174,23 +175,6 @@ def _children(pid: int) -> list[int]:
     except OSError:
         return []
     return [int(one) for one in listed]
-
-
-async def eventually(condition: Callable[[], Any], *, seconds_max: float = WAIT_SECONDS_MAX) -> Any:
-    """Wait until a condition (or a coroutine function) gives something true, and give it back."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        found = condition()
-        found = await found if isinstance(found, Awaitable) else found
-        if found:
-            return found
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.02)
-
-
-@pytest.fixture(name="eventually")
-def eventually_fixture() -> Callable[..., Awaitable[Any]]:
-    return eventually
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.complete import fingerprints
 from holdfast.cli.shell import FAILED, OK, Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, hue, moment, state_text
 from holdfast.core.campaign import AT_ONCE, CANARY
@@ -147,12 +147,7 @@ def list_(limit: int) -> None:
 def _columns() -> list[Column[CampaignView]]:
     return [
         Column(title="CAMPAIGN", text=lambda row: row.campaign_id),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(),
         Column(title="NAME", text=lambda row: row.name),
         Column(title="LETTERS", text=lambda row: compact(row.total), plain=lambda row: row.total, right=True),
         Column(title="DONE", text=lambda row: compact(row.succeeded), plain=lambda row: row.succeeded, right=True),

@@ -10,7 +10,7 @@ from holdfast.cli.campaign import repeated, tell_plan
 from holdfast.cli.complete import fingerprints, task_ids
 from holdfast.cli.effect import effect_line, tell_repeats, tell_undone, undoing
 from holdfast.cli.shell import Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
 from holdfast.core.dead import DISPATCHES_MAX
@@ -87,12 +87,7 @@ def _letter_columns() -> list[Column[LetterView]]:
     return [
         Column(title="LETTER", text=lambda row: row.dead_letter_id),
         Column(title="TASK", text=lambda row: row.task_id),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(),
         Column(title="ACTION", text=lambda row: row.action),
         Column(title="QUEUE", text=lambda row: row.queue),
         Column(title="ATTEMPTS", text=lambda row: str(row.attempts), right=True),

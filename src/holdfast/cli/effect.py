@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.complete import action_names, task_ids
 from holdfast.cli.shell import Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, one_line, state_text
 
@@ -47,12 +47,7 @@ def list_(task_id: str | None, state: str | None, limit: int) -> None:
 def _columns() -> list[Column[EffectView]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(),
         Column(title="EFFECT", text=lambda row: row.effect),
         Column(title="KEY", text=lambda row: row.user_key or "–", plain=lambda row: row.user_key),
         Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),

@@ -14,7 +14,7 @@ from holdfast.cli.run_answer import approve, reject, signal, waiting
 from holdfast.cli.run_graph import graph
 from holdfast.cli.run_watch import end_of_run, watch
 from holdfast.cli.shell import OK, Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.why import emit_why
 from holdfast.cli.words import age, hue, lasted, moment, state_text
@@ -122,12 +122,7 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
 def _columns() -> list[Column[RunLine]]:
     return [
         Column(title="RUN", text=lambda row: row.run_id),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(),
         Column(title="FLOW", text=lambda row: f"{row.flow} v{row.version}", plain=lambda row: row.flow),
         Column(title="NODES", text=lambda row: f"{row.nodes - row.pending}/{row.nodes}", right=True),
         Column(
@@ -182,12 +177,7 @@ def node_columns(view: RunView) -> list[Column[NodeView]]:
     """The table of a run's nodes."""
     return [
         Column(title="NODE", text=lambda row: row.node),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state, row.progress),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(lambda row: state_text(row.state, row.progress)),
         Column(title="TASK", text=lambda row: row.task_id),
         Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
         Column(

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.complete import action_names, schedule_names
 from holdfast.cli.given import object_of
 from holdfast.cli.shell import Shell, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, moment, state_text
 
@@ -163,12 +163,7 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
     return [
         Column(title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc), plain=lambda row: row.slot.isoformat()),
         Column(title="SLOTS", text=lambda row: str(row.slots), right=True),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(),
         Column(
             title="TASK OR RUN",
             text=lambda row: row.task_id or row.run_id or "–",

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import click
 
 from holdfast.cli.shell import Shell
-from holdfast.cli.words import harmless, one_line
+from holdfast.cli.words import harmless, hue, one_line, state_text
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
@@ -30,6 +30,11 @@ class Column(Generic[T]):
     hue: Callable[[T], str] | None = None
     right: bool = False
     stretch: bool = False
+
+
+def state_column(text: Callable[[Any], str] = lambda row: state_text(row.state)) -> Column[Any]:
+    """The column of states: a sign, a word and its hue for people, the word alone for pipes."""
+    return Column(title="STATE", text=text, plain=lambda row: row.state, hue=lambda row: hue(row.state))
 
 
 def emit_rows(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]], *, empty: str) -> None:

@@ -11,7 +11,7 @@ from holdfast.cli.effect import effect_line, tell_repeats
 from holdfast.cli.given import object_of
 from holdfast.cli.in_turn import in_turn
 from holdfast.cli.shell import OK, Shell, actor, all_of, the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.task_follow import end_of, logs, wait, watch
 from holdfast.cli.task_replay import replay
 from holdfast.cli.tree import Group
@@ -160,12 +160,7 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
 def _columns() -> list[Column[TaskRow]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(_shown_state(row)),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(lambda row: state_text(_shown_state(row))),
         Column(title="ACTION", text=lambda row: row.action),
         Column(title="QUEUE", text=lambda row: row.queue),
         Column(title="ATTEMPT", text=lambda row: f"{row.attempt}/{row.max_attempts}"),

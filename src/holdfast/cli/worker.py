@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.shell import the_shell
-from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, hue, moment, state_text
 from holdfast.core.duration import human
@@ -38,12 +38,7 @@ def columns() -> list[Column[WorkerView]]:
     """The table of workers, also that of `top`."""
     return [
         Column(title="WORKER", text=lambda row: row.worker_id),
-        Column(
-            title="STATE",
-            text=lambda row: state_text(row.state),
-            plain=lambda row: row.state,
-            hue=lambda row: hue(row.state),
-        ),
+        state_column(),
         Column(title="NAME", text=lambda row: row.name),
         Column(title="SLOTS", text=lambda row: f"{row.running}/{row.slots}", right=True),
         Column(

@@ -20,10 +20,9 @@ from holdfast.client.flow_intake import FlowIntake
 from holdfast.client.intake import Intake, batches
 from holdfast.client.joining import joined
 from holdfast.client.results import Ending, Results, output_of
-from holdfast.client.runs import Run, options_of, start_one
+from holdfast.client.runs import Run, options_of, start_many, start_one
 from holdfast.client.task import Task
 from holdfast.core import limits
-from holdfast.core.bindings import accept_run_input
 from holdfast.core.dataset import Dataset
 from holdfast.core.duration import seconds_of
 from holdfast.core.explain import Explanation
@@ -39,7 +38,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
-from holdfast.dispatcher.start import RunOptions, start, start_within
+from holdfast.dispatcher.start import RunOptions
 from holdfast.errors import Invalid, WaitTimeout
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.place import Place, find_place
@@ -216,26 +215,7 @@ class Client:
         options = options_of(flow) if options is None else options
         theirs = None if connection is None else joined(connection)
         found = await self._flow_intake.found(flow)
-        taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
-        accepted = [accept_run_input(taken, given) for given in inputs]
-        encoded = wire.encode_many(accepted, bytes_max=self._settings.limits.input_bytes_max, what="input")
-        if options.key is not None:
-            limits.valid_key(options.key)
-        if options.key is not None and len(encoded) != 1:
-            raise Invalid(
-                "One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one."
-            )
-        if not encoded:
-            return []
-        engine = self.engine
-        snapshot = await self._flow_intake.snapshot(found)
-        if theirs is not None:
-            await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key)
-            run_ids, _ = await start_within(theirs, engine.catalog, snapshot, encoded, options)
-            return [Run(self, run_id) for run_id in run_ids]
-        run_ids, news = await start(engine.database, engine.catalog, snapshot, encoded, options)
-        await follow_up(engine, news)
-        return [Run(self, run_id) for run_id in run_ids]
+        return await start_many(self, self._flow_intake, found, inputs, options, session=theirs)
 
     async def start_by_name(
         self,

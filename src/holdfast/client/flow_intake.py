@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast import wire
 from holdfast.action import Action
 from holdfast.client.intake import Intake
+from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.snapshots import snapshot_tree
 from holdfast.flow.flow import BoundFlow, Flow
@@ -36,6 +38,11 @@ class FlowIntake:
         if isinstance(flow, BoundFlow):
             flow = flow.flow
         return flow.definition if isinstance(flow, Flow) else flow
+
+    def encode(self, found: FlowDefinition | Snapshot, inputs: Iterable[Mapping[str, Any]]) -> list[bytes]:
+        taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
+        accepted = [accept_run_input(taken, given) for given in inputs]
+        return wire.encode_many(accepted, bytes_max=self._intake.input_bytes_max, what="input")
 
     async def snapshot(self, found: FlowDefinition | Snapshot) -> Snapshot:
         """The flow as it would run now; once per flow and client."""

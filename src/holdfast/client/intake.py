@@ -33,7 +33,7 @@ class Intake:
     def __init__(self, client: Client, actions: Mapping[str, Action[..., Any]], *, input_bytes_max: int) -> None:
         self._client = client
         self._actions = actions
-        self._input_bytes_max = input_bytes_max
+        self.input_bytes_max = input_bytes_max
         self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
         self._launchable = Launchable()
@@ -60,7 +60,7 @@ class Intake:
 
     def encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
         bound.action.signature.check(bound.action.name, batch)
-        return wire.encode_many(batch, bytes_max=self._input_bytes_max, what="input")
+        return wire.encode_many(batch, bytes_max=self.input_bytes_max, what="input")
 
     async def declare_launched(self) -> None:
         """Make known what launchers run, of all actions: a flow may use any of them."""

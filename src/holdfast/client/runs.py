@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast import wire
+from holdfast.client.flow_intake import FlowIntake
 from holdfast.client.run_events import RunEvent, run_events
 from holdfast.core import limits
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.explain import Explanation
+from holdfast.core.graph import FlowDefinition
 from holdfast.core.limits import no_run
 from holdfast.dispatcher import pause
 from holdfast.dispatcher import runs as verbs
@@ -22,9 +24,10 @@ from holdfast.dispatcher.explain_runs import why_node, why_run
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.show_runs import RunView, show_run
-from holdfast.dispatcher.start import RunOptions, start
-from holdfast.errors import NotFound, TaskFailed
+from holdfast.dispatcher.start import RunOptions, start, start_within
+from holdfast.errors import Invalid, NotFound, TaskFailed
 from holdfast.flow.flow import BoundFlow
+from holdfast.store.database import Session
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
@@ -211,6 +214,36 @@ async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any]
     [number], news = await start(engine.database, engine.catalog, snapshot, [encoded], options)
     await follow_up(engine, news)
     return Run(client, number)
+
+
+async def start_many(
+    client: Client,
+    intake: FlowIntake,
+    found: FlowDefinition | Snapshot,
+    inputs: Iterable[Mapping[str, Any]],
+    options: RunOptions,
+    *,
+    session: Session | None,
+) -> list[Run]:
+    """Start one run per input, all or none; with a session in the transaction that is open there."""
+    encoded = intake.encode(found, inputs)
+    if options.key is not None:
+        limits.valid_key(options.key)
+        if len(encoded) != 1:
+            raise Invalid(
+                "One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one."
+            )
+    if not encoded:
+        return []
+    engine = client.engine
+    snapshot = await intake.snapshot(found)
+    if session is not None:
+        await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key)
+        numbers, _ = await start_within(session, engine.catalog, snapshot, encoded, options)
+    else:
+        numbers, news = await start(engine.database, engine.catalog, snapshot, encoded, options)
+        await follow_up(engine, news)
+    return [Run(client, number) for number in numbers]
 
 
 async def copy_run(client: Client, number: int, changed: Mapping[str, Any], options: RunOptions | None = None) -> Run:

@@ -1,7 +1,7 @@
 """The audit chain: what a row's hash covers, and how a chain of rows is checked.
 
 A row's hash is SHA-256 over its fields and the hash before it, each field with its length in front, so no two different
-rows encode alike. `verify` in SQL recomputes it by the same rule (`invariants.sql`), apart from this code.
+rows encode alike. `verify` in SQL recomputes it by the same rule (`invariants/audit.sql`), apart from this code.
 """
 
 from __future__ import annotations

@@ -132,6 +132,9 @@ ATTEMPT_CODES: Mapping[AttemptState, str] = MappingProxyType(
 )
 """The letter stored for an ended attempt. A running attempt is the live row itself and has none."""
 
+ATTEMPT_ENDS: Mapping[str, AttemptState] = MappingProxyType({code: state for state, code in ATTEMPT_CODES.items()})
+"""How an attempt ended, by the letter that is stored for it."""
+
 
 def can_move(from_: TaskState, to: TaskState) -> bool:
     """Tell whether the table has this transition."""

@@ -26,6 +26,7 @@ from holdfast.core.facts import (
     WorkerFacts,
 )
 from holdfast.core.progress_words import progress_text
+from holdfast.core.states import ATTEMPT_ENDS
 from holdfast.core.workers import SILENT_SECONDS_MIN
 from holdfast.dispatcher.breakers import BreakerView, find_breaker
 from holdfast.dispatcher.quotas import QuotaView, list_quotas
@@ -40,8 +41,6 @@ _EXPLAIN_LAUNCH = sql("explain_launch")
 _EXPLAIN_LETTERS = sql("explain_letters")
 
 AHEAD_MAX = 1_000
-
-_FAILURES = {"f": "failed", "t": "timed_out", "l": "lost"}
 
 
 async def why_task(
@@ -254,7 +253,7 @@ def _failure(row: Any) -> FailureFacts | None:
         return None
     return FailureFacts(
         attempt=row["failure_attempt"],
-        state=_FAILURES[row["failure_state"]],
+        state=ATTEMPT_ENDS[row["failure_state"]],
         code=row["code"],
         type=row["type"],
         message=row["message"],

@@ -27,7 +27,7 @@ from holdfast.core.node_facts import (
 )
 from holdfast.core.nodes import Node, NodeKind
 from holdfast.core.plan import Plan
-from holdfast.core.states import TaskState
+from holdfast.core.states import ATTEMPT_ENDS, TaskState
 from holdfast.core.verdict import RunState
 from holdfast.core.wait import WaitFacts
 from holdfast.core.workers import SILENT_SECONDS_MIN
@@ -46,7 +46,6 @@ _SHOW_RUN = sql("show_run")
 _FIND_PLACE = sql("find_place")
 
 VALUE_CHARACTERS_MAX = 80
-_ATTEMPT_STATES = {"f": "failed", "t": "timed_out", "l": "lost"}
 _LETTERS = {"h": NodePosition.HELD, "m": NodePosition.ITEMS, "s": NodePosition.CHILD, "w": NodePosition.WAIT}
 _ORDER = (*TaskState, "retrying")
 
@@ -212,7 +211,7 @@ async def _cause(
 def _failure(row: Any) -> FailureFacts:
     return FailureFacts(
         attempt=row["attempt"],
-        state=_ATTEMPT_STATES[row["state"]],
+        state=ATTEMPT_ENDS[row["state"]],
         code=row["code"],
         type=row["type"],
         message=row["message"],

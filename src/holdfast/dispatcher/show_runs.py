@@ -15,6 +15,7 @@ from holdfast.core.verdict import RunState
 from holdfast.dispatcher.children import run_output
 from holdfast.dispatcher.list_tasks import error_line
 from holdfast.dispatcher.pages import ID_MAX, LOOK_ROWS, bounded, full_page, valid_limit
+from holdfast.dispatcher.standing import RunStanding
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -33,22 +34,20 @@ STATES = tuple(state.value for state in RunState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
-    """One line of a list. `error` is the first failure on one line, with its node."""
+class RunHead(RunStanding):
+    """What a list and a page of its own tell of a run alike."""
 
-    run_id: str
-    flow: str
-    version: int
-    state: str
-    nodes: int
-    pending: int
-    active: int
-    failed: int
     generation: int
     created_at: datetime
     ended_at: datetime | None
     key: str | None
     tags: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine(RunHead):
+    """One line of a list. `error` is the first failure on one line, with its node."""
+
     parent_run_id: str | None
     original_run_id: str | None
     error: str | None
@@ -83,22 +82,9 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
+class RunView(RunHead):
     """One run in full; `tasks` are its nodes in the order of the flow. `output` only of a completed run."""
 
-    run_id: str
-    flow: str
-    version: int
-    state: str
-    nodes: int
-    pending: int
-    active: int
-    failed: int
-    generation: int
-    created_at: datetime
-    ended_at: datetime | None
-    key: str | None
-    tags: list[str]
     max_active: int | None
     priority: int | None
     paused_at: datetime | None

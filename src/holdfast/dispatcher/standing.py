@@ -19,8 +19,8 @@ NEW = "queued"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
-    """How far a run is: `nodes` in all, of which `pending` are not over."""
+class RunStanding:
+    """Where a run is: `nodes` in all, of which `pending` are not over."""
 
     run_id: str
     flow: str
@@ -30,6 +30,12 @@ class RunProgress:
     pending: int
     active: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress(RunStanding):
+    """How far a run is, and since when."""
+
     created_at: datetime
     ended_at: datetime | None
     at: datetime

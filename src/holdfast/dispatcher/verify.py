@@ -1,8 +1,8 @@
 """Verify: the invariants of the engine, asked of a live database.
 
-Each is a statement of `invariants.sql` that returns no rows while the promise holds; rows are the evidence. Read only,
-safe beside running work: every statement sees one snapshot, and joins go by key. A broken invariant is a bug or damage;
-a warning is something that time, or a running worker, should mend.
+Each is a statement of `store/sql/invariants/` that returns no rows while the promise holds; rows are the evidence. Read
+only, safe beside running work: every statement sees one snapshot, and joins go by key. A broken invariant is a bug or
+damage; a warning is something that time, or a running worker, should mend.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def verify(database: Database, *, only: Collection[str] | None = None) -> 
     """Check every invariant, or `only` those of these names."""
     broken: list[Violation] = []
     warnings: list[Violation] = []
-    invariants = [one for one in statements_in("invariants.sql") if only is None or one.name in only]
+    invariants = [one for one in statements_in("invariants") if only is None or one.name in only]
     for invariant in invariants:
         found = await _check(database, invariant)
         if found is not None:

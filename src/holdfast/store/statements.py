@@ -1,4 +1,4 @@
-"""Every SQL statement by name, read once from `store/sql/*.sql`.
+"""Every SQL statement by name, read once from the files of `store/sql/`.
 
 A statement starts with `-- name: …` and one sentence saying what it does and what its guard proves. Names are unique;
 the tests refuse an unknown, unused or undescribed one.
@@ -7,10 +7,11 @@ the tests refuse an unknown, unused or undescribed one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
 _HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -30,13 +31,11 @@ class Statement:
 def statements() -> Mapping[str, Statement]:
     """All statements. The name stays in the text, so that it shows in the server's log."""
     found: dict[str, Statement] = {}
-    for file in sorted(resources.files("holdfast.store.sql").iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".sql"):
-            continue
+    for place, file in _files(resources.files("holdfast.store.sql")):
         parts = _HEADER.split(file.read_text("utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             assert name not in found, f"statement {name} is defined twice"
-            found[name] = _statement(name, file.name, text)
+            found[name] = _statement(name, place, text)
     return MappingProxyType(found)
 
 
@@ -45,9 +44,18 @@ def sql(name: str) -> str:
     return statements()[name].text
 
 
-def statements_in(file: str) -> list[Statement]:
-    """The statements of one file, in its order."""
-    return [statement for statement in statements().values() if statement.file == file]
+def statements_in(folder: str) -> list[Statement]:
+    """The statements of one folder, file by file."""
+    return [statement for statement in statements().values() if statement.file.startswith(f"{folder}/")]
+
+
+def _files(folder: Traversable, place: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Every file below a folder that has statements, after its place there, in the order of names."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _files(entry, f"{place}{entry.name}/")
+        elif entry.name.endswith(".sql"):
+            yield f"{place}{entry.name}", entry
 
 
 def _statement(name: str, file: str, text: str) -> Statement:

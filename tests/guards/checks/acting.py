@@ -1,4 +1,4 @@
-"""What guards an effect, a step and a lease in somebody's own transaction."""
+"""What guards an effect and a lease in somebody's own transaction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, ch
 from holdfast.core.effects import EffectState
 from holdfast.core.outcome import Completed, Failed, Released
 from holdfast.dispatcher import authority
-from holdfast.dispatcher.compensate import compensate
 from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, list_effects, open_effect
-from holdfast.dispatcher.steps import Step, keep_step, recall_steps
-from holdfast.errors import Conflict, EffectDenied, LeaseLost, NotFound, Unavailable
+from holdfast.errors import Conflict, EffectDenied, LeaseLost, Unavailable
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 from holdfast.testing.dispatcher import Lease
@@ -302,47 +300,6 @@ async def an_answer_is_final_and_may_be_repeated(stage: Stage) -> None:
 
 
 @check
-async def a_step_needs_the_current_lease(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    step = Step("page", b"1", b"2")
-    forgeries = [
-        forged(lease, lease_token=uuid.uuid4()),
-        forged(lease, attempt=lease.attempt + 1),
-        forged(lease, tenant_id=OTHER_TENANT_ID),
-    ]
-    for forgery in forgeries:
-        with refuses(LeaseLost):
-            await keep_step(stage.engine.database, forgery.claimed, step)
-    assert await stage.value("select count(*) from holdfast.step") == 0
-
-
-@check
-async def a_reservation_keeps_no_step(stage: Stage) -> None:
-    lease = await reserved_lease(stage, await a_running_task(stage.dispatcher))
-    with refuses(LeaseLost):
-        await keep_step(stage.engine.database, lease.claimed, Step("page", b"1", b"2"))
-
-
-@check
-async def a_step_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    async with handed_over(stage, lease):
-        keeping = asyncio.ensure_future(keep_step(stage.engine.database, lease.claimed, Step("page", b"1", b"2")))
-        await stage.waits(keeping)
-    with refuses(LeaseLost):
-        await keeping
-
-
-@check
-async def a_step_is_kept_once(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    for output in (b"1", b"2"):
-        await keep_step(stage.engine.database, lease.claimed, Step("page", b"1", output))
-    lease = await again(stage, lease)
-    assert await recall_steps(stage.engine.database, lease.claimed) == [Step("page", b"1", b"1")]
-
-
-@check
 async def a_lease_asserted_in_a_transaction_stays_until_it_ends(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     with refuses(asyncpg.PostgresError):
@@ -352,88 +309,3 @@ async def a_lease_asserted_in_a_transaction_stays_until_it_ends(stage: Stage) ->
         await stage.clock.advance(seconds=lease.seconds + 1)
         assert await stage.dispatcher.reap_once() == 0
     assert await stage.dispatcher.reap_once() == 1
-
-
-@check
-async def an_effect_is_undone_once(stage: Stage) -> None:
-    await another_tenant(stage)
-    gate = await _an_effect_to_undo(stage)
-    with refuses(NotFound):
-        await _undo(stage, gate, tenant_id=OTHER_TENANT_ID)
-    first, second = [await _undo(stage, gate) for _ in range(2)]
-    assert (first.task_id, first.is_new) == (second.task_id, True)
-    assert not second.is_new
-    kept = await stage.engine.database.fetch(
-        sql("keep_compensation"), DEFAULT_TENANT_ID, gate.key, 999, "eve", "once more"
-    )
-    assert kept == []
-
-
-@check
-async def another_tenants_effect_is_not_marked_as_undone(stage: Stage) -> None:
-    gate = await _an_effect_to_undo(stage)
-    assert not await stage.engine.database.fetch(sql("lock_compensation"), OTHER_TENANT_ID, gate.key)
-    assert not await stage.engine.database.fetch(sql("keep_compensation"), OTHER_TENANT_ID, gate.key, 999, "eve", "")
-
-
-@check
-async def one_caller_at_a_time_undoes_an_effect(stage: Stage) -> None:
-    gate = await _an_effect_to_undo(stage)
-    async with stage.engine.database.transaction() as held, stage.impatient() as session:
-        await held.fetch(sql("lock_compensation"), DEFAULT_TENANT_ID, gate.key)
-        with refuses(asyncpg.LockNotAvailableError):
-            await session.fetch(sql("lock_compensation"), DEFAULT_TENANT_ID, gate.key)
-
-
-async def _an_effect_to_undo(stage: Stage) -> Gate:
-    """An effect of a task that is over, whose compensation some worker can run."""
-    lease = await a_running_task(stage.dispatcher)
-    await stage.engine.catalog.declare(
-        DEFAULT_TENANT_ID, ACTION, "default", stage.engine.catalog.policy(lease.claimed.policy_id), ""
-    )
-    gate = await opened(stage, lease, compensation=ACTION, arguments=b"[]")
-    await answered(stage, lease, gate)
-    await stage.dispatcher.settle(lease, Completed(b"1"))
-    return gate
-
-
-async def _undo(stage: Stage, gate: Gate, *, tenant_id: int = DEFAULT_TENANT_ID) -> Any:
-    return await compensate(
-        stage.engine.database, stage.engine.catalog, tenant_id, gate.key, actor="ada", reason="wrong customer"
-    )
-
-
-@check
-async def an_undone_effect_is_not_done_again(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher, max_retries=0)
-    await stage.engine.catalog.declare(
-        DEFAULT_TENANT_ID, ACTION, "default", stage.engine.catalog.policy(lease.claimed.policy_id), ""
-    )
-    options = {"compensation": ACTION, "arguments": b"[]"}
-    gate = await opened(stage, lease, **options)
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
-    await _undo(stage, gate)
-    await stage.dispatcher.redrive(lease.task_id)
-    with refuses(Conflict):
-        await opened(stage, await stage.dispatcher.claim_task(lease.task_id), **options)
-
-
-@check
-async def the_schema_refuses_a_receipt_without_its_state(stage: Stage) -> None:
-    await _an_effect_to_undo(stage)
-    with refuses(asyncpg.CheckViolationError):
-        await stage.engine.database.fetch("update holdfast.effect set receipt = null")
-
-
-@check
-async def the_schema_refuses_an_answer_without_its_time(stage: Stage) -> None:
-    await _an_effect_to_undo(stage)
-    with refuses(asyncpg.CheckViolationError):
-        await stage.engine.database.fetch("update holdfast.effect set answered_at = null")
-
-
-@check
-async def the_schema_refuses_a_compensation_without_its_arguments(stage: Stage) -> None:
-    await _an_effect_to_undo(stage)
-    with refuses(asyncpg.CheckViolationError):
-        await stage.engine.database.fetch("update holdfast.effect set arguments = null")

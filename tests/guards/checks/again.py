@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.flow.test_runs import a_map, a_sum, finish, step
+from tests.core.flows import a_map, a_sum
+from tests.flow.steps import finish, step
 from tests.flow.test_sub_flows import OUTPUTS, a_failed_parent, a_listed_parent, children
 from tests.guards.checks.stage import Stage, check
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 from tests.guards.checks.stage import (
     Stage,
     check,
+    claimed_at_once,
     handed_over,
     refuses,
 )
@@ -140,17 +141,7 @@ async def a_worker_that_waited_does_not_find_what_it_lost(stage: Stage) -> None:
 async def a_limited_queue_starts_no_more_than_its_limit(stage: Stage) -> None:
     await stage.dispatcher.enqueue_many(a_task(), [{}] * 4)
     await stage.dispatcher.limit(max_running=2)
-    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
-    async with stage.engine.database.transaction() as session:
-        assert len(await first.claim(session, 2, now=0.0)) == 2
-
-        async def claim_too() -> int:
-            async with stage.engine.database.session() as other:
-                return len(await second.claim(other, 2, now=0.0))
-
-        claiming = asyncio.ensure_future(claim_too())
-        await stage.waits(claiming)
-    assert await claiming == 0
+    assert await claimed_at_once(stage) == (2, 0)
 
 
 async def _told(stage: Stage, claimed: list[Any]) -> int:

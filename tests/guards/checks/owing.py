@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.core.flows import a_diamond
 from tests.datasets.hands import completed, declared, orders, rows, staged
-from tests.flow.test_runs import a_diamond, finish
+from tests.flow.steps import finish
 from tests.guards.checks.stage import Stage, check
 
 from holdfast.dispatcher.cutover import Asking, cut_over, roll_back

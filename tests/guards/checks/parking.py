@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.flow.test_runs import a_wait
+from tests.core.flows import a_wait
 from tests.guards.checks.stage import Stage, check
 
 from holdfast.dispatcher.recover import ignore

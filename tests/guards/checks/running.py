@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.core.flows import a_diamond, a_flow, a_node, an_order_edge
-from tests.flow.test_runs import a_map, a_parent, a_sum, a_wait, finish, step
+from tests.core.flows import a_diamond, a_flow, a_map, a_node, a_parent, a_sum, a_wait, an_order_edge
+from tests.flow.steps import finish, step
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
 from holdfast.core.graph import FlowDefinition

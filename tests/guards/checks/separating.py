@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, elsewhere, refuses, reserved
+from tests.guards.checks.stage import (
+    OTHER_TENANT_ID,
+    Stage,
+    another_tenant,
+    check,
+    claimed_at_once,
+    elsewhere,
+    refuses,
+    reserved,
+)
 
 from holdfast.core.selection import Head
 from holdfast.dispatcher.tenants import create_tenant, find_tenant, limit_tenant
@@ -40,17 +49,7 @@ async def a_worker_of_another_tenant_attaches_nothing(stage: Stage) -> None:
 async def a_limited_tenant_starts_no_more_than_its_limit(stage: Stage) -> None:
     await stage.dispatcher.enqueue_many(a_task(), [{}] * 4)
     await limit_tenant(stage.engine.database, "default", max_running=2, max_queued=None, **WHO)
-    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
-    async with stage.engine.database.transaction() as session:
-        assert len(await first.claim(session, 2, now=0.0)) == 2
-
-        async def claim_too() -> int:
-            async with stage.engine.database.session() as other:
-                return len(await second.claim(other, 2, now=0.0))
-
-        claiming = asyncio.ensure_future(claim_too())
-        await stage.waits(claiming)
-    assert await claiming == 0
+    assert await claimed_at_once(stage) == (2, 0)
 
 
 @check

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import waits
 
 from holdfast.core.outcome import Released
 from holdfast.dispatcher.attach import Reservation
@@ -56,11 +57,7 @@ class Stage:
 
     async def waits(self, verb: asyncio.Future[Any]) -> None:
         """Until the verb waits for a lock somebody holds, or is over without."""
-        while not verb.done():
-            if await self.value(
-                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-            ):
-                return
+        await waits(self.engine.database, verb)
 
 
 Check = Callable[[Stage], Awaitable[None]]
@@ -104,6 +101,21 @@ async def handed_over(stage: Stage, lease: Lease) -> Any:
         await settle(session, stage.engine.catalog, [report_of(lease.claimed, Released())])
         await claim_task(session, thief, lease.claimed.task_id)
         yield
+
+
+async def claimed_at_once(stage: Stage) -> tuple[int, int]:
+    """How many of two tasks a claimer gets, and how many another one that comes before that is committed."""
+    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
+
+    async def claim_too() -> int:
+        async with stage.engine.database.session() as other:
+            return len(await second.claim(other, 2, now=0.0))
+
+    async with stage.engine.database.transaction() as session:
+        got = len(await first.claim(session, 2, now=0.0))
+        claiming = asyncio.ensure_future(claim_too())
+        await stage.waits(claiming)
+    return got, await claiming
 
 
 async def reserved(stage: Stage) -> Reservation:

@@ -13,14 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from tests.waiting import poll
 
 import holdfast.errors
 from holdfast.store.embedded import home as homes
@@ -70,14 +69,6 @@ class User:
     def kill(self) -> None:
         self.process.kill()
         self.process.communicate()
-
-
-def poll(condition: Callable[[], object], *, seconds_max: float = 60) -> None:
-    """Wait until a condition holds, looking every 5 ms."""
-    deadline = time.monotonic() + seconds_max
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        threading.Event().wait(0.005)
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+-- name: policies_say_what_they_contain
+-- The columns of a policy repeat its content.
+select p.policy_id
+from holdfast.policy p
+where coalesce((p.content ->> 'max_retries')::int, 3) <> p.max_retries
+  or coalesce((p.content ->> 'max_losses')::int, 3) <> p.max_losses
+  or (p.content ->> 'timeout_seconds')::double precision is distinct from p.timeout_seconds;
+
+-- name: every_block_has_its_partitions
+-- A block of ids is one partition of body, one of attempt and one of node.
+select b.block
+from holdfast.block b
+where to_regclass(format('holdfast.body_%s', b.block)) is null
+  or to_regclass(format('holdfast.attempt_%s', b.block)) is null
+  or to_regclass(format('holdfast.node_%s', b.block)) is null;
+
+-- name: the_next_id_has_a_block
+-- The next task id falls into a block, so that it can be stored.
+select s.last_value
+from holdfast.task_id s
+left join holdfast.block b on s.last_value + s.is_called::int between b.first_id and b.last_id
+where b.block is null;
+
+-- name: the_next_span_has_a_block
+-- The next ids of a run fall into a block, so that its nodes can be stored.
+select s.last_value
+from holdfast.span s
+where not exists (select from holdfast.block b where s.last_value between b.first_id and b.last_id);
+
+-- name: the_clock_is_the_databases_own
+-- Time comes from the database's clock, not from a test kit's.
+select p.oid::regprocedure::text as function, pg_get_function_sqlbody(p.oid) as body
+from pg_proc p
+where p.oid = 'holdfast.instant'::regproc
+  and (pg_get_function_sqlbody(p.oid) <> 'RETURN statement_timestamp()' or p.provolatile <> 's');
+
+-- name: every_index_is_valid
+-- No index was left behind half-built.
+select i.indexrelid::regclass::text as index
+from pg_index i
+join pg_class c on c.oid = i.indrelid
+where c.relnamespace = 'holdfast'::regnamespace and not (i.indisvalid and i.indisready);
+
+-- name: every_constraint_is_checked
+-- No constraint is declared without having been checked, and what keeps the rows of the hot table sound is there.
+select c.conname
+from pg_constraint c
+where c.connamespace = 'holdfast'::regnamespace and not c.convalidated
+union all
+select 'live_sound'
+where to_regclass('holdfast.live_sound') is null;
+
+-- name: the_installation_has_its_secrets
+-- The secret that capability tokens are signed with is there, and long enough.
+select w.purpose
+from (values ('capability')) as w (purpose)
+left join holdfast.secret s on s.purpose = w.purpose and octet_length(s.value) >= 32
+where s.purpose is null;

@@ -1,0 +1,65 @@
+"""Nodes that wait: for an event, for somebody's approval, or until their time is over."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.flows import a_node, a_wait, an_order_edge
+from tests.flow.steps import finish, step
+
+from holdfast.core.graph import FlowDefinition
+from holdfast.core.nodes import Node, NodeKind
+
+
+async def test_a_node_waits_for_an_event_and_returns_its_payload(dispatcher):
+    run = await dispatcher.runs.start(a_wait())
+    assert not await dispatcher.claim(10)
+    await dispatcher.runs.signal("payment", {"amount": 5})
+    assert await step(dispatcher) == [{"payment": {"amount": 5}}]
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_an_event_that_came_before_the_wait_is_not_lost_and_not_used_twice(dispatcher):
+    nodes = (a_node("first"), *(Node(name=name, action="tick", kind=NodeKind.WAIT) for name in ("one", "two")))
+    edges = (an_order_edge("first>one"), an_order_edge("one>two"))
+    run = await dispatcher.runs.start(FlowDefinition(name="shop.ticks", nodes=nodes, edges=edges))
+    await dispatcher.runs.signal("tick", 1)
+    await step(dispatcher)
+    assert await dispatcher.runs.nodes(run) == {"first": "completed", "one": "completed", "two": "running"}
+    await dispatcher.runs.signal("tick", 2, run_id=run)
+    assert await dispatcher.runs.state(run) == "completed"
+
+
+async def test_an_event_for_another_run_or_of_before_answers_nothing(dispatcher, clock):
+    await dispatcher.runs.signal("payment", 1)
+    await clock.advance(1)
+    other, run = await dispatcher.runs.start(a_wait()), await dispatcher.runs.start(a_wait())
+    await dispatcher.runs.signal("payment", 1, run_id=other)
+    assert (await dispatcher.runs.nodes(run))["paid"] == "running"
+    assert (await dispatcher.runs.nodes(other))["paid"] == "completed"
+    await dispatcher.runs.cancel(run)
+    assert await dispatcher.runs.state(run) == "canceled"
+    await finish(dispatcher)
+
+
+@pytest.mark.parametrize(("on_timeout", "paid"), [(None, "failed"), ("skip", "skipped")])
+async def test_a_wait_ends_at_its_deadline(dispatcher, clock, on_timeout, paid):
+    config = {"on_timeout": on_timeout} if on_timeout else {}
+    run = await dispatcher.runs.start(a_wait(timeout_seconds=60, config=config))
+    await clock.advance(59)
+    await dispatcher.runs.repair_once()
+    assert (await dispatcher.runs.nodes(run))["paid"] == "running"
+    await clock.advance(2)
+    await dispatcher.runs.repair_once()
+    assert (await dispatcher.runs.nodes(run))["paid"] == paid
+    assert await dispatcher.runs.state(run) == ("failed" if paid == "failed" else "completed")
+
+
+@pytest.mark.parametrize(("approved", "state"), [(True, "open"), (False, "failed")])
+async def test_an_approval_is_given_or_refused_by_somebody(dispatcher, approved, state):
+    run = await dispatcher.runs.start(a_wait(config={"approval": True}))
+    await dispatcher.runs.answer(run, "paid", is_given=approved, reason="no", actor="ada")
+    assert await dispatcher.runs.state(run) == state
+    if not approved:
+        [row] = await dispatcher.engine.database.fetch("select code, message from holdfast.failure")
+        assert tuple(row) == ("approval_rejected", "ada rejected paid: no.")
+    await finish(dispatcher)

@@ -1,0 +1,44 @@
+"""Waiting in tests: until something is so, and not longer. Where somebody gives a signal, await that instead."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.store.database import Database
+
+SECONDS_MAX = 30.0
+PAUSE_SECONDS = 0.01
+
+BLOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+"""How many statements wait for a lock in this database."""
+
+
+async def eventually(condition: Callable[[], Any], *, seconds_max: float = SECONDS_MAX) -> Any:
+    """Wait until a condition (or a coroutine function) gives something true, and give it back."""
+    deadline = time.monotonic() + seconds_max
+    while True:
+        found = condition()
+        found = await found if isinstance(found, Awaitable) else found
+        if found:
+            return found
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def poll(condition: Callable[[], object], *, seconds_max: float = 60.0) -> None:
+    """The same for a test that blocks."""
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(PAUSE_SECONDS)
+
+
+async def waits(database: Database, verb: asyncio.Future[Any]) -> bool:
+    """Wait until a verb runs into a lock that somebody holds, or is over without; tell whether it waits."""
+    while not verb.done():
+        if await database.fetchval(BLOCKED):
+            return True
+    return False
