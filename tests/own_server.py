@@ -17,9 +17,10 @@ SETTINGS = {"shared_buffers": "32MB"}
 class OwnServer:
     """It runs from the beginning; whoever makes it closes it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **settings: str) -> None:
         self._home = home
-        self._server = start(home, settings=SETTINGS)
+        self._settings = SETTINGS | settings
+        self._server = start(home, settings=self._settings)
         self.url = self._server.url
 
     def crash(self) -> None:
@@ -30,7 +31,7 @@ class OwnServer:
         poll(lambda: not postmaster.is_alive(pid))
 
     def recover(self) -> None:
-        earlier, self._server = self._server, start(self._home, settings=SETTINGS)
+        earlier, self._server = self._server, start(self._home, settings=self._settings)
         earlier.close()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from tests.core.flows import a_flow
 from tests.each import each
 
 from holdfast.api.server import serving
-from holdfast.dispatcher.observe import position, run_events_after
+from holdfast.dispatcher.observe import event_tail, position, run_events_after
 from holdfast.settings import HttpSettings, Settings
 from holdfast.testing.factories import a_completed_task
 
@@ -92,9 +92,9 @@ async def test_a_long_history_without_a_word_of_the_run_is_read_for_no_longer_th
     for _ in range(5):
         await a_completed_task(dispatcher)
     await eventually(lambda: engine.database.fetchval(SETTLED))
-    last = await engine.database.fetchval("select max(xid)::text from holdfast.event")
+    last = await event_tail(engine.database)
     following, silent = "0:0", 0
-    while position(following) < position(f"{last}:{2**62}"):
+    while position(following) < position(last):
         page = (await call.get(f"/api/v1/runs/{run_id}/events?after={following}")).json
         following = page["next"]
         silent += not page["events"]

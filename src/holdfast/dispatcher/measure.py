@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.dispatcher.observe import cursor_of, event_tail
+from holdfast.dispatcher.observe import cursor_of, event_tail, position
 from holdfast.dispatcher.queues import QueueView, list_queues
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
@@ -75,5 +75,6 @@ class Measure:
             if row["kind"] is not None:
                 tally.events[row["kind"]] += row["events"]
             else:
-                tally.cursor, tally.is_behind = f"{row['xid']}:{row['seq']}", row["seq"] > 0
+                tally.cursor = max(tally.cursor, f"{row['xid']}:{row['seq']}", key=position)
+                tally.is_behind = not row["is_end"]
         return tally

@@ -105,7 +105,7 @@ async def told_after(database: Database, tenant_id: int, cursor: str = START, *,
     xid, seq, place = cursor_of(cursor)
     # One more: the first may be the batch that the cursor stands in.
     rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1, PASSED_MAX)
-    read_to, is_all = f"{rows[-1]['xid']}:{rows[-1]['seq']}", rows[-1]["seq"] == 0
+    read_to, is_all = f"{rows[-1]['xid']}:{rows[-1]['seq']}", rows[-1]["is_end"]
     found = [
         Event(
             cursor=f"{row['xid']}:{row['seq']}:{number}",
@@ -139,16 +139,22 @@ async def run_events_after(
     if not rows:
         raise no_run(run_id)
     first = rows[0]
-    is_all = first["last_seq"] == 0
+    is_all = first["is_end"]
     is_over = first["state"] != "o"
     tail = (ended_by or first["tail"]) if is_over else ""
     return RunPage(
         events=_run_events(rows, run_id, (xid, seq, place)),
         cursor=max(cursor, f"{first['last_xid']}:{first['last_seq']}", key=position),
         is_all=is_all,
-        is_end=is_over and is_all and int(first["horizon"]) >= int(tail),
+        is_end=is_over and is_all and _is_settled(tail, first),
         tail=tail,
     )
+
+
+def _is_settled(tail: str, row: Any) -> bool:
+    """Whether everything that began before `tail` is over: by its number, or because a crash ended it. The server then
+    counts from an earlier number on."""
+    return int(row["horizon"]) >= int(tail) or int(row["tail"]) < int(tail)
 
 
 def _run_events(rows: Sequence[Any], run_id: int, after: tuple[str, int, int]) -> list[NodeEvent]:

@@ -1,15 +1,14 @@
 -- name: read_events
 -- Events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
 -- (xid, seq) misses nothing; what it saw of that batch it passes over. Of all batches, at most $5 are looked at. A page
--- that is not full ends with a row without a kind, how far was looked: the last of so many, or (seq 0) where what is
--- settled ends.
+-- that is not full ends with a row without a kind, how far was looked: the last of so many, or (is_end) the last that is
+-- settled.
 with edge as materialized (
-  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
-  from (select) one
-  left join holdfast.event_edge($2::text::xid8, $3::bigint, $5) e on true
+  select e.xid, e.seq, e.is_end
+  from holdfast.event_reach($2::text::xid8, $3::bigint, $5) e
 )
 (
-  select e.xid::text as xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail::text as detail
+  select e.xid::text as xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail::text as detail, false as is_end
   from holdfast.event e
   where e.tenant_id = $1
     and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
@@ -19,14 +18,14 @@ with edge as materialized (
 )
 union all
 (
-  select edge.xid::text, edge.seq, null, null, null, null, null
+  select edge.xid::text, edge.seq, null, null, null, null, null, edge.is_end
   from edge
 )
 limit $4;
 
 -- name: read_run_events
 -- Events of one run, its nodes and their items, out of the next batches of all events from a batch on, $6 at most of all
--- tenants; none older than the run. Every row also says how far was looked (last_seq 0: to where what is settled ends),
+-- tenants; none older than the run. Every row also says how far was looked (is_end: to the last that is settled),
 -- whether the run is over, below which transaction all is settled (horizon), and above which nothing had begun when the
 -- run was looked at (tail).
 with run as materialized (
@@ -36,9 +35,9 @@ with run as materialized (
   where r.run_id = $1 and r.tenant_id = $2
 ),
 edge as materialized (
-  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
+  select e.xid, e.seq, e.is_end
   from run
-  left join lateral holdfast.event_edge(run.from_xid, run.from_seq, $6) e on true
+  cross join lateral holdfast.event_reach(run.from_xid, run.from_seq, $6) e
 ),
 page as materialized (
   select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
@@ -50,11 +49,11 @@ page as materialized (
   limit $5
 ),
 last as materialized (
-  select page.xid, page.seq
+  select page.xid, page.seq, false as is_end
   from page
   where (select count(*) from page) >= $5
   union all
-  select edge.xid, edge.seq
+  select edge.xid, edge.seq, edge.is_end
   from edge
   where (select count(*) from page) < $5
   order by xid desc, seq desc
@@ -76,7 +75,7 @@ told as (
   where g.task_id between run.run_id and run.run_id + run.nodes or n.node_no is not null
 )
 select run.state, pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
-  pg_snapshot_xmax(pg_current_snapshot())::text as tail, last.xid::text as last_xid, last.seq as last_seq,
+  pg_snapshot_xmax(pg_current_snapshot())::text as tail, last.xid::text as last_xid, last.seq as last_seq, last.is_end,
   told.xid::text as xid, told.seq, told.number, told.at, told.kind, told.task_id, told.attempt, told.node_no, told.item,
   told.detail::text as detail
 from run
@@ -105,7 +104,8 @@ limit $3;
 
 -- name: event_tail
 -- The cursor after everything that is settled by now: a reader that starts here sees only what comes.
-select pg_snapshot_xmin(pg_current_snapshot())::text || ':0';
+select e.xid::text || ':' || e.seq
+from holdfast.event_reach(pg_snapshot_xmin(pg_current_snapshot()), 0, 1) e;
 
 -- name: log_lines
 -- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed; of a

@@ -16,19 +16,18 @@ order by w.state;
 
 -- name: count_events
 -- What happened from a batch on, by kind, looking at so many batches of all tenants; the row without a kind says how far
--- was looked, the last of so many or (seq 0) where what is settled ends. Events of transactions that are still open are
+-- was looked, the last of so many or (is_end) the last that is settled. Events of transactions that are still open are
 -- left for later, as for every reader.
 with edge as materialized (
-  select coalesce(e.xid, pg_snapshot_xmin(pg_current_snapshot())) as xid, coalesce(e.seq, 0) as seq
-  from (select) one
-  left join holdfast.event_edge($2::text::xid8, $3::bigint, $4) e on true
+  select e.xid, e.seq, e.is_end
+  from holdfast.event_reach($2::text::xid8, $3::bigint, $4) e
 )
-select e.kind, sum(greatest(1, cardinality(e.task_ids)))::bigint as events, null as xid, null::bigint as seq
+select e.kind, sum(greatest(1, cardinality(e.task_ids)))::bigint as events, null as xid, null::bigint as seq, false as is_end
 from holdfast.event e
 where e.tenant_id = $1
   and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
   and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
 group by e.kind
 union all
-select null, 0, edge.xid::text, edge.seq
+select null, 0, edge.xid::text, edge.seq, edge.is_end
 from edge;
