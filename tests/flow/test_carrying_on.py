@@ -8,7 +8,9 @@ from tests.core.flows import a_node, an_edge
 from holdfast import wire
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import exchange as exchanges
 from holdfast.dispatcher import inputs
+from holdfast.dispatcher.claim import Claimer
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.news import NO_NEWS, News
@@ -27,10 +29,10 @@ def a_flow_of(edges: str) -> FlowDefinition:
 async def one_exchange(engine, dispatcher):
     """Report what these leases returned, and claim; as a worker does in one go."""
 
-    async def run(reports, want):
+    async def run(reports, want, **options):
         claimer = await dispatcher._claimer("first")
         async with engine.database.session() as session:
-            return await exchange(session, engine.catalog, claimer, reports, want, now=0.0)
+            return await exchange(session, engine.catalog, claimer, reports, want, now=0.0, **options)
 
     return run
 
@@ -93,6 +95,44 @@ async def test_a_worker_that_leaves_some_of_what_it_released_wakes_others(dispat
     (first,) = await dispatcher.claim(1)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 1)
     assert len(done.claimed) == 1 and len(done.settled.news.lanes) == 1
+
+
+async def test_others_have_what_was_released_before_this_worker_took_its_share(dispatcher, one_exchange, monkeypatch):
+    await dispatcher.runs.start(a_flow_of("a>b a>c a>d"))
+    (first,) = await dispatcher.claim(1)
+    claim, others = Claimer.claim, []
+
+    async def claim_after_others(*given, **options):
+        monkeypatch.setattr(Claimer, "claim", claim)
+        others.extend(await dispatcher.claim(2, worker="second"))
+        return await claim(*given, **options)
+
+    monkeypatch.setattr(Claimer, "claim", claim_after_others)
+    done = await one_exchange([returning(first.claimed, {"x": 1})], 2)
+    assert (len(others), len(done.claimed)) == (2, 1)
+
+
+async def test_what_was_released_is_told_before_inputs_are_read(dispatcher, one_exchange, monkeypatch):
+    await dispatcher.runs.start(a_flow_of("a>b a>c"))
+    (first,) = await dispatcher.claim(1)
+    happened = []
+    read = exchanges._ready
+
+    async def ready(*given):
+        happened.append("read")
+        return await read(*given)
+
+    monkeypatch.setattr(exchanges, "_ready", ready)
+    done = await one_exchange([returning(first.claimed, {"x": 1})], 1, tell=happened.append)
+    assert happened == [done.settled.news, "read"]
+
+
+async def test_who_released_nothing_for_others_tells_nothing(dispatcher, one_exchange):
+    await dispatcher.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await dispatcher.claim(1)
+    told = []
+    await one_exchange([returning(first.claimed, {"x": 1})], 10, tell=told.append)
+    assert told == []
 
 
 def test_lanes_of_which_more_came_than_was_counted_stay_in_the_news():

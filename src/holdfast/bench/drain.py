@@ -142,8 +142,11 @@ async def resume(client: Client, queue: str = QUEUE) -> float:
     return began_at
 
 
-async def all_settled(trial: Trial, tasks: int) -> float:
-    """Wait until all ran and the last result is committed; answers when. Gives up when nothing moves any more."""
+async def all_settled(trial: Trial, tasks: int, *, settled: Callable[[Any], Awaitable[float]] | None = None) -> float:
+    """Wait until all ran and the last result is committed; answers when. Gives up when nothing moves any more.
+
+    `settled` waits for what else the end is, and answers when that was: the counting afterwards is nobody's time.
+    """
     async with trial.arena.connection() as connection:
         moved_at, last = time.monotonic(), tasks
         while missing := trial.marks.missing(tasks):
@@ -152,7 +155,7 @@ async def all_settled(trial: Trial, tasks: int) -> float:
             if time.monotonic() - moved_at > SILENCE_SECONDS_MAX:
                 raise _stuck(missing, tasks)
             await asyncio.sleep(RUN_LOOK_SECONDS)
-        settled_at = await none_runs(connection)
+        settled_at = await (settled or none_runs)(connection)
         if left := await connection.fetchval(_LEFT, hit.name):
             raise _stuck(left, tasks)
     return settled_at

@@ -90,14 +90,13 @@ async def _run_seconds(trial: Trial, flow: FlowDefinition, runs: int) -> float:
         await tidy(trial)
         async with trial.workers():
             began_at = await resume(client)
-            await all_settled(trial, runs * size)
-            return await _all_over(trial) - began_at
+            return await all_settled(trial, runs * size, settled=_all_over) - began_at
 
 
-async def _all_over(trial: Trial) -> float:
-    async with trial.arena.connection() as connection:
-        while await connection.fetchval(_OPEN):
-            pass
+async def _all_over(connection: Any) -> float:
+    """Wait until no run is open: then none of its tasks is left to settle."""
+    while await connection.fetchval(_OPEN):
+        pass
     return time.monotonic()
 
 
@@ -128,8 +127,7 @@ async def _giants(trial: Trial, width: int, nodes: int) -> dict[str, Any]:
         await pause(client)
         await client.start(giant, base=0)
         began_at = await resume(client)
-        await all_settled(trial, nodes)
-        giant_per_s = nodes / (await _all_over(trial) - began_at)
+        giant_per_s = nodes / (await all_settled(trial, nodes, settled=_all_over) - began_at)
         memory.append(max(resident_bytes(pid) or 0 for pid in pids))
     return {
         "join_per_s": round(join_per_s, 1),

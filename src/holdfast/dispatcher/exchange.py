@@ -7,12 +7,14 @@ runs out and the reaper decides.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
 from holdfast.dispatcher.inputs import readable, with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled
+from holdfast.dispatcher.news import News
 from holdfast.dispatcher.outputs import returned_now, warm_outputs
 from holdfast.dispatcher.release import warm_release
 from holdfast.dispatcher.settle import settle, warm_settle
@@ -21,6 +23,7 @@ from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 
 Start = Callable[[Sequence[Claimed]], Awaitable[None]]
+Tell = Callable[[News], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +48,14 @@ async def exchange(
     want: int,
     *,
     now: float,
+    tell: Tell | None = None,
     start: Start | None = None,
 ) -> Exchanged:
     """Settle `reports`, then claim at most `want` tasks.
 
-    `start` is handed those that need nothing more, while the inputs of the others are read: a giant flow that is met
-    for the first time holds up no other work. The answer has the rest.
+    `tell` hears what was committed, before the inputs of what was claimed are read: what was released here is work that
+    others wait for. `start` is handed those that need nothing more, while the inputs of the others are read: a giant
+    flow that is met for the first time holds up no other work. The answer has the rest.
     """
     if not reports and want == 0:
         return Exchanged(settled=NOTHING_SETTLED, claimed=[])
@@ -66,18 +71,28 @@ async def exchange(
 
     # Where work is scarce it is what this transaction releases: to look before would be in vain.
     before_release = claim_known if claimer.has_plenty else None
+    is_to_claim = False
     try:
         async with session.transaction():
             settled = await settle(session, catalog, reports, before_release=before_release)
             await claimer.count_starts(session, claimed)
             if settled.news.lanes:
                 claimer.hear(settled.news.lanes, now=now)
-            if want > len(claimed) and (settled.news.lanes or not claimed):
+            is_to_claim = want > len(claimed) and bool(settled.news.lanes or not claimed)
+            if is_to_claim and settled.news.released <= want:
                 claimed += await claimer.claim(session, want - len(claimed), now=now)
+                is_to_claim = False
     except UNFIT:
-        return Exchanged(settled=await settle_apart(session, catalog, reports), claimed=[])
-    catalog.guarded |= claimer.guarded
+        claimed, settled, is_to_claim = [], await settle_apart(session, catalog, reports), False
     settled = settled.less(claimed)
+    if tell is not None and settled.news:
+        tell(settled.news)
+        # Now, and not behind what is left to do here.
+        await asyncio.sleep(0)
+    if is_to_claim:
+        # What was released is more than one worker takes: the others need not wait until this one has its share.
+        claimed += await claimer.claim(session, want - len(claimed), now=now)
+    catalog.guarded |= claimer.guarded
     return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
 
 

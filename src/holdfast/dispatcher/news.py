@@ -21,6 +21,15 @@ class News(msgspec.Struct, frozen=True):
     counted: Mapping[int, int] = {}
     """Of the lanes, those whose new work was counted: so many tasks, and no more."""
 
+    @property
+    def released(self) -> int:
+        """How many tasks were let go, of those that were counted."""
+        return sum(self.counted.values())
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.lanes or self.awaited or self.children or self.waits)
+
     def and_(self, other: News) -> News:
         uncounted = (self.lanes - self.counted.keys()) | (other.lanes - other.counted.keys())
         counted = Counter(self.counted) + Counter(other.counted)

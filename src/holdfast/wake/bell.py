@@ -43,6 +43,11 @@ class Bell:
         if (self._lanes or self._done) and (self._ringing is None or self._ringing.done()):
             self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
 
+    def make_ready(self) -> None:
+        """Connect before there is anything to announce: that takes longer than a ring."""
+        if self._ringing is None:
+            self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
+
     async def flush(self) -> None:
         """Wait until everything announced so far was sent or given up."""
         while self._ringing is not None and not self._ringing.done():
@@ -56,16 +61,17 @@ class Bell:
             self._session = None
 
     async def _ring(self) -> None:
-        while self._lanes or self._done:
-            lanes, self._lanes = self._lanes, set()
-            done, self._done = self._done, set()
-            try:
-                await self._send(lanes, done)
-            except AWAY:
-                # A lost ring costs time, never work: the poll finds what it announced.
-                self._drop()
-                return
-            await asyncio.sleep(GATHER_SECONDS)
+        try:
+            session = await self._connected()
+            while self._lanes or self._done:
+                lanes, self._lanes = self._lanes, set()
+                done, self._done = self._done, set()
+                if session is not None:
+                    await self._send(session, lanes, done)
+                    await asyncio.sleep(GATHER_SECONDS)
+        except AWAY:
+            # A lost ring costs time, never work: the poll finds what it announced.
+            self._drop()
 
     def _drop(self) -> None:
         """The next ring has another connection. The server may still have this one: it was only late, or refused."""
@@ -73,16 +79,17 @@ class Bell:
             self._session.connection.terminate()
             self._session = None
 
-    async def _send(self, lanes: set[int], done: set[int]) -> None:
-        if self._session is None or self._session.is_closed():
-            if self._is_closed:
-                # Accepted while the rest closed: a connection made for it now would be nobody's to close.
-                return
+    async def _connected(self) -> Session | None:
+        """None once it is closed: for what is accepted meanwhile a connection would be nobody's to close."""
+        if (self._session is None or self._session.is_closed()) and not self._is_closed:
             self._session = await self._database.connect()
+        return self._session
+
+    async def _send(self, session: Session, lanes: set[int], done: set[int]) -> None:
         self._turn = (self._turn + 1) % _TURNS
         for channel, ids in ((WAKE_CHANNEL, lanes), (DONE_CHANNEL, done)):
             if ids:
-                await self._session.connection.fetch(_NOTIFY, channel, _payloads(self._turn, sorted(ids)))
+                await session.connection.fetch(_NOTIFY, channel, _payloads(self._turn, sorted(ids)))
 
 
 def _payloads(turn: int, ids: list[int]) -> list[str]:

@@ -90,6 +90,7 @@ class DirectLine:
                 lease_seconds=seconds.lease_seconds,
             )
         )
+        self._engine.bell.make_ready()
         self._ears = self._new_ears(signing, body)
         for ear in self._ears:
             await ear.start()
@@ -157,8 +158,8 @@ class DirectLine:
         assert self.session is not None
         if notes:
             await notes.store(self._keep)
-        done = await exchange(self.session, self._engine.catalog, self.claimer, reports, want, now=now, start=start)
-        self._tell(done.settled.news)
+        catalog, claimer = self._engine.catalog, self.claimer
+        done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._tell, start=start)
         return Turn(settled=done.settled, claimed=done.claimed, may_have_more=self.claimer.may_have_more)
 
     async def _keep(self, batch: list[Note]) -> None:

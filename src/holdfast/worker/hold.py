@@ -32,7 +32,7 @@ from holdfast.worker.writing import Datasets
 BATCH_MAX = 2_000
 BATCH_SHARED_MIN = 100
 """Where exchanges share the reports, how many one may take at least."""
-BATCH_FOLLOWERS_MAX = 3_000
+BATCH_FOLLOWERS_MAX = 2_000
 
 
 class Hold:
