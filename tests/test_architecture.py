@@ -44,6 +44,7 @@ LEAVES = {
 }
 REPLAYED = {
     "worker.attempts",
+    "worker.beside",
     "worker.executed",
     "worker.governed",
     "worker.ledger",
@@ -54,7 +55,7 @@ REPLAYED = {
 BELOW = {
     "apart": set(),
     "clock": {"errors"},
-    "executor": {"errors", "worker.context"},
+    "executor": {"errors", "worker.executed"},
     "errors": set(),
     "settings_option": {"errors"},
     "settings_sections": {"settings_option"},
