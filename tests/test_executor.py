@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
 import holdfast as hf
 from holdfast.clock import follow, machine_now, unfollow
 from holdfast.errors import Invalid
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 class Good:
@@ -36,6 +39,16 @@ def test_what_could_run_no_attempt_is_refused(given):
 def test_an_executor_is_there_for_type_checkers_too():
     one: hf.Executor = Good()
     assert hf.App("shop", executor=one).actions == {}
+
+
+def test_actions_of_packs_have_none():
+    app = hf.App("store", executor=Good())
+    app.include(hf.load_pack(EXAMPLES / "packs" / "shop"))
+
+    @app.action
+    async def own() -> None: ...
+
+    assert [name for name, action in app.actions.items() if action.executor is not None] == ["store.own"]
 
 
 class Told:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -139,15 +140,18 @@ async def test_what_it_raises_fails_the_attempt_as_if_the_action_had(result_of, 
             raise ConnectionResetError("no way to the sandbox")
         if attempt.context.attempt == 2:
             raise hf.Retry(after=0, message="not yet")
-        return await attempt.call()
+        assert (await attempt.call())[0] == 1
+        raise hf.Fatal("never")
 
     app = app_by(execute)
-    an_action(app, kind, max_retries=3, retry={"base_backoff_secs": 0})
-    assert (await result_of(app, order={"number": 1}))[0] == 1
+    an_action(app, kind, max_retries=5, retry={"base_backoff_secs": 0})
+    with pytest.raises(TaskFailed, match="never"):
+        await result_of(app, order={"number": 1})
     rows = await engine.database.fetch("select type, decision from holdfast.failure order by attempt")
     assert [(row[0], row[1]) for row in rows] == [
         ("ConnectionResetError", "retry"),
         ("holdfast.core.signals.Retry", "retry"),
+        ("holdfast.core.signals.Fatal", "stop"),
     ]
 
 
@@ -245,6 +249,44 @@ async def test_a_cancel_reaches_executor_and_action(running_worker, client_of, k
         assert await task.cancel("enough") == "canceling"
         assert await task.wait(20) == "canceled"
     assert heard == [("action", True), ("executor", True)]
+
+
+@pytest.mark.parametrize("why", ["its lease is lost", "its worker leaves"])
+async def test_an_attempt_that_must_end_tells_its_executor(running_worker, client_of, engine, clock, kind, why):
+    began, ended, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+
+    async def execute(attempt):
+        try:
+            return await attempt.call()
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+
+    app = app_by(execute)
+    if kind == "coroutine":
+
+        @app.action(max_losses=0)
+        async def act() -> None:
+            began.set()
+            await asyncio.sleep(60)
+    else:
+
+        @app.action(max_losses=0)
+        def act(ctx: hf.Context) -> None:
+            loop.call_soon_threadsafe(began.set)
+            while not ctx.is_canceled:
+                time.sleep(0.005)
+
+    async with client_of(app) as client:
+        async with running_worker(app=app):
+            task = await client.enqueue(act)
+            await began.wait()
+            if why == "its lease is lost":
+                await clock.advance("1m")
+                await asyncio.wait_for(ended.wait(), 20)
+        assert await task.wait(20) == "failed"
+    assert ended.is_set()
+    assert await engine.database.fetchval("select state from holdfast.failure") == b"l"
 
 
 async def test_an_executor_that_is_canceled_by_itself_is_a_failure(result_of, kind):
@@ -469,22 +511,31 @@ async def test_rows_of_executor_and_action_become_true_together(running_worker, 
     async def execute(attempt):
         rows = attempt.context.dataset("prices")
         assert await rows.append([{"name": "executor", "price": 1}]) == 1
-        return await attempt.call()
+        for _ in range(2):
+            with suppress(ConnectionError):
+                done = await attempt.call()
+        return done
 
-    app = app_by(execute)
-    app.dataset("prices", columns={"name": "text", "price": "bigint"}, key="name")
+    app, prices = app_by(execute), [3, 2]
+    app.dataset("prices", columns={"name": "text", "price": "bigint"})
     if kind == "coroutine":
 
         @app.action
         async def act(ctx: hf.Context) -> int:
-            return await ctx.dataset("prices").append([{"name": "action", "price": 2}])
+            rows = await ctx.dataset("prices").append([{"name": "action", "price": prices.pop()}])
+            if prices:
+                raise ConnectionError("its rows are not taken back")
+            return rows
     else:
 
         @app.action
         def act(ctx: hf.Context) -> int:
-            return ctx.dataset("prices").append([{"name": "action", "price": 2}])
+            rows = ctx.dataset("prices").append([{"name": "action", "price": prices.pop()}])
+            if prices:
+                raise ConnectionError("its rows are not taken back")
+            return rows
 
     async with client_of(app) as client, running_worker(app=app, datasets=app.datasets):
         assert await (await client.enqueue("local.act")).result(20) == 1
-    names = await engine.database.fetch("select name from holdfast_data.prices_v1 order by name")
-    assert [row[0] for row in names] == ["action", "executor"]
+    found = await engine.database.fetch("select name, price from holdfast_data.prices_v1 order by price")
+    assert [tuple(row) for row in found] == [("executor", 1), ("action", 2), ("action", 3)]

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -211,7 +210,7 @@ class _Crashable(Governed):
         """For an executor around plain code: one crash ends both."""
         again = copy.copy(self)
         again._inner, again._waits, again._is_blocking = ask, False, False
-        again._begun, again.ask = Counter(), again._watched
+        again._begun, again.ask = {}, again._watched
         return again
 
     def effect(self, name: str, function: Any, *rest: Any, **options: Any) -> Any:

@@ -12,7 +12,6 @@ import copy
 import hashlib
 import inspect
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -41,14 +40,14 @@ class Governed:
         self._is_blocking = is_blocking
         self._stop = stop
         self._bytes_max = bytes_max
-        self._begun: Counter[str] = Counter()
+        self._begun: dict[str, int] = {}
         self._sending: set[tuple[str, str]] = set()
         self._known: dict[tuple[str, bytes], bytes] = {}
 
     def afresh(self) -> Governed:
         """The same for another call of the action in this attempt: it counts its effects from the first."""
         again = copy.copy(self)
-        again._begun = Counter()
+        again._begun = {}
         return again
 
     def awaited(self, ask: Ask) -> Governed:
@@ -75,7 +74,8 @@ class Governed:
         compensation = _compensation(compensate)
         ordinal = 0
         if key is None:
-            ordinal, self._begun[name] = self._begun[name], self._begun[name] + 1
+            ordinal = self._begun.get(name, 0)
+            self._begun[name] = ordinal + 1
         wanted = OpenEffect(
             name=name,
             user_key=None if key is None else limits.valid_key(key),
