@@ -2,8 +2,8 @@
 
     core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
     core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    apart, errors, settings, wire, cron, own_loop: leaves that all may use
-    action, schedule, app, place, load: the doors between them
+    apart, clock, errors, settings, wire, cron, own_loop: leaves that all may use
+    executor, action, schedule, app, place, load: the doors between them
 
 `wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
 bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
@@ -31,6 +31,7 @@ STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
 LEAVES = {
     "apart",
+    "clock",
     "errors",
     "garbage",
     "own_loop",
@@ -41,10 +42,20 @@ LEAVES = {
     "wire",
     "cron",
 }
-REPLAYED = {"worker.governed", "worker.ledger", "worker.writing"}
+REPLAYED = {
+    "worker.attempts",
+    "worker.beside",
+    "worker.executed",
+    "worker.governed",
+    "worker.ledger",
+    "worker.threads",
+    "worker.writing",
+}
 """What a replay runs as a worker does: the client's only look at the worker, and none of it knows the client."""
 BELOW = {
     "apart": set(),
+    "clock": {"errors"},
+    "executor": {"errors", "worker.executed"},
     "errors": set(),
     "settings_option": {"errors"},
     "settings_sections": {"settings_option"},
@@ -67,7 +78,7 @@ BELOW = {
     "flow": {"core", "errors", "wire", "yaml_text"},
     "action_input": set(),
     "action_signature": {"action_input", "core", "errors", "worker.context"},
-    "action": {"action_signature", "core", "errors", "flow"},
+    "action": {"action_signature", "clock", "core", "errors", "executor", "flow"},
     "action_options": {"action", "core", "errors"},
     "client": LEAVES
     | REPLAYED
@@ -77,9 +88,11 @@ BELOW = {
         "action_options",
         "action_signature",
         "client",
+        "clock",
         "core",
         "cron",
         "errors",
+        "executor",
         "flow",
         "schedule",
         "settings",
@@ -94,6 +107,7 @@ BELOW = {
         "app_settings",
         "core",
         "dispatcher",
+        "executor",
         "flow",
         "load",
         "net",
@@ -128,7 +142,7 @@ BELOW = {
         "wake",
         "worker",
     },
-    "__init__": LEAVES | {"action", "app", "client", "core", "flow", "packs", "reporters", "worker"},
+    "__init__": LEAVES | {"action", "app", "client", "core", "executor", "flow", "packs", "reporters", "worker"},
     "desk": LEAVES | {"action", "client", "core", "dispatcher", "net", "store", "wake"},
     "api": LEAVES | {"client", "core", "desk", "dispatcher", "net", "store", "wake"},
     "launch": LEAVES | {"core", "dispatcher", "store", "wake", "worker.descendants"},
@@ -142,7 +156,7 @@ CLOCKS_ON_PURPOSE = {
     "0001_tasks.sql": {"statement_timestamp("},  # makes instant()
     "migrate.py": {"statement_timestamp("},  # its ledger is older than instant()
     "installation.sql": {"statement_timestamp("},  # checks that nobody replaced it
-    "checkup.sql": {"clock_timestamp("},  # compares the machines' own clocks
+    "checkup.sql": {"clock_timestamp(", "statement_timestamp("},  # compares the clocks there are
 }
 SQL = re.compile(r"\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|truncate)\s", re.IGNORECASE)
 FILE_LINES_MAX = 500

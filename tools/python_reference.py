@@ -17,7 +17,10 @@ from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
 from holdfast.client.runs import Run
 from holdfast.client.task import Task
+from holdfast.clock import Clock
+from holdfast.executor import Executor
 from holdfast.worker.context import Context, DatasetWriter
+from holdfast.worker.executed import Attempt
 
 PAGE = """\
 # Python
@@ -46,6 +49,9 @@ CLASSES: tuple[tuple[type[Any], str, frozenset[str]], ...] = (
         frozenset(),
     ),
     (DatasetWriter, "`ctx.dataset(name)`", frozenset()),
+    (Executor, "yours, if you want one: [executors.md](executors.md)", frozenset()),
+    (Attempt, "what an executor is given", frozenset()),
+    (Clock, "yours, if you want one", frozenset()),
     (Client, "`async with app.client() as client`", frozenset({"over", "engine", "number_of"})),
     (SyncClient, "the names of `Client`, without `await`", frozenset({"dead", "datasets"})),
     (Task, "what `client.enqueue` gives, or `client.task(id)`", frozenset()),

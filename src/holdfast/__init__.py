@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client, Task
     from holdfast.client.runs import Run
+    from holdfast.clock import Clock
     from holdfast.core.circuit import Breaker
     from holdfast.core.classify import Rule
     from holdfast.core.dataset import Dataset
@@ -39,25 +40,30 @@ if TYPE_CHECKING:
         Unavailable,
         WaitTimeout,
     )
+    from holdfast.executor import Executor
     from holdfast.flow.flow import Flow
     from holdfast.flow.waits import approval, wait_for
     from holdfast.packs.load import load_pack
     from holdfast.reporters import Reported, Reporter
     from holdfast.settings import Settings
     from holdfast.worker.context import Context
+    from holdfast.worker.executed import Attempt
     from holdfast.worker.fence import assert_lease
     from holdfast.worker.once import Processed
 
 __all__ = [
     "Action",
     "App",
+    "Attempt",
     "Breaker",
     "Client",
+    "Clock",
     "Conflict",
     "Context",
     "Dataset",
     "EffectDenied",
     "EffectRefused",
+    "Executor",
     "Explanation",
     "Fatal",
     "Flow",
@@ -91,13 +97,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "Action": "holdfast.action",
     "App": "holdfast.app",
+    "Attempt": "holdfast.worker.executed",
     "Breaker": "holdfast.core.circuit",
     "Client": "holdfast.client.client",
+    "Clock": "holdfast.clock",
     "Conflict": "holdfast.errors",
     "Context": "holdfast.worker.context",
     "Dataset": "holdfast.core.dataset",
     "EffectDenied": "holdfast.errors",
     "EffectRefused": "holdfast.errors",
+    "Executor": "holdfast.executor",
     "Explanation": "holdfast.core.explain",
     "Fatal": "holdfast.core.signals",
     "Flow": "holdfast.flow.flow",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.action_signature import Signature
+from holdfast.clock import machine_now
 from holdfast.core import limits
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
@@ -21,6 +23,7 @@ from holdfast.core.nodes import NodeKind
 from holdfast.core.policy import RETRIES_LAUNCHED, RETRIES_USUAL
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
+from holdfast.executor import Executor
 from holdfast.flow.call import Callee, NodeCall, Placing, called
 from holdfast.flow.trace import current_trace
 
@@ -64,6 +67,10 @@ class Action(Placing, Generic[P, R]):
     quota: Quota | None = None
     launcher: str | None = None
     """Who starts a worker for each of its tasks; None leaves them to the workers there are."""
+    executor: Executor | None = None
+    """What its app puts around each attempt."""
+    now: Callable[[], datetime] = machine_now
+    """What its app's clock says."""
 
     def policy(self, defaults: RetryPolicy) -> RetryPolicy:
         """The policy of this action where `defaults` come from settings, which are not read at import."""

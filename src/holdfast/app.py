@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from holdfast.action import Action
 from holdfast.action_options import check_memory, isolation_of, known_options, name_of, overrides_of, the_function
 from holdfast.action_signature import Signature
+from holdfast.clock import Clock, now_of
 from holdfast.core import limits
 from holdfast.core.circuit import Breaker
 from holdfast.core.classify import Rule
@@ -23,6 +24,7 @@ from holdfast.core.quota import Quota
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
+from holdfast.executor import Executor, valid_executor
 from holdfast.flow.flow import Flow
 from holdfast.flow.shelf import Shelf
 from holdfast.schedule import Schedulable, Schedule, schedule_of
@@ -40,11 +42,24 @@ DEFAULT_QUEUE = "default"
 
 
 class App:
-    """A set of actions and flows under one name. They are called `app.function`, so a file and a module agree."""
+    """A set of actions and flows under one name. They are called `app.function`, so a file and a module agree.
 
-    def __init__(self, name: str, *, settings: Settings | None = None, version: str = "") -> None:
+    Attempts of its own actions go through `executor`, and their time of day is that of `clock`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: Settings | None = None,
+        version: str = "",
+        executor: Executor | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.name = limits.valid_action(name)
         self.version = version
+        self._executor = valid_executor(executor)
+        self._now = now_of(clock)
         self.actions: dict[str, Action[..., Any]] = {}
         self.flows = Shelf()
         self.schedules: dict[str, Schedule] = {}
@@ -120,6 +135,8 @@ class App:
             breaker=Breaker.of(options.get("breaker")),
             quota=Quota.of(options.get("quota")),
             launcher=None if options.get("launcher") is None else valid_launcher(options["launcher"]),
+            executor=self._executor,
+            now=self._now,
         )
         self.actions[name] = action
         return action

@@ -148,6 +148,30 @@ def test_doctor_fails_on_what_is_broken(holdfast, seed, holdfast_url):
     assert (ran.code, findings["repair loops"]["level"]) == (1, "failed")
 
 
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return statement_timestamp() + interval '2 hours'", "2h 00m ahead of the database's"),
+        ("return statement_timestamp() - interval '1 minute'", "1m 00s behind the database's"),
+        ("as 'select statement_timestamp()'", "with it for now"),
+    ],
+)
+def test_doctor_warns_of_a_clock_that_was_replaced_and_its_fix_puts_it_back(holdfast, holdfast_url, body, said):
+    made = "create or replace function holdfast.instant() returns timestamptz language sql stable parallel safe"
+    assert engines_clock(holdfast)["level"] == "ok"
+    run_apart(execute(holdfast_url, f"{made} {body}"))
+    found = engines_clock(holdfast)
+    assert (found["level"], said in found["detail"]) == ("warning", True), found
+    run_apart(execute(holdfast_url, found["fix"].partition(": ")[2]))
+    assert engines_clock(holdfast)["level"] == "ok"
+    assert holdfast("verify").code == 0
+
+
+def engines_clock(holdfast):
+    return next(one for one in holdfast("doctor", "-o", "json").json if one["name"] == "engine's clock")
+
+
 def test_doctor_reports_a_schema_that_is_missing_and_a_server_that_is_away(holdfast, holdfast_url):
     ran = holdfast("doctor", "--url", "postgresql://127.0.0.1:1/x", "-o", "json")
     assert (ran.code, ran.json[-1]["name"], ran.json[-1]["level"]) == (1, "database", "failed")

@@ -331,6 +331,14 @@ async def test_damage_is_named(damageable, name):
         assert any(name in line for line in await broken_in(engine.database.url)), "the end of every test misses it"
 
 
+@pytest.mark.parametrize("body", ["plpgsql stable as 'begin return now(); end'", "sql stable as 'select now()'"])
+async def test_a_clock_that_is_no_expression_is_named(damageable, body):
+    engine, _ = damageable
+    name = "the_clock_is_the_databases_own"
+    await engine.database.fetch(f"create or replace function holdfast.instant() returns timestamptz language {body}")
+    assert [one.name for one in (await verify(engine.database, only=[name])).violations] == [name]
+
+
 async def test_a_node_held_back_for_no_reason_is_named(damageable):
     engine, stages = damageable
     name = "a_blocked_node_waits_for_somebody"

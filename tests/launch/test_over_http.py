@@ -151,6 +151,16 @@ async def test_a_token_is_good_once(order, attached):
         await attached(actions=actions).run_attached(int(order.task_id), order.attempt, order.token)
 
 
+async def test_a_launched_worker_runs_its_task_through_the_apps_executor(order, attached, client):
+    class Around:
+        async def execute(self, attempt):
+            return ["around", (await attempt.call())["sum"]]
+
+    actions = {name: replace(action, executor=Around()) for name, action in apart(shop_app.app.actions).items()}
+    assert await attached(actions=actions).run_attached(int(order.task_id), order.attempt, order.token)
+    assert await client.result(order.task_id, timeout=10) == ["around", 2]
+
+
 async def test_a_launched_worker_without_the_action_says_so(order, attached, client):
     assert await attached(actions={}).run_attached(int(order.task_id), order.attempt, order.token)
     with pytest.raises(TaskFailed, match=r"no action launched\.add"):

@@ -53,6 +53,33 @@ async def test_an_action_that_does_everything_under_governance_is_safe(app):
     assert "shop.mail is safe to retry" in str(report) and "must honour idempotency keys" in str(report)
 
 
+class Boxed:
+    async def execute(self, attempt):
+        await attempt.context.effect("box", send, 1, key="box")
+        return await attempt.call()
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_what_an_executor_does_is_crashed_too(is_plain):
+    app = hf.App("shop", executor=Boxed())
+
+    @app.action(name="mail")
+    async def mail(ctx: hf.Context) -> dict:
+        return await ctx.effect("smtp.send", send, 1, key="k")
+
+    @app.action(name="mail_plainly")
+    def mail_plainly(ctx: hf.Context) -> dict:
+        return ctx.effect("smtp.send", send, 1, key="k")
+
+    report = await crash_test(app, mail_plainly if is_plain else mail)
+    assert [where for where in points(report) if where.startswith("after the receipt")] == [
+        "after the receipt of box (box)",
+        "after the receipt of smtp.send (k)",
+    ]
+    assert {(point.state, point.attempts) for point in report.points} == {("completed", 2)}
+    report.assert_safe()
+
+
 async def test_plain_code_is_crashed_just_as_well(app):
     @app.action(isolation="process")
     def mail(ctx: hf.Context, order: int) -> dict:

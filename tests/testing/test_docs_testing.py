@@ -21,11 +21,15 @@ def example(name: str):
 
 
 def test_the_page_has_an_example_of_each_kind():
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 async def test_the_example_that_runs_an_app_until_idle_holds(holdfast_url, clock):
     await example("test_a_charge_survives_two_broken_connections")(holdfast_url, clock)
+
+
+async def test_the_example_that_moves_the_time_of_day_holds(holdfast_url, clock):
+    await example("test_an_offer_ends")(holdfast_url, clock)
 
 
 async def test_the_example_that_takes_one_step_at_a_time_holds(dispatcher, clock):

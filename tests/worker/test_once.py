@@ -47,6 +47,23 @@ async def test_an_empty_queue_is_not_an_error(app):
     assert (answer.processed, answer.task_id, answer.retried) == (False, None, False)
 
 
+async def test_an_executor_stands_around_each_task(holdfast_url):
+    class Around:
+        async def execute(self, attempt: hf.Attempt) -> object:
+            return ["around", attempt.arguments, await attempt.call()]
+
+    app = hf.App("shop", settings=hf.Settings(url=holdfast_url), executor=Around())
+
+    @app.action(isolation="process")
+    def double(x: int) -> int:
+        return 2 * x
+
+    async with app.client() as client, app.processor() as p:
+        task = await client.enqueue(double, x=2)
+        assert (await p.process_once()).processed
+        assert await task.result(5) == ["around", {"x": 2}, 4]
+
+
 async def test_a_task_held_by_another_worker_is_left_alone(app, client, dispatcher):
     task = await client.enqueue("shop.charge", order_id=1)
     dispatcher.know("shop.charge")

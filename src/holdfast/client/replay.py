@@ -2,7 +2,8 @@
 
 The original is left alone: nothing is claimed and nothing is written. What the code says goes to the replay's result;
 an effect is answered from the record or from what the caller gave for it, and otherwise ends the replay before anything
-is sent. There is no time limit, so a debugger may take its time. Beside the worker, only here user exceptions are data.
+is sent. It goes through the executor of its app, as an attempt does; what that does by itself is not held back. There
+is no time limit, so a debugger may take its time. Beside the worker, only here user exceptions are data.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from holdfast import wire
@@ -26,8 +28,12 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.replay import Captured, capture
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.store.catalog import Catalog
+from holdfast.worker.attempts import Escaped, in_own_context
+from holdfast.worker.beside import Beside
 from holdfast.worker.context import Context
+from holdfast.worker.executed import Call, through_executor
 from holdfast.worker.governed import Governed
+from holdfast.worker.threads import in_thread
 from holdfast.worker.writing import Datasets
 
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
@@ -87,6 +93,7 @@ class Replay:
             steps=steps,
             bytes_max=output_bytes_max,
         )
+        self._unwritten = Unwritten(datasets or {}, answers)
         governed = Governed(self._record.ask, is_blocking=not self._is_async, stop=stop, bytes_max=output_bytes_max)
         self._context = Context(
             task_id=str(captured.task_id),
@@ -98,8 +105,9 @@ class Replay:
             tags=captured.tags,
             _note=lambda kind, detail: self._notes.append((kind, detail)),
             _stop=stop,
-            _dataset=Unwritten(datasets or {}, answers).writer(is_async=self._is_async),
+            _dataset=self._unwritten.writer(is_async=self._is_async),
             _governed=governed,
+            _now=action.now,
         )
 
     @property
@@ -109,6 +117,8 @@ class Replay:
     async def run(self) -> Replayed:
         """Run it on this event loop; a plain function in a thread beside it."""
         try:
+            if self._action.executor is not None:
+                return self._completed(await self._execute(self._on_loop if self._is_async else self._in_thread))
             if self._is_async:
                 return self._completed(await self._call())
             return self._completed(await asyncio.to_thread(self._call))
@@ -118,6 +128,8 @@ class Replay:
     def run_here(self, *, debug: bool = False) -> Replayed:
         """Run it in this thread, where `breakpoint()` works; with `debug`, look into a failure where it happened."""
         try:
+            if self._action.executor is not None:
+                return self._completed(self._execute_here())
             return self._completed(asyncio.run(self._call()) if self._is_async else self._call())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what user code raises is data
             if debug:
@@ -125,13 +137,41 @@ class Replay:
             return self._failed(error)
 
     def _call(self) -> Any:
-        signature = self._action.signature
-        try:
-            arguments = signature.decode(self._captured.input)
-        except Exception as error:
-            raise _Refused(input_failure(self._action.name, error)) from error
+        signature, arguments = self._action.signature, self._arguments()
         positional = signature.placed(self._context, arguments) if signature.wants_context else ()
         return self._action.function(*positional, **arguments)
+
+    def _arguments(self) -> dict[str, Any]:
+        try:
+            return self._action.signature.decode(self._captured.input)
+        except Exception as error:
+            raise _Refused(input_failure(self._action.name, error)) from error
+
+    async def _execute(self, call: Call) -> Any:
+        arguments, awaited, governed = self._arguments(), self._context, self._context._governed
+        if not self._is_async:
+            assert isinstance(governed, Governed)
+            dataset = self._unwritten.writer(is_async=True)
+            awaited = replace(awaited, _governed=governed.awaited(self._record.ask), _dataset=dataset)
+        try:
+            return await through_executor(self._action, self._context, arguments, call, awaited=awaited)
+        except Escaped as escaped:
+            raise escaped.error from None
+
+    def _execute_here(self) -> Any:
+        if self._is_async:
+            return asyncio.run(self._execute(self._on_loop))
+        with Beside() as beside:
+            return beside.run(self._execute(partial(self._in_turn, beside)))
+
+    def _on_loop(self, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+        return in_own_context(self._action.function(*positional, **given))
+
+    def _in_thread(self, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+        return in_thread(self._action.function, positional, given, self._context._stop)
+
+    def _in_turn(self, beside: Beside, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+        return beside.call(self._action.function, positional, given, self._context._stop)
 
     def _completed(self, value: Any) -> Replayed:
         try:

@@ -58,7 +58,7 @@ class Released:
 Outcome: TypeAlias = Completed | Failed | TimedOut | Lost | Canceled | Released
 
 
-def outcome_of(error: BaseException, *, now: datetime) -> Failed | Lost:
+def outcome_of(error: BaseException, *, now: datetime | None) -> Failed | Lost:
     """How an attempt ended whose code raised."""
     failure = failure_of(error, now=now)
     return Lost(failure) if isinstance(error, Killed) else Failed(failure)

@@ -21,6 +21,7 @@ from holdfast.wake.listener import hears
 
 _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
+_INSTANT = sql("checkup_instant")
 _WALLS = sql("checkup_walls")
 _WORK = sql("checkup_work")
 
@@ -76,6 +77,7 @@ async def check_up(
         found.append(_schema(version))
         if version:
             found += _rights(await database.fetchrow(_RIGHTS))
+            found.append(_instant(await database.fetchrow(_INSTANT)))
             if version >= WALLS_SINCE:
                 found += _walls(await database.fetchrow(_WALLS))
             found += _work(await database.fetchrow(_WORK, silent_seconds))
@@ -196,6 +198,19 @@ def _rights(row: Any) -> Iterator[Finding]:
         row["is_owner"],
         f"role {row['role']} {'may' if row['is_owner'] else 'may not'} begin and drop blocks of history",
         "Run `holdfast server` as the schema's owner, or grant that role.",
+    )
+
+
+def _instant(row: Any) -> Finding:
+    """Leases, due times and schedules go by one function; a test kit replaces it, and may have died before its end."""
+    ahead = row["ahead_seconds"]
+    off = f"{human(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else "with it for now"
+    return finding(
+        "engine's clock",
+        row["is_own"],
+        "it is the database's" if row["is_own"] else f"holdfast.instant() was replaced, and is {off}",
+        "If no test uses this database: create or replace function holdfast.instant() returns timestamptz "
+        "language sql stable parallel safe return statement_timestamp()",
     )
 
 

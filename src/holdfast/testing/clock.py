@@ -1,13 +1,15 @@
 """The database's clock, in the hands of a test.
 
 All of Holdfast's SQL asks `holdfast.instant()` for the time. The test kit replaces that function in its throw-away
-database, so an hour passes at once and for every session. Never use it on a database you keep.
+database, so an hour passes at once and for every session. Never use it on a database you keep. The time of day that
+actions of this process ask for (`ctx.now()`) is moved along, unless their app has a clock of its own.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
+from holdfast.clock import follow, unfollow
 from holdfast.core.duration import seconds_of
 from holdfast.store.database import Database
 
@@ -19,6 +21,10 @@ class Clock:
         self._database = database
         self.offset_seconds = 0.0
         self._frozen_at: datetime | None = None
+
+    def now(self) -> datetime:
+        """The time as this clock was moved or frozen: this machine's beneath it, or the database's where it froze."""
+        return (self._frozen_at or datetime.now(UTC)) + timedelta(seconds=self.offset_seconds)
 
     async def advance(self, duration: str | float = 0, *, seconds: float = 0) -> None:
         """Let time pass: `advance("2m")`, `advance(seconds=11)`."""
@@ -47,3 +53,7 @@ class Clock:
                 f" language sql stable parallel safe return {now}{passed}"
             )
         self.offset_seconds = offset_seconds
+        if offset_seconds or self._frozen_at is not None:
+            follow(self)
+        else:
+            unfollow(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 import time
 from collections.abc import Mapping
@@ -201,9 +202,16 @@ class _Crashable(Governed):
         self._round = round_
         self._inner = ask
         self._waits = is_blocking
-        self._is_dead = False
+        self._dead = threading.Event()
         self._labels: dict[str, str] = {}
         self._keyless: set[str] = set()
+
+    def awaited(self, ask: Ask) -> _Crashable:
+        """For an executor around plain code: one crash ends both."""
+        again = copy.copy(self)
+        again._inner, again._waits, again._is_blocking = ask, False, False
+        again._begun, again.ask = {}, again._watched
+        return again
 
     def effect(self, name: str, function: Any, *rest: Any, **options: Any) -> Any:
         if not takes_key(function):
@@ -248,9 +256,10 @@ class _Crashable(Governed):
 
     async def _point(self, where: str) -> None:
         """Pass a point, or stay there for ever: whatever else the attempt was about to do ends with it."""
-        self._is_dead = self._is_dead or self._round.is_struck(where)
+        if not self._dead.is_set() and self._round.is_struck(where):
+            self._dead.set()
         await self._if_dead()
 
     async def _if_dead(self) -> None:
-        if self._is_dead:
+        if self._dead.is_set():
             await self._round.freeze(is_blocking=self._waits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 
@@ -40,6 +41,10 @@ def _no_datasets(_name: str, _version: int | None) -> DatasetWriter:
     raise LookupError("There are no datasets where this attempt runs.")
 
 
+def _machine_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Governed(Protocol):
     """What carries out effects, steps and beats of a running attempt."""
 
@@ -62,6 +67,8 @@ class Governed(Protocol):
 
     def ask(self, request: Any) -> Any: ...
 
+    def afresh(self) -> Any: ...
+
 
 @dataclass(slots=True, kw_only=True)
 class Context:
@@ -83,6 +90,11 @@ class Context:
     _note: Callable[[str, dict[str, Any]], None] = lambda _kind, _detail: None
     _dataset: Callable[[str, int | None], DatasetWriter] = _no_datasets
     _governed: Governed | None = None
+    _now: Callable[[], datetime] = _machine_now
+
+    def now(self) -> datetime:
+        """The time of day by the app's clock, the machine's unless it was given another; with a time zone."""
+        return self._now()
 
     @property
     def is_canceled(self) -> bool:

@@ -1,17 +1,20 @@
 """Execute: one claimed attempt becomes one outcome. User exceptions are data here and nowhere else.
 
-Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process.
+Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process. What is
+put around it is its app's choice: an executor, or nothing.
 Cancelling comes from outside, with a verdict saying why.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from holdfast import wire
@@ -24,11 +27,14 @@ from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.worker.attempts import ESCAPES, Escaped, in_own_context
 from holdfast.worker.context import Context, DatasetWriter
+from holdfast.worker.executed import through_executor
 from holdfast.worker.governed import Governed
 from holdfast.worker.held import Held
 from holdfast.worker.ledger import Asking
 from holdfast.worker.threads import contained, to_the_end
 from holdfast.worker.writing import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
+
+log = logging.getLogger("holdfast.worker")
 
 CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
@@ -69,16 +75,26 @@ class Runner:
             arguments = action.signature.decode(held.claimed.input)
         except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
             return Failed(input_failure(action.name, error))
-        signature = action.signature
-        positional = signature.placed(self.context(held), arguments) if signature.wants_context else ()
+        signature, executor = action.signature, action.executor
+        positional: tuple[Any, ...] = ()
+        if executor is None and signature.wants_context:
+            positional = signature.placed(self.context(held), arguments)
         timeout = held.plan.policy.timeout_seconds
         limit: asyncio.Timeout | None = None
         try:
             if timeout is None:
-                value = await self._call(action, positional, arguments, held)
+                value = await (
+                    self._call(action, positional, arguments, held)
+                    if executor is None
+                    else self._execute(action, arguments, held)
+                )
             else:
                 async with asyncio.timeout(timeout) as limit:
-                    value = await self._call(action, positional, arguments, held)
+                    value = await (
+                        self._call(action, positional, arguments, held)
+                        if executor is None
+                        else self._execute(action, arguments, held)
+                    )
         except asyncio.CancelledError:
             if held.task is not None:
                 held.task.uncancel()
@@ -86,13 +102,13 @@ class Runner:
         except TimeoutError as error:
             # The action may raise the same error for reasons of its own.
             is_ours = limit is not None and limit.expired()
-            return timed_out(timeout) if is_ours else outcome_of(error, now=datetime.now(UTC))
+            return timed_out(timeout) if is_ours else ended_by(error, action.now)
         except Escaped as escaped:
-            return outcome_of(escaped.error, now=datetime.now(UTC))
+            return ended_by(escaped.error, action.now)
         except ESCAPES:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
-            return outcome_of(error, now=datetime.now(UTC))
+            return ended_by(error, action.now)
         return self._completed(held, value)
 
     def _call(
@@ -104,6 +120,16 @@ class Runner:
             call = self._threads.submit(copy_context().run, contained, action.function, positional, arguments)
             return to_the_end(call, held.stop)
         raise AssertionError("process isolation is run by the isolator")
+
+    def _execute(self, action: Action[..., Any], arguments: dict[str, Any], held: Held) -> Awaitable[Any]:
+        """The same through the executor of its app."""
+        context = self.context(held)
+
+        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+            return self._call(action, positional, given, held)
+
+        awaited = self._awaited(held, context)
+        return in_own_context(through_executor(action, context, arguments, call, awaited=awaited))
 
     def _completed(self, held: Held, value: Any) -> Outcome:
         if value is None and held.writing is None:
@@ -132,9 +158,23 @@ class Runner:
             _note=lambda kind, detail: note(claimed, kind, detail),
             _governed=self.governed(held),
             _dataset=self._datasets(held),
+            _now=held.plan.action.now,
         )
 
-    def _datasets(self, held: Held) -> Callable[[str, int | None], DatasetWriter]:
+    def _awaited(self, held: Held, context: Context) -> Context:
+        """The attempt's context for code on this loop, whatever its own code is."""
+        governed = context._governed
+        if held.plan.action.isolation is Isolation.COROUTINE:
+            return context
+        assert isinstance(governed, Governed)
+        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
+        return replace(
+            context,
+            _governed=governed.awaited(self._ledger.asked_here(sender)),
+            _dataset=self._datasets(held, is_awaited=True),
+        )
+
+    def _datasets(self, held: Held, *, is_awaited: bool = False) -> Callable[[str, int | None], DatasetWriter]:
         """How the attempt reaches the app's datasets; nothing is made before it does."""
         loop, claimed = asyncio.get_running_loop(), held.claimed
 
@@ -143,7 +183,7 @@ class Runner:
             if held.writing is None:
                 lease = AttemptLease(claimed.task_id, claimed.attempt, claimed.lease_token)
                 held.writing = Writing(self._declared, lease)
-            if held.plan.action.isolation is Isolation.COROUTINE:
+            if is_awaited or held.plan.action.isolation is Isolation.COROUTINE:
                 return AsyncWriter(held.writing, dataset, here)
             return BlockingWriter(held.writing, dataset, waiting(loop))
 
@@ -177,6 +217,16 @@ def verdict_of(held: Held) -> Outcome:
             message="The action cancelled itself.",
         )
     )
+
+
+def ended_by(error: BaseException, now: Callable[[], datetime]) -> Failed | Lost:
+    """How an attempt ended whose code raised. Its clock is user code too, and must not hide what happened."""
+    try:
+        at = now()
+    except BaseException:
+        log.warning("the app's clock failed; a Retry-After that is a date is not understood", exc_info=True)
+        at = None
+    return outcome_of(error, now=at)
 
 
 def timed_out(seconds: float | None) -> Outcome:

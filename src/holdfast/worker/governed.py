@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import inspect
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -33,14 +33,29 @@ COMPENSATION_INPUT = {"effect": None}
 class Governed:
     """Effects and steps of one attempt. `is_blocking`: its code is plain and waits where it stands."""
 
+    _is_recalled = False
+
     def __init__(self, ask: Ask, *, is_blocking: bool, stop: threading.Event, bytes_max: int) -> None:
         self.ask = ask
         self._is_blocking = is_blocking
         self._stop = stop
         self._bytes_max = bytes_max
-        self._begun: Counter[str] = Counter()
+        self._begun: dict[str, int] = {}
         self._sending: set[tuple[str, str]] = set()
-        self._known: dict[tuple[str, bytes], bytes] | None = None
+        self._known: dict[tuple[str, bytes], bytes] = {}
+
+    def afresh(self) -> Governed:
+        """The same for another call of the action in this attempt: it counts its effects from the first."""
+        again = copy.copy(self)
+        again._begun = {}
+        return again
+
+    def awaited(self, ask: Ask) -> Governed:
+        """The same for an executor on an event loop, around plain code; what is known and being sent, both know."""
+        again = self.afresh()
+        again.ask = ask
+        again._is_blocking = False
+        return again
 
     def effect(
         self,
@@ -59,7 +74,8 @@ class Governed:
         compensation = _compensation(compensate)
         ordinal = 0
         if key is None:
-            ordinal, self._begun[name] = self._begun[name], self._begun[name] + 1
+            ordinal = self._begun.get(name, 0)
+            self._begun[name] = ordinal + 1
         wanted = OpenEffect(
             name=name,
             user_key=None if key is None else limits.valid_key(key),
@@ -143,10 +159,11 @@ class Governed:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        if self._known is None:
+        if not self._is_recalled:
             recalled = await self.ask(RecallSteps())
             assert isinstance(recalled, Steps)
-            self._known = {(step.name, step.digest): step.output for step in recalled.steps}
+            self._known.update({(step.name, step.digest): step.output for step in recalled.steps})
+            self._is_recalled = True
         if (known := self._known.get((name, digest))) is None:
             value = await self.call(function, args, kwargs)
             known = wire.encode(value, bytes_max=self._bytes_max, what=f"result of the step {name}")

@@ -1,13 +1,13 @@
 """The process of isolated attempts: `python -m holdfast.worker.isolated_child CONNECTION WORKER_PID`.
 
 Runs one attempt at a time in its main thread, so that a signal reaches the code that runs; a second thread listens.
-It leads a process group of its own, is killed when its worker dies, and leaves stdout and stderr to the user's code.
+An executor runs here too: around a coroutine in the same thread, around plain code in one beside it. The process leads
+a process group of its own, is killed when its worker dies, and leaves stdout and stderr to the user's code.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import inspect
 import os
@@ -17,10 +17,10 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -29,16 +29,19 @@ from holdfast.action import Action
 from holdfast.app import App
 from holdfast.core.dataset import Commit
 from holdfast.core.failure import Failure, failure_of, input_failure
-from holdfast.core.outcome import Lost, outcome_of
+from holdfast.core.outcome import Lost
 from holdfast.dispatcher.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.load import load_app
 from holdfast.net.server import is_server
 from holdfast.store.database import Database
 from holdfast.worker import orders as wire_orders
+from holdfast.worker.attempts import Escaped, in_own_context
+from holdfast.worker.beside import Beside
 from holdfast.worker.context import Context, DatasetWriter
 from holdfast.worker.descendants import lead_group
-from holdfast.worker.execute import OUTPUT_CODE
+from holdfast.worker.execute import OUTPUT_CODE, ended_by
+from holdfast.worker.executed import through_executor
 from holdfast.worker.governed import Governed
 from holdfast.worker.isolated_asking import Questions
 from holdfast.worker.isolated_wire import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
@@ -121,11 +124,13 @@ class _Process:
         except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
             return _failed(input_failure(action.name, error))
         limit = MemoryLimit(start.memory_bytes_max)
+        writing = self._writing(start)
         try:
-            self._is_running = True
-            limit.set()
-            context, writing = self._context(action, start)
-            value = self._call(action, context, arguments)
+            # A thread takes memory, which is not the attempt's.
+            with Beside() if action.executor is not None and _is_plain(action) else nullcontext() as beside:
+                self._is_running = True
+                limit.set()
+                value = self._call(action, self._context(action, start, writing), arguments, writing, beside)
         except MemoryError as error:
             self._is_running = False
             limit.lift()
@@ -133,26 +138,70 @@ class _Process:
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             self._is_running = False
             limit.lift()
-            ended = outcome_of(error, now=datetime.now(UTC))
+            ended = ended_by(error.error if isinstance(error, Escaped) else error, action.now)
             return Ended(None, ended.failure, is_lost=isinstance(ended, Lost))
         self._is_running = False
         limit.lift()
         return _completed(value, start.output_bytes_max, tuple(writing.commits))
 
-    def _call(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
+    def _call(
+        self,
+        action: Action[..., Any],
+        context: Context,
+        arguments: dict[str, Any],
+        writing: Writing,
+        beside: Beside | None,
+    ) -> Any:
+        if beside is not None:
+            return self._execute_beside(action, context, arguments, writing, beside)
+        if action.executor is not None:
+            return self._execute(action, context, arguments)
         signature = action.signature
         positional = signature.placed(context, arguments) if signature.wants_context else ()
-        if not inspect.iscoroutinefunction(action.function):
+        if _is_plain(action):
             return copy_context().run(action.function, *positional, **arguments)
         with asyncio.Runner() as runner:
             return runner.run(self._cancellable(action.function(*positional, **arguments)))
+
+    def _execute(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
+        """Run the executor of a coroutine, on one loop with it."""
+
+        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+            return in_own_context(action.function(*positional, **given))
+
+        with asyncio.Runner() as runner:
+            work = through_executor(action, context, arguments, call, awaited=context)
+            return runner.run(self._cancellable(work))
+
+    def _execute_beside(
+        self,
+        action: Action[..., Any],
+        context: Context,
+        arguments: dict[str, Any],
+        writing: Writing,
+        beside: Beside,
+    ) -> Any:
+        """Run the executor of plain code, which has this thread as it would have without one."""
+        stop, governed = self._stop, context._governed
+        assert isinstance(governed, Governed)
+        awaited = replace(
+            context,
+            _governed=governed.awaited(self._questions.ask),
+            _dataset=self._datasets(writing, is_blocking=False),
+        )
+
+        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+            return beside.call(action.function, positional, given, stop)
+
+        work = through_executor(action, context, arguments, call, awaited=awaited)
+        return beside.run(self._cancellable(work))
 
     async def _cancellable(self, call: Any) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
         def cancel() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop may just have ended
+            with suppress(RuntimeError):  # the loop may just have ended
                 loop.call_soon_threadsafe(task.cancel)
 
         self._cancel = cancel
@@ -163,12 +212,11 @@ class _Process:
         finally:
             self._cancel = None
 
-    def _context(self, action: Action[..., Any], start: Start) -> tuple[Context, Writing]:
-        is_blocking = not inspect.iscoroutinefunction(action.function)
-        ask = self._questions.ask_blocking if is_blocking else self._questions.ask
+    def _writing(self, start: Start) -> Writing:
         lease = AttemptLease(int(start.task_id), start.attempt, uuid.UUID(start.lease_token))
-        writing = Writing(self._declared, lease)
+        return Writing(self._declared, lease)
 
+    def _datasets(self, writing: Writing, *, is_blocking: bool) -> Callable[[str, int | None], DatasetWriter]:
         def writer(name: str, version: int | None) -> DatasetWriter:
             self._aside = self._aside or Aside()
             dataset = self._declared.find(name, version)
@@ -176,7 +224,12 @@ class _Process:
                 return BlockingWriter(writing, dataset, self._aside.wait)
             return AsyncWriter(writing, dataset, self._aside.awaitable)
 
-        context = Context(
+        return writer
+
+    def _context(self, action: Action[..., Any], start: Start, writing: Writing) -> Context:
+        is_blocking = _is_plain(action)
+        ask = self._questions.ask_blocking if is_blocking else self._questions.ask
+        return Context(
             task_id=start.task_id,
             attempt=start.attempt,
             tenant=start.tenant,
@@ -188,9 +241,9 @@ class _Process:
             _governed=Governed(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
             _stop=self._stop,
             _note=lambda kind, detail: self._send(Said(kind, encoded_note(detail).encode())),
-            _dataset=writer,
+            _dataset=self._datasets(writing, is_blocking=is_blocking),
+            _now=action.now,
         )
-        return context, writing
 
     def _send(self, message: Message) -> None:
         with self._sending:
@@ -198,6 +251,10 @@ class _Process:
                 self._connection.sendall(frame(message))
             except ConnectionError:
                 os.killpg(0, signal.SIGKILL)
+
+
+def _is_plain(action: Action[..., Any]) -> bool:
+    return not inspect.iscoroutinefunction(action.function)
 
 
 def _completed(value: Any, bytes_max: int, commits: tuple[Commit, ...]) -> Ended:

@@ -28,6 +28,13 @@ select current_user as role,
   has_sequence_privilege('holdfast.task_id', 'usage') as may_draw_ids,
   pg_has_role((select relowner from pg_class where oid = 'holdfast.body'::regclass), 'member') as is_owner;
 
+-- name: checkup_instant
+-- Whether the engine's clock is the one that the migrations made, and how far it is from the database's own.
+select pg_get_function_sqlbody(p.oid) is not distinct from 'RETURN statement_timestamp()' and p.provolatile = 's' as is_own,
+  extract(epoch from holdfast.instant() - statement_timestamp())::double precision as ahead_seconds
+from pg_proc p
+where p.oid = 'holdfast.instant()'::regprocedure;
+
 -- name: checkup_walls
 -- Whether tenants are kept apart: is the role there, may we become it, is every table behind its wall, and are we let
 -- through as the engine.

@@ -31,8 +31,8 @@ where not exists (select from holdfast.block b where s.last_value between b.firs
 -- Time comes from the database's clock, not from a test kit's.
 select p.oid::regprocedure::text as function, pg_get_function_sqlbody(p.oid) as body
 from pg_proc p
-where p.oid = 'holdfast.instant'::regproc
-  and (pg_get_function_sqlbody(p.oid) <> 'RETURN statement_timestamp()' or p.provolatile <> 's');
+where p.oid = 'holdfast.instant()'::regprocedure
+  and (pg_get_function_sqlbody(p.oid) is distinct from 'RETURN statement_timestamp()' or p.provolatile <> 's');
 
 -- name: every_index_is_valid
 -- No index was left behind half-built.
