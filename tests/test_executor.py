@@ -29,7 +29,7 @@ class Short:
     async def execute(self) -> object: ...
 
 
-@pytest.mark.parametrize("given", [object(), Good, Plain(), Short(), lambda attempt: attempt, "traced"], ids=repr)
+@pytest.mark.parametrize("given", [object(), Good, Plain(), Short(), lambda attempt: attempt, "traced"])
 def test_what_could_run_no_attempt_is_refused(given):
     with pytest.raises(Invalid, match="async def execute") as refused:
         hf.App("shop", executor=given)
@@ -68,7 +68,7 @@ class Awaited:
         return datetime.now(UTC)
 
 
-@pytest.mark.parametrize("given", [object(), Awaited(), "noon"], ids=repr)
+@pytest.mark.parametrize("given", [object(), Awaited(), "noon"])
 def test_what_tells_no_time_is_refused(given):
     with pytest.raises(Invalid) as refused:
         hf.App("shop", clock=given)
