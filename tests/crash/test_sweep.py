@@ -35,11 +35,14 @@ def test_scenarios_that_are_alike_are_scenarios():
     assert len(named) == len(set(named)) and set(named) <= {scenario.name for scenario in SCENARIOS}
 
 
+IMPORTED_AND_CALLED = 2
+
+
 def test_every_pass_over_runs_is_struck():
     passes = set(re.findall(r"\w+_once", inspect.getsource(Loops.runs)))
     told = "".join(path.read_text() for path in Path(__file__).parent.glob("*acts.py"))
     assert set(WITHIN.values()) <= {scenario.name for scenario in SCENARIOS}
-    assert {one for one in passes if f"{one}(" not in told} == set(WITHIN)
+    assert {one for one in passes if len(re.findall(rf"\b{one}\b", told)) < IMPORTED_AND_CALLED} == set(WITHIN)
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)

@@ -60,6 +60,7 @@ def shop(monkeypatch, tmp_path):
     """The module of the page, where its reporter is found."""
     [text] = re.findall(r"```python\n# shop/kafka.py\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()  # else any other `shop` on the path comes first
     (tmp_path / "shop" / "kafka.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     aiokafka = ModuleType("aiokafka")

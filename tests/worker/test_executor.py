@@ -270,6 +270,7 @@ async def test_an_attempt_that_must_end_tells_its_executor(running_worker, clien
             if why == "its lease is lost":
                 await clock.advance("1m")
                 await asyncio.wait_for(ended.wait(), 20)
+                await task.wait(20)  # the loops that find it end with the worker here
         assert await task.wait(20) == "failed"
     assert ended.is_set()
     assert await engine.database.fetchval("select state from holdfast.failure") == b"l"
