@@ -39,7 +39,14 @@ from holdfast.worker.parent import STOP_SIGNALS
 
 HERE = Path(__file__).parent
 WAYS = ("direct", "http")
-INSIDE_THE_WORKER = {"test_executor_isolated.py", "test_isolated.py", "test_overrun.py"}
+INSIDE_THE_WORKER = {
+    "test_clock.py",
+    "test_executor.py",
+    "test_executor_acting.py",
+    "test_executor_isolated.py",
+    "test_isolated.py",
+    "test_overrun.py",
+}
 SOURCES = Path(holdfast.errors.__file__).parents[1]
 LEASE_SECONDS = 1.5
 TIMES = {
