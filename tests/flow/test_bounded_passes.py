@@ -10,6 +10,7 @@ from tests.store.visits import visits
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher import signals
 from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.news import NO_NEWS
 from holdfast.dispatcher.retain import begin_today
 from holdfast.dispatcher.signals import START
 from holdfast.store.statements import sql
@@ -156,8 +157,15 @@ async def test_a_pass_looks_at_a_page_of_waits(dispatcher):
     database, start = dispatcher.engine.database, [str(one) for one in START]
     assert (await visits(database, "wait_edge", *start, "10"))["node"] <= 10
     edge = await database.fetchrow(sql("wait_edge"), *START, 10)
-    seen = await visits(database, "answered_waits", "null", "null", "null", *start, *map(str, edge), "9", "0")
+    seen = await visits(database, "answered_waits", "null", "null", "null", *start, *map(str, edge[:2]), "9", "0")
     assert 10 <= seen["node"] <= 12 and seen["signal"] <= 10
+
+
+async def test_a_pass_where_nobody_waits_asks_no_more_than_that(dispatcher, monkeypatch):
+    await dispatcher.runs.start(a_flow("a>b"))
+    monkeypatch.delattr(signals, "_ANSWERED_WAITS")
+    done = await signals.deliver_once(dispatcher.engine.database, dispatcher.engine.catalog, after=(7, 7))
+    assert (done.news, done.after) == (NO_NEWS, START)
 
 
 async def test_passes_reach_every_wait_in_turn(dispatcher, monkeypatch):

@@ -43,7 +43,6 @@ WAITS_BATCH = 500
 LOOK_WAITS = 1_000
 """A pass looks at so many waits, and the next one at those behind them: it finds what a crash left undelivered."""
 START = (0, -1)
-END = (2**63 - 1, 2**31 - 1)
 WAITS_TOLD = 100
 REJECTED_CODE = "approval_rejected"
 WAIT_TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
@@ -151,9 +150,12 @@ async def deliver_once(
 ) -> Delivered:
     """End waits whose event came, of the next `limit` that there are."""
     edge = await database.fetchrow(_WAIT_EDGE, *after, limit)
-    last = END if edge is None else (edge["run_id"], edge["node_no"])
+    if edge is None:
+        # Nobody waits, as nearly always: to plan the look itself would cost more than all the other passes.
+        return Delivered(NO_NEWS, START)
+    last = (edge["run_id"], edge["node_no"])
     news = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
-    return Delivered(news, START if edge is None else last)
+    return Delivered(news, last if edge["waits"] == limit else START)
 
 
 async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int = WAITS_BATCH) -> News:

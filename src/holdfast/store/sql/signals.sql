@@ -76,12 +76,16 @@ limit $8
 offset $9;
 
 -- name: wait_edge
--- How far one look at waiting nodes goes: the last of so many behind one; no row where fewer are left.
-select n.run_id, n.node_no
-from holdfast.node n
-where n.state = 'w' and n.run_id >= $1::bigint and (n.run_id, n.node_no) > ($1::bigint, $2::int)
-order by n.run_id, n.node_no
-offset $3::int - 1
+-- How far one look at waiting nodes goes: the last of so many behind one, and how many they are; no row where none waits.
+select n.run_id, n.node_no, (count(*) over ())::int as waits
+from (
+  select n.run_id, n.node_no
+  from holdfast.node n
+  where n.state = 'w' and n.run_id >= $1::bigint and (n.run_id, n.node_no) > ($1::bigint, $2::int)
+  order by n.run_id, n.node_no
+  limit $3::int
+) n
+order by n.run_id desc, n.node_no desc
 limit 1;
 
 -- name: open_runs_below
