@@ -8,7 +8,9 @@ from tests.guards.mutant import Mutant, killed, redundant
 
 _LOCKED_ANYWAY = "the update locks the same rows; the order keeps two of them from waiting for each other in a circle"
 _JUDGED_AGAIN = "`core.dead.judge` looks at the state of the locked letter, and what it requeues has a guard of its own"
-_ASKED = "d.state in ('retry_requested', 'retrying')"
+_ASKED_FOR = "('retry_requested', 'retrying')"
+_ASKED = f"d.state in {_ASKED_FOR}"
+_BY_KEY = "and d.state || '' in {}"
 _PAUSED_RUN = "a_paused_run_is_left_by_who_asks_for_none_in_particular"
 
 RECOVERING: Sequence[Mutant] = [
@@ -75,15 +77,15 @@ RECOVERING: Sequence[Mutant] = [
     ),
     *killed("resolve_superseded", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
-    *killed("mark_dispatched", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *killed("mark_dispatched", (_BY_KEY.format(_ASKED_FOR), "", "a_letter_leaves_only_the_states_it_may")),
     *killed(
         "send_letters",
-        ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
+        (_BY_KEY.format("('open', 'ignored')"), "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
     ),
     *killed(
         "request_letters",
-        ("and d.state in ('open', 'ignored')", "", "a_letter_leaves_only_the_states_it_may"),
+        (_BY_KEY.format("('open', 'ignored')"), "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
     ),
     *killed(

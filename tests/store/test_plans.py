@@ -273,4 +273,5 @@ def test_a_look_finds_every_head_in_its_lane(planned):
     """The oldest task, that of the next priority, and the oldest node behind plain tasks: each is one probe."""
     probes = [node for node in planned["heads"].walk() if node.get("Relation Name") == "live"]
     assert [node["Index Name"] for node in probes] == ["live_queued"] * 3
-    assert [node["Index Cond"].count("lane_id = ") + node["Index Cond"].count(">= ROW") for node in probes] == [1] * 3
+    assert all("lane_id = " in node["Index Cond"] for node in probes)
+    assert ">= ROW" in probes[-1]["Index Cond"], "past the plain tasks at once"

@@ -22,7 +22,7 @@ STATISTICS = {
     "analysed_while_all_rest": (LETTERS, "analyze"),
     "never_analysed": (LETTERS,),
 }
-KEYS = ("dead_letter_id = ANY", "task_id = ", "run_id = ")
+KEYS = ("dead_letter_id = ", "task_id = ", "run_id = ")
 RESTING = ("dead_letter", "ended")
 RELEASING = [
     "take_campaign_letters",

@@ -226,8 +226,13 @@ with found as materialized (
   from holdfast.dead_letter d
   where d.dead_letter_id = any(array(
       select g.dead_letter_id
-      from holdfast.letter_to_go g
-      where g.dead_letter_id = any($5::bigint[]) and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+      from unnest($5::bigint[]) as k (dead_letter_id)
+      cross join lateral (
+        select g.dead_letter_id
+        from holdfast.letter_to_go g
+        where g.dead_letter_id = k.dead_letter_id and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+        limit 1
+      ) g
     ))
   order by d.dead_letter_id
   for update of d skip locked

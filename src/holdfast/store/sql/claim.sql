@@ -43,10 +43,10 @@ from head
 left join lateral (
   select t.task_id, t.run_id is not null as is_node
   from holdfast.live t
-  where not head.is_node and t.state = 'q'
-    and (t.lane_id, t.priority, t.task_id) >= (head.lane_id, head.priority, (head.task_id / 5000000000 + 1) * 5000000000)
-    and (t.lane_id, t.priority) <= (head.lane_id, head.priority)
-  order by t.lane_id, t.priority, t.task_id
+  where not head.is_node and t.state = 'q' and t.lane_id = head.lane_id
+    and (t.priority, t.task_id) >= (head.priority, (head.task_id / 5000000000 + 1) * 5000000000)
+    and t.priority <= head.priority
+  order by t.priority, t.task_id
   limit 1
 ) behind on true
 join holdfast.queue q on q.queue_id = head.queue_id

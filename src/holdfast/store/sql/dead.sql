@@ -178,7 +178,8 @@ from back;
 
 -- name: request_letters
 -- Ask for letters to be retried. One that was parked begins to count anew, and is no campaign's any more. Under their
--- locks, or alone.
+-- locks, or alone. Found by key alone (here and below `|| ''`): no index is to be had by the state, which a planner that
+-- saw no letter yet would go through from end to end.
 with asked as (
   update holdfast.dead_letter d
   set state = 'retry_requested', disposition = 'retry_requested', disposition_reason = $3, actor = $2,
@@ -186,7 +187,7 @@ with asked as (
     dispatches = case when d.state = 'ignored' then 0 else d.dispatches end,
     dispatched_at = case when d.state = 'ignored' then null else d.dispatched_at end,
     backoff_seconds = case when d.state = 'ignored' then null else d.backoff_seconds end
-  where d.dead_letter_id = any($1::bigint[]) and d.state in ('open', 'ignored')
+  where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('open', 'ignored')
     and 'retry' = any(d.recovery_options)
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
@@ -210,7 +211,7 @@ with sent as (
     backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
     wants_sweep = d.dispatches + 1 >= $6, hidden_until = null, disposition = 'retry_dispatched', disposition_reason = $4, actor = $3,
     campaign_id = $5, changed_at = holdfast.instant()
-  where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
+  where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('retry_requested', 'retrying')
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
 ),
 told as (
@@ -239,7 +240,7 @@ with sent as (
     backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
     wants_sweep = case when d.state = 'ignored' then 0 else d.dispatches end + 1 >= $6, hidden_until = null,
     disposition = 'retry_dispatched', disposition_reason = $4, actor = $3, campaign_id = $5, changed_at = holdfast.instant()
-  where d.dead_letter_id = any($1::bigint[]) and d.state in ('open', 'ignored')
+  where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('open', 'ignored')
     and 'retry' = any(d.recovery_options)
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
 ),
