@@ -216,3 +216,37 @@ begin
     return query select edge, edge_number, true;
   end if;
 end $$;
+
+-- How a run is shown, of the columns that say so. Behind a wall the end of its ids must be a plain value: an index is not
+-- entered by a sum, and what is newer than the run would be gone through.
+create or replace function holdfast.state_of_run(
+  run bigint, its_nodes int, stored "char", canceled timestamptz, paused timestamptz, failures int
+) returns table (state text) language sql stable as $$
+  select case
+    when stored = 'c' then 'completed'
+    when stored = 'f' then 'failed'
+    when stored = 'x' then 'canceled'
+    when canceled is not null then 'running'
+    when paused is not null then 'paused'
+    when failures > 0 then 'blocked'
+    when exists (
+      select
+      from holdfast.live t
+      where t.task_id > run and t.task_id <= u.last_id and (t.state = 'r' or t.is_retrying)
+    ) then 'running'
+    when exists (
+      select
+      from holdfast.node n
+      where n.run_id = run and n.state in ('m', 's', 'w', 'c')
+    ) then 'running'
+    when exists (
+      select
+      from holdfast.attempt a
+      left join holdfast.node n on n.run_id = run and n.node_no = a.task_id - run - 1
+      where a.task_id > run and a.task_id <= u.last_id and a.state = 'c'
+        and a.generation = coalesce(n.generation, 1)
+    ) then 'running'
+    else 'queued'
+  end
+  from (select run + its_nodes as last_id offset 0) u
+$$;
