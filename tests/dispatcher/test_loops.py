@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.each import each
 
 from holdfast.cli.server import launchers_of
 from holdfast.dispatcher.loops import Loops
 from holdfast.errors import Invalid
 from holdfast.launch.loop import Launching
+from holdfast.settings import LaunchSettings, LoopSettings, Settings
 from holdfast.store.database import TROUBLE
+
+
+@pytest.fixture
+def holdfast_settings():
+    return Settings(loops=LoopSettings(reap_seconds=0.05), launch=LaunchSettings(poll_seconds=0.05))
 
 
 class Stumbling:
