@@ -10,7 +10,7 @@ from holdfast.core.dead import TRANSITIONS, LetterState
 from holdfast.store.statements import statements
 
 _TO = re.compile(r"update holdfast\.dead_letter d\s+set state = '(\w+)'")
-_FROM = re.compile(r"\bd\.state in \(([^)]*)\)|\bd\.state = '(\w+)'(?! then)")
+_FROM = re.compile(r"\bd\.state(?: \|\| '')? in \(([^)]*)\)|\bd\.state = '(\w+)'(?! then)")
 MOVING = [name for name, statement in statements().items() if _TO.search(statement.text)]
 TOLD = {
     "tell_letters": {"open", "retry_requested", "retrying", "ignored"},
