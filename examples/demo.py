@@ -295,8 +295,10 @@ async def ask(server_url: str, console: Console) -> bool:
 
 
 async def stay(place: Place, server_url: str, console: Console) -> None:
-    console.print(f"\nStill up. In another terminal:\n  export HOLDFAST_URL='{place.url}'", highlight=False)
-    console.print(f"  (or the server: export HOLDFAST_ENV=local HOLDFAST_URL={server_url})", highlight=False)
+    # Lines to be copied are not broken, however narrow the terminal is.
+    whole = {"highlight": False, "soft_wrap": True}
+    console.print(f"\nStill up. In another terminal:\n  export HOLDFAST_URL='{place.url}'", **whole)
+    console.print(f"  (or the server: export HOLDFAST_ENV=local HOLDFAST_URL={server_url})", **whole)
     console.print("  holdfast task list --state failed\n  holdfast run list\n  holdfast dead groups", highlight=False)
     console.print("\nCtrl-C ends it.", highlight=False)
     stopped = asyncio.Event()
