@@ -287,6 +287,23 @@ def client_of(settings: Settings) -> Callable[[Any], Client]:
     return lambda app: Client(settings, app.actions)
 
 
+@pytest.fixture(params=["coroutine", "thread"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Where an action's code runs in the worker's process."""
+    return str(request.param)
+
+
+@pytest.fixture
+def result_of(running_worker: Callable[..., Any], client_of: Callable[[Any], Client]) -> Callable[..., Any]:
+    """Run one task of an app's action `act`."""
+
+    async def run(app: Any, **given: Any) -> Any:
+        async with client_of(app) as client, running_worker(app=app):
+            return await (await client.enqueue("local.act", **given)).result(20)
+
+    return run
+
+
 @pytest_asyncio.fixture
 async def client(app: Any, settings: Settings) -> AsyncIterator[Client]:
     async with Client(settings, app.actions) as opened:

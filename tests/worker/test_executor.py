@@ -17,28 +17,11 @@ from holdfast.errors import TaskFailed
 from holdfast.worker.execute import OUTPUT_CODE
 
 span: ContextVar[str] = ContextVar("span", default="none")
-KINDS = ["coroutine", "thread"]
 
 
 @dataclass
 class Order:
     number: int
-
-
-@pytest.fixture(params=KINDS)
-def kind(request) -> str:
-    return request.param
-
-
-@pytest.fixture
-def result_of(running_worker, client_of):
-    """Run one task of the app's action `act`."""
-
-    async def run(app, **given):
-        async with client_of(app) as client, running_worker(app=app):
-            return await (await client.enqueue("local.act", **given)).result(20)
-
-    return run
 
 
 def an_action(app, kind, **options):

@@ -10,24 +10,6 @@ from tests.worker.executors import app_by
 
 import holdfast as hf
 
-KINDS = ["coroutine", "thread"]
-
-
-@pytest.fixture(params=KINDS)
-def kind(request) -> str:
-    return request.param
-
-
-@pytest.fixture
-def result_of(running_worker, client_of):
-    """Run one task of the app's action `act`."""
-
-    async def run(app, **given):
-        async with client_of(app) as client, running_worker(app=app):
-            return await (await client.enqueue("local.act", **given)).result(20)
-
-    return run
-
 
 async def test_effects_and_steps_of_the_action_are_answered_to_a_second_call(result_of, kind):
     sent, stepped, failing = [], [], [True]

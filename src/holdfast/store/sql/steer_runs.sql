@@ -1,0 +1,225 @@
+-- name: pause_run
+-- Release nothing more of an open run; $5: with the run that started it. What is queued or runs goes on.
+with paused as (
+  update holdfast.run r
+  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4, is_held = $5
+  where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
+  returning r.run_id, r.tenant_id, r.generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'execution.paused', array[run_id], array[generation::int],
+    jsonb_build_object('actor', $3::text, 'reason', $4::text)
+  from paused
+)
+select run_id
+from paused;
+
+-- name: resume_run
+-- Let an open run go on. Under its lock.
+with resumed as (
+  update holdfast.run r
+  set paused_at = null, paused_by = null, paused_reason = null, is_held = false
+  where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
+  returning r.run_id, r.tenant_id, r.generation
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'execution.resumed', array[run_id], array[generation::int],
+    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from resumed
+)
+select run_id
+from resumed;
+
+-- name: children_to_hold
+-- Open runs that answer nodes of paused runs and go on.
+select c.run_id, c.tenant_id, r.paused_by, r.paused_reason
+from holdfast.run r
+cross join lateral (
+  select c.run_id, c.tenant_id
+  from holdfast.run c
+  where c.parent_run_id = r.run_id and c.state = 'o' and c.paused_at is null and c.canceled_at is null
+  limit $1
+) c
+where r.state = 'o' and r.paused_at is not null
+limit $1;
+
+-- name: children_to_free
+-- Open runs that were paused with the run that started them, which goes on.
+select c.run_id, c.tenant_id, c.paused_by, c.paused_reason
+from holdfast.run c
+cross join lateral (
+  select r.run_id
+  from holdfast.run r
+  where r.run_id = c.parent_run_id and r.paused_at is null
+  limit 1
+) r
+where c.state = 'o' and c.paused_at is not null and c.is_held
+limit $1;
+
+-- name: cancel_run
+-- An open run is to end: what is blocked is over at once, what is active is counted down as it stops; with nothing active
+-- it is over. Under its lock.
+with ended as (
+  update holdfast.run r
+  set canceled_at = holdfast.instant(), canceled_by = $2, cancel_reason = $3, paused_at = null, paused_by = null,
+    paused_reason = null, is_held = false, pending = r.active,
+    state = case when r.active = 0 then 'x' else r.state end,
+    ended_at = case when r.active = 0 then holdfast.instant() end
+  where r.run_id = $1 and r.state = 'o' and r.canceled_at is null
+  returning r.run_id, r.tenant_id, r.generation, r.state, r.active, r.nodes, r.is_awaited, r.parent_run_id
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, case state when 'x' then 'execution.canceled' else 'execution.canceling' end, array[run_id],
+    array[generation::int], jsonb_build_object('actor', $2::text, 'reason', $3::text)
+  from ended
+)
+select state::text as state, active, nodes, is_awaited, parent_run_id is not null as has_parent
+from ended;
+
+-- name: cancel_waits
+-- Nodes of a canceled run that wait for an event do so no longer. Under its lock.
+update holdfast.node n
+set state = 'x'
+where n.run_id = $1 and n.state = 'w'
+returning n.node_no;
+
+-- name: children_to_cancel
+-- Open runs that answer nodes of canceled runs and were not told yet, or nobody any more.
+select c.run_id, c.tenant_id, r.canceled_by, r.cancel_reason
+from holdfast.run r
+cross join lateral (
+  select c.run_id, c.tenant_id
+  from holdfast.run c
+  where c.parent_run_id = r.run_id and c.state = 'o' and c.canceled_at is null
+  limit $1
+) c
+where r.state = 'o' and r.canceled_at is not null
+union all
+select c.run_id, c.tenant_id, null, 'the run that started it started another'
+from holdfast.run c
+where c.is_replaced and c.state = 'o' and c.canceled_at is null
+limit $1;
+
+-- name: canceling_runs
+-- Open runs behind one ($2) that somebody canceled and of which something was not told yet: a node that waits, items that
+-- wait their turn, a task that was not asked to stop.
+select r.run_id, r.tenant_id, r.nodes, r.canceled_by, r.cancel_reason
+from holdfast.run r
+where r.state = 'o' and r.canceled_at is not null and r.run_id > $2
+  and coalesce(
+    (
+      select true
+      from holdfast.node n
+      where n.run_id = r.run_id and n.state = 'w'
+      limit 1
+    ),
+    (
+      select true
+      from holdfast.node n
+      where n.run_id = r.run_id and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
+      limit 1
+    ),
+    (
+      select true
+      from holdfast.live t
+      where t.task_id between r.run_id + 1 and r.run_id + r.nodes and t.cancel_at is null
+      limit 1
+    ),
+    (
+      select true
+      from holdfast.node n
+      cross join lateral (
+        select t.task_id
+        from holdfast.live t
+        where t.task_id between n.items_first and n.items_first + n.items - 1 and t.cancel_at is null
+        limit 1
+      ) t
+      where n.run_id = r.run_id and n.state = 'm'
+      limit 1
+    )
+  )
+order by r.run_id
+limit $1;
+
+-- name: run_tasks_to_cancel
+-- Tasks of a run that were not asked to stop yet: its nodes, and the items of its nodes.
+select t.task_id
+from holdfast.live t
+where t.task_id between $1::bigint + 1 and $1::bigint + $2::int and t.cancel_at is null
+union all
+select t.task_id
+from holdfast.node n
+cross join lateral (
+  select t.task_id
+  from holdfast.live t
+  where t.task_id between n.items_first and n.items_first + n.items - 1 and t.cancel_at is null
+  limit $3
+) t
+where n.run_id = $1 and n.state = 'm'
+limit $3;
+
+-- name: node_states
+-- Where each node of a run stands (see holdfast.nodes_of).
+select n.*
+from holdfast.run r
+cross join lateral holdfast.nodes_of(r.run_id) n
+where r.run_id = $1 and r.tenant_id = $2
+order by n.node_no;
+
+-- name: last_attempts
+-- The number of the last attempt of some nodes: later ones go on counting. Under the lock of the run.
+select g.node_no, greatest(max(a.attempt), max(f.attempt), max(e.attempt), 0) as attempt
+from unnest($2::int[]) as g (node_no)
+left join holdfast.attempt a on a.task_id = $1::bigint + 1 + g.node_no
+left join holdfast.failure f on f.task_id = $1::bigint + 1 + g.node_no
+left join holdfast.ended e on e.task_id = $1::bigint + 1 + g.node_no
+group by g.node_no;
+
+-- name: reopen_run
+-- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
+-- their place, and events they took are not taken again. One that is over is paused no longer. Tells which of their tasks
+-- ($9) had completed, and no longer count as such. Under its lock.
+with cleared as (
+  delete from holdfast.ended e
+  where e.run_id = $1 and e.node_no = any($2::int[])
+),
+forgotten as (
+  delete from holdfast.node n
+  where n.run_id = $1 and n.node_no = any($2::int[])
+  returning n.*
+),
+remembered as (
+  insert into holdfast.past_items (items_first, run_id, tenant_id, items, node_no, generation)
+  select items_first, run_id, tenant_id, items, node_no, generation
+  from forgotten
+  where items > 0
+),
+taken as (
+  insert into holdfast.past_signal (run_id, signal_id, tenant_id)
+  select run_id, signal_id, tenant_id
+  from forgotten
+  where signal_id is not null
+),
+told as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select r.tenant_id, 'execution.redriven', array[r.run_id], array[r.generation + 1],
+    jsonb_build_object('actor', $5::text, 'reason', $6::text, 'nodes', $2::int[])
+  from holdfast.run r
+  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
+  union all
+  select r.tenant_id, 'task.revived', array(select $1::bigint + 1 + one from unnest($2::int[]) as one), $8::int[],
+    jsonb_build_object('actor', $5::text, 'reason', $6::text, 'completed', $9::text[])
+  from holdfast.run r
+  where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7
+)
+update holdfast.run r
+set generation = r.generation + 1, state = 'o', ended_at = null, pending = r.pending + $3, failed = r.failed - $4,
+  paused_at = case when r.state = 'o' then r.paused_at end, paused_by = case when r.state = 'o' then r.paused_by end,
+  paused_reason = case when r.state = 'o' then r.paused_reason end, is_held = r.state = 'o' and r.is_held,
+  is_answered = false, is_wanted = false
+where r.run_id = $1 and r.state in ('o', 'c', 'f') and r.generation = $7 and r.canceled_at is null
+returning r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
+  r.priority, r.paused_at is not null as is_paused, false as is_canceled;
