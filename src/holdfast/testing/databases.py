@@ -47,6 +47,7 @@ MEMORY_BYTES_MIN = 2 * 1024**3
 PREFIX = "holdfast-test-"
 STOP_SECONDS_MAX = 20.0
 LEFT_BEHIND_SECONDS = 3600.0
+KEPT_MAX = 2
 _TEMPLATE_LOCK = 0x686F6C6474657374
 
 
@@ -58,7 +59,7 @@ class Databases:
         scripts = "".join(migration.script for migration in known())
         self._template = f"holdfast_template_{hashlib.sha256(scripts.encode()).hexdigest()[:12]}"
         self._is_prepared = False
-        self._kept: asyncpg.Connection | None = None
+        self._kept: list[asyncpg.Connection] = []
         self._spare: asyncio.Task[str] | None = None
         self._dropping: set[asyncio.Task[None]] = set()
 
@@ -87,9 +88,9 @@ class Databases:
         if spare is not None:
             await self.drop(await spare)
         await asyncio.gather(*self._dropping, return_exceptions=True)
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            await kept.close()
+        kept, self._kept = self._kept, []
+        for connection in kept:
+            await connection.close()
 
     async def _clone_template(self) -> str:
         name = f"holdfast_test_{uuid.uuid4().hex}"
@@ -131,16 +132,15 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        """A connection to the server. The one used by `run_apart` is kept for the next, and used by one at a time."""
-        kept, is_keeping = None, runs_apart()
-        if is_keeping:
-            kept, self._kept = self._kept, None
+        """A connection to the server. What `run_apart` used is kept for the next: a clone is made while one is dropped."""
+        is_keeping = runs_apart()
+        kept = self._kept.pop() if is_keeping and self._kept else None
         connection = kept if kept is not None and not kept.is_closed() else await asyncpg.connect(self.server_url)
         try:
             yield connection
         finally:
-            if is_keeping and self._kept is None:
-                self._kept = connection
+            if is_keeping and len(self._kept) < KEPT_MAX:
+                self._kept.append(connection)
             else:
                 await connection.close()
 
