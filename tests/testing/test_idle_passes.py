@@ -6,6 +6,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.dispatcher.campaigns import show_campaign, start_campaign
+from holdfast.dispatcher.loops import Loops
 from holdfast.errors import WaitTimeout
 from holdfast.testing.idle import run_until_idle
 
@@ -23,19 +24,20 @@ async def client(app):
 
 @pytest.fixture
 def ran(app):
-    """Names of what ran; the action `note` notes them, `heal` fails until it is healed."""
+    """Names of what `note` was asked to note. `mend`, and `heal` which has a breaker, fail until one is healed."""
     ran: list[str] = []
 
     @app.action
     async def note(name: str = "note", after: object = None) -> None:
         ran.append(name)
 
-    @app.action(max_retries=0, breaker={"attempts_min": 2, "share": 0.5, "open_seconds": 3600})
-    async def heal(name: str = "heal") -> None:
+    @app.action(max_retries=0)
+    async def mend() -> None:
         if "healed" not in ran:
             raise ConnectionResetError("connection reset by peer")
-        ran.append(name)
 
+    breaker = {"attempts_min": 2, "share": 0.5, "open_seconds": 3600}
+    app.action(name="heal", max_retries=0, breaker=breaker)(mend.function)
     return ran
 
 
@@ -48,16 +50,37 @@ async def test_a_group_that_is_re_driven_runs(app, client, engine, clock, ran):
     assert (await run_until_idle(app, engine, clock=clock)).completed == 1
 
 
-async def test_a_campaign_goes_on_to_its_end(app, client, engine, clock, ran):
-    heal = app.actions["idle.heal"]
-    for _ in range(4):
-        await client.enqueue(heal)
-    await run_until_idle(app, engine, clock=clock)
-    ran.append("healed")
-    [group] = await client.dead.groups()
-    view = await start_campaign(engine, 1, group.fingerprint, actor="ann", reason="mended", canary=1)
+@pytest.fixture
+def campaign_over(app, client, engine, clock, ran):
+    """Starts a campaign over four tasks of an action that failed, one of them as a canary; gives its number."""
+
+    async def start(action: str) -> int:
+        await client.enqueue_many(app.actions[action], [{}] * 4)
+        await run_until_idle(app, engine, clock=clock)
+        ran.append("healed")
+        [group] = await client.dead.groups()
+        view = await start_campaign(engine, 1, group.fingerprint, actor="ann", reason="mended", canary=1)
+        return int(view.campaign_id)
+
+    return start
+
+
+async def test_a_campaign_goes_on_to_its_end(app, engine, clock, campaign_over):
+    campaign_id = await campaign_over("idle.heal")
     assert (await run_until_idle(app, engine, clock=clock)).completed == 4
-    assert (await show_campaign(engine, 1, int(view.campaign_id))).state == "completed"
+    assert (await show_campaign(engine, 1, campaign_id)).state == "completed"
+
+
+async def test_what_a_pass_let_go_may_be_over_before_the_next_look(app, engine, campaign_over, monkeypatch, eventually):
+    async def is_over() -> bool:
+        return await engine.database.fetchval("select not exists (select from holdfast.live)")
+
+    async def last_pass(loops: Loops) -> None:
+        await eventually(is_over)
+
+    await campaign_over("idle.mend")
+    monkeypatch.setattr(Loops, "schedule", last_pass)
+    assert (await run_until_idle(app, engine)).completed == 4
 
 
 async def test_what_an_open_breaker_holds_waits_for_its_trial(app, client, engine, clock, ran):

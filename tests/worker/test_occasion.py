@@ -169,7 +169,7 @@ async def test_a_stop_during_an_exchange_is_heard_after_it(ordered, client_of, g
 @pytest.mark.parametrize("lost", [2, 3], ids=["first", "beside"])
 async def test_what_a_lost_answer_brought_is_asked_for_whatever_the_other_says(under_way, gated, lost, monkeypatch):
     """The answer that arrives says that there is no more work, and it is right."""
-    monkeypatch.setattr("holdfast.worker.loop.RECONNECT_SECONDS_FIRST", 1.0)
+    monkeypatch.setattr("holdfast.worker.flights.RECONNECT_SECONDS_FIRST", 1.0)
     arrives = 5 - lost
     async with under_way(lost=lost) as (_, line, client):
         await client.enqueue_many("local.work", [{"n": n} for n in (5, 6, 7)])
@@ -189,7 +189,7 @@ async def test_notes_are_due_until_an_exchange_took_them_along(under_way, gated,
         await eventually(lambda: worker._notes)
         worker._hear_beat(A_BEAT, {})
         line.give[3].set()
-        await eventually(lambda: not worker._beside)
+        await eventually(lambda: not worker._flights._beside)
         line.give[2].set()
 
         async def is_kept() -> bool:

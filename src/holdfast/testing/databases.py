@@ -132,7 +132,7 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        """A connection to the server. What `run_apart` used is kept for the next: a clone is made while one is dropped."""
+        """A connection to the server. Those `run_apart` used are kept: a clone is made while another is dropped."""
         is_keeping = runs_apart()
         kept = self._kept.pop() if is_keeping and self._kept else None
         connection = kept if kept is not None and not kept.is_closed() else await asyncpg.connect(self.server_url)

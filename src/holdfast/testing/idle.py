@@ -95,7 +95,7 @@ async def run_until_idle(
         running = asyncio.create_task(worker.run(), name="holdfast-test-worker")
         try:
             await _either(running, worker.ready)
-            waiting = await _Drain(engine, clock, seconds_max).until_idle(running)
+            waiting = await _Drain(engine, worker, clock, seconds_max).until_idle(running)
         finally:
             worker.stop()
             await running
@@ -115,8 +115,9 @@ class _Live(msgspec.Struct, frozen=True):
 class _Drain:
     """Repairs, looks and moves the clock beside a worker, until nothing is left or the time is up."""
 
-    def __init__(self, engine: Engine, clock: Clock | None, seconds_max: float) -> None:
+    def __init__(self, engine: Engine, worker: Worker, clock: Clock | None, seconds_max: float) -> None:
         self._engine = engine
+        self._worker = worker
         self._clock = clock
         # Nobody else wants the database, and the clock may stand still.
         self._loops = Loops(engine, campaign_rest=0.0)
@@ -132,11 +133,12 @@ class _Drain:
             live = await self._look()
             if not live.busy or self._now() >= passes_at:
                 # The end of one run may be about to let nodes of another go: what has to be told is told first. What
-                # ended while the passes were made, they may not have seen.
-                was_busy = bool(live.busy)
+                # ended while the passes were made, they may not have seen: not even what they let go themselves.
+                was_busy, begun = bool(live.busy), self._worker.begun_count
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
                 live = await self._look()
+                was_busy = was_busy or self._worker.begun_count > begun
                 if not (was_busy or live.busy) and (self._clock is None or live.due_seconds is None):
                     return live.waiting
             if self._now() > deadline:

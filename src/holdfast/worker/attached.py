@@ -63,25 +63,25 @@ class AttachedWorker(Worker):
 
     async def _register(self) -> None:
         """A dispatcher that is away for a moment is waited for: another launch would cost more."""
-        seconds = self._settings.launch_seconds
-        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._is_stopping)
+        seconds = self._hold.settings.launch_seconds
+        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._flights.is_stopping)
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
         """Swap the token for a lease. An answer that got lost is found again as the lease it was about."""
-        waits_until = time.monotonic() + self._settings.launch_seconds
+        waits_until = time.monotonic() + self._hold.settings.launch_seconds
         for _ in range(TRIES_MAX):
-            while await self._exchange(0):
+            while await self._flights.exchange(0):
                 if self._hold.count or self._hold.reports:
                     return
                 try:
                     await self._swap(task_id, attempt, token)
                 except LeaseLost as error:
                     is_early = error.fields.get("is_early") and time.monotonic() < waits_until
-                    if not is_early or self._is_stopping:
+                    if not is_early or self._flights.is_stopping:
                         raise
                     await asyncio.sleep(EARLY_SECONDS)
                 except TROUBLE as error:
-                    await self._lose_line(error)
+                    await self._flights.lose_line(error)
                     break
                 else:
                     return
@@ -95,7 +95,7 @@ class AttachedWorker(Worker):
             # It could not have its input: whoever has the database settled that it failed.
             self.completed_count += 1
         known = [one for one in given if await self._knows(one)]
-        await self._hold.start(known, sent_at, is_stopping=self._is_stopping)
+        await self._hold.start(known, sent_at, is_stopping=self._flights.is_stopping)
 
     async def _knows(self, claimed: Claimed) -> bool:
         """Whether the action is in this app; if not, no other launch of it would do better, so it fails."""

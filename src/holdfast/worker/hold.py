@@ -61,6 +61,7 @@ class Hold:
         self.committing = Committing(line.settle_alone, announce, changed)
         self.declared = line.declared(datasets)
         self.settings = line.settings.worker
+        self.begun_count = 0
         self._names = line.names
         self._batch_bytes_max = line.batch_bytes_max
         self._batch_max = BATCH_MAX if line.flights == 1 else max(share, BATCH_SHARED_MIN)
@@ -99,6 +100,7 @@ class Hold:
         if not entries:
             return
         self.entries.update({entry.claimed.task_id: entry for entry in entries})
+        self.begun_count += len(entries)
         if is_first:
             # All of one claim, they are due together: to ask a thousand would take longer than to start some.
             with self._publishing:

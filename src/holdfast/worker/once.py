@@ -133,7 +133,6 @@ class _OneSlot(Worker):
         self._direct = direct
         self._loops = Loops(engine)
         self._refused: dict[int, str] = {}
-        self._trouble: Exception | None = None
 
     async def process_once(self) -> Processed:
         await self._until_over(lambda: len(self._hold.committing))
@@ -163,7 +162,7 @@ class _OneSlot(Worker):
         """Wait until none is left, also of an earlier call; `Unavailable` if a commit is not answered for long."""
         unanswered_max = self._hold.committing.unanswered + REPORTS_MAX
         while left():
-            await self._wait(self._settings.poll_seconds)
+            await self._occasion.wait(self._hold.settings.poll_seconds)
             if self._hold.committing.unanswered >= unanswered_max:
                 raise _unreachable()
 
@@ -184,31 +183,27 @@ class _OneSlot(Worker):
     async def _talk(self, want: int) -> None:
         """Exchange with the database until it answers, for as long as a lease can last."""
         for _ in range(REPORTS_MAX):
-            if await self._exchange(want):
+            if await self._flights.exchange(want):
                 return
-            if is_refusal(self._trouble):
+            if is_refusal(self._flights.trouble):
                 break
         raise self._not_settled() or _unreachable()
-
-    async def _lose_line(self, error: Exception) -> None:
-        self._trouble = error
-        await super()._lose_line(error)
 
     def _not_settled(self) -> HoldfastError | None:
         """Where the database refused the transaction: what it was to dispatch. The report is kept, and goes with the
         next call; if none comes the lease ends."""
-        if not is_refusal(self._trouble) or not self._hold.reports:
+        trouble = self._flights.trouble
+        if trouble is None or not is_refusal(trouble) or not self._hold.reports:
             return None
-        assert self._trouble is not None
         report = self._hold.reports[0]
         code = dispatched_by(report, report.policy or self._engine.catalog.policy(report.policy_id))
         what = f"Settling attempt {report.attempt} of task {report.task_id}"
-        return None if code is None else not_dispatched(code, what, self._trouble)
+        return None if code is None else not_dispatched(code, what, trouble)
 
     async def _give_up(self) -> None:
         """The caller does not wait any longer: interrupt what it would leave running, and say so."""
         self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
-        self._finish_by = time.monotonic() + self._settings.lease_seconds
+        self._finish_by = time.monotonic() + self._hold.settings.lease_seconds
         await self._settle_all()
         self._finish_by = FOREVER
 
