@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import sys
 from dataclasses import replace
 
 import pytest
+from tests.dispatcher.cutting import check_wherever_it_dies
 from tests.dispatcher.reporting import REFERENCE, URL, Spy, installed
 from tests.dispatcher.test_observe import until_settled
-from tests.dispatcher.test_webhooks import Cut
 from tests.net.receiver import receiving
 
 from holdfast.dispatcher.audit import list_audit
@@ -22,7 +21,6 @@ from holdfast.dispatcher.observe import position
 from holdfast.dispatcher.queues import pause as pause_queue
 from holdfast.dispatcher.tenants import create_tenant
 from holdfast.dispatcher.webhooks import add_webhook, resume_webhook, show_webhook
-from holdfast.errors import Unavailable
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded, is_possible
 from holdfast.settings import EgressSettings, Settings, WebhookSettings
@@ -136,28 +134,15 @@ async def test_events_about_no_task_have_no_id(engine, dispatcher, spy, hook, de
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_wherever_a_process_dies_every_event_is_reported_in_order_and_repeats_keep_their_id(
-    engine, dispatcher, spy, hook, clock, deliver, moment
+    engine, dispatcher, spy, hook, clock, moment
 ):
-    await hook()
-    struck = 0
-    while True:
+    def reported():
+        found = [(event.delivery_id, event.kind) for event in spy.told]
         spy.told.clear()
-        await a_completed_task(dispatcher)
-        await clock.advance(seconds=1)
-        await until_settled(dispatcher)
-        cut = Cut(struck + 1, moment)
-        async with Engine(engine.database.url, engine.settings, tap=cut) as dying:
-            with contextlib.suppress(Unavailable):
-                await deliver_webhooks_once(dying, NO_NETWORK)
-        if cut.left > 0:
-            break
-        struck += 1
-        await clock.advance(seconds=LEASE_SECONDS)
-        await deliver()
-        first_seen = list(dict.fromkeys((event.delivery_id, event.kind) for event in spy.told))
-        assert [kind for _, kind in first_seen] == ["task.started", "task.completed"]
-        assert len(spy.told) <= 3, "more than one event was repeated"
-    assert struck >= 6, "lease, read, place, two advances, release"
+        return found
+
+    await hook()
+    await check_wherever_it_dies(engine, dispatcher, clock, moment, NO_NETWORK, reported)
 
 
 async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_event(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
 
 import pytest
+from tests.dispatcher.cutting import check_wherever_it_dies
 from tests.dispatcher.test_observe import until_settled
 from tests.net.receiver import receiving, saying, silent
 
 from holdfast.dispatcher.audit import list_audit
 from holdfast.dispatcher.deliver import LEASE_SECONDS, Deliveries, deliver_webhooks_once
-from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.queues import pause as pause_queue
 from holdfast.dispatcher.webhooks import (
@@ -25,7 +24,7 @@ from holdfast.dispatcher.webhooks import (
     show_webhook,
     try_webhook,
 )
-from holdfast.errors import Conflict, NotFound, Unauthorized, Unavailable
+from holdfast.errors import Conflict, NotFound, Unauthorized
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded
 from holdfast.settings import EgressSettings, Settings, WebhookSettings
@@ -309,51 +308,17 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
     assert receiver.connections == 1 and (await shown(engine)).delivered == 1
 
 
-class Cut:
-    """Cuts the connection at the n-th statement of a delivery, before it leaves or before its answer comes."""
-
-    def __init__(self, number, moment):
-        self.left = number
-        self.moment = moment
-
-    def before(self, statement):
-        if "webhook" in statement or "read_events" in statement or "event_places" in statement:
-            self.left -= 1
-            self._strike("before")
-
-    def after(self, _statement):
-        self._strike("after")
-
-    def _strike(self, moment):
-        if self.left == 0 and moment == self.moment:
-            self.left = -1
-            raise ConnectionResetError("cut")
-
-
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_wherever_a_delivery_dies_every_event_arrives_in_order_and_repeats_keep_their_id(
-    engine, dispatcher, receiver, hook, clock, guarded, deliver, moment
+    engine, dispatcher, receiver, hook, clock, guarded, moment
 ):
-    await hook()
-    struck = 0
-    while True:
+    def arrived():
+        found = [(asked.headers["webhook-id"], asked.json["type"]) for asked in receiver.asked]
         receiver.asked.clear()
-        await a_completed_task(dispatcher)
-        await clock.advance(seconds=1)
-        await until_settled(dispatcher)
-        cut = Cut(struck + 1, moment)
-        async with Engine(engine.database.url, engine.settings, tap=cut) as dying:
-            with contextlib.suppress(Unavailable):
-                await deliver_webhooks_once(dying, guarded)
-        if cut.left > 0:
-            break
-        struck += 1
-        await clock.advance(seconds=LEASE_SECONDS)
-        await deliver()
-        first_seen = list(dict.fromkeys((asked.headers["webhook-id"], asked.json["type"]) for asked in receiver.asked))
-        assert [kind for _, kind in first_seen] == ["task.started", "task.completed"]
-        assert len(receiver.asked) <= 3, "more than one event was repeated"
-    assert struck >= 6, "lease, read, place, two advances, release"
+        return found
+
+    await hook()
+    await check_wherever_it_dies(engine, dispatcher, clock, moment, guarded, arrived)
 
 
 async def test_a_slow_receiver_holds_up_nobody_else(engine, dispatcher, receiver, hook, guarded, clock):
