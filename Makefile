@@ -37,7 +37,7 @@ oldest: setup  ## the whole suite on the oldest PostgreSQL there may be, 15; PG_
 	@HOLDFAST_PG_BIN=$(PG_BIN) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench tests/guards tests/tenants tests/dispatcher
+	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench tests/guards tests/tenants tests/dispatcher tests/faults
 
 lint: setup
 	@$(BIN)/ruff check src tests examples tools

@@ -1,7 +1,8 @@
-"""Which fault strikes at which statement. Every run strikes at every statement; with what takes turns.
+"""Which fault strikes at which statement, in what takes turns by the day.
 
-In one run each statement meets one of the four faults, and tomorrow the next of them; scenarios that are nearly alike
-follow each other every four days. Twelve days, or `make sweep`, which strikes with all four everywhere, see everything.
+In one run each statement meets one of the four faults, and tomorrow the next of them. Scenarios that are nearly alike,
+and halves of those that are not of the daily verbs, follow each other every four days. Twelve days, or `make sweep`,
+which strikes with all four everywhere, see everything.
 `CRASH_SWEEP_DAY` repeats a day.
 """
 
@@ -43,10 +44,20 @@ class Turn:
             raise
 
 
-def has_its_turn(name: str, alike: Sequence[Sequence[str]]) -> bool:
-    """Whether a scenario is run now: of those that are alike one, for as long as it takes to meet every fault."""
-    group = next((names for names in alike if name in names), [name])
-    return IS_WHOLE or group[DAY // len(ORDER) % len(group)] == name
+DAILY = ("enqueue", "exchange", "fail", "reap", "reconcile")
+"""How the names of scenarios begin whose verbs every task goes through: they are struck in every run."""
+
+
+def having_their_turn(names: Sequence[str], alike: Sequence[Sequence[str]]) -> set[str]:
+    """Which scenarios are run now, for as long as it takes to meet every fault: of those that are alike one, and every
+    second of those that are neither daily nor alike."""
+    if IS_WHOLE:
+        return set(names)
+    turn = DAY // len(ORDER)
+    grouped = {name for group in alike for name in group}
+    daily = {name for name in names if name.startswith(DAILY) and name not in grouped}
+    others = [name for name in names if name not in grouped | daily]
+    return daily | {group[turn % len(group)] for group in alike} | set(others[turn % 2 :: 2])
 
 
 TURNS = [Turn(mode) for mode in Mode] if IS_WHOLE else [Turn()]

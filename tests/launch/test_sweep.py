@@ -44,6 +44,7 @@ async def finish(dispatcher, launching, clock, platform, task) -> None:
             return
 
 
+@pytest.mark.takes_turns(3)
 @pytest.mark.parametrize("fault", ["", REFUSE, LOSE_ANSWER])
 @pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
 async def test_it_runs_once_wherever_the_launcher_breaks(

@@ -74,6 +74,7 @@ class Counted:
         await eventually(lambda: all(self.of[what] >= number for what, number in enough.items()))
 
 
+@pytest.mark.takes_turns(3)
 async def test_a_carrier_that_is_away_for_minutes_costs_only_speed(carrier, fleet, executions, clock, monkeypatch):
     counted = Counted(monkeypatch)
     async with fleet() as started:

@@ -46,6 +46,7 @@ INSIDE_THE_WORKER = {
     "test_executor_isolated.py",
     "test_isolated.py",
     "test_overrun.py",
+    "test_unsettled.py",
 }
 SOURCES = Path(holdfast.errors.__file__).parents[1]
 LEASE_SECONDS = 1.5
