@@ -145,14 +145,16 @@ class Flows:
 
     async def learn(self, snapshot_ids: Iterable[int], session: Session) -> None:
         """Read what is not cached yet of these snapshots, and of those that their nodes run."""
-        wanted = set(snapshot_ids)
-        while fresh := [one for one in wanted if one and one not in self._snapshots]:
+        wanted, found = set(snapshot_ids), dict[int, Snapshot]()
+        while fresh := [one for one in wanted if one and one not in self._snapshots and one not in found]:
             for row in await session.fetch(_READ_SNAPSHOTS, fresh):
                 snapshot_id, flow_id, tenant_id, definition, *columns = row
                 if (plan := self._plans.get(flow_id)) is None:
                     plan = self._plans[flow_id] = await _plan_of(definition)
-                self._snapshots[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
-            wanted = {child for one in fresh for child in self._snapshots[one].child_ids}
+                found[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
+            wanted = {child for one in fresh for child in found[one].child_ids}
+        # Not before: who finds one here, beside this or after it was cut off, asks for nothing that its nodes run.
+        self._snapshots.update(found)
 
 
 async def _plan_of(stored: bytes) -> Plan:
