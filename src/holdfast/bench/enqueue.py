@@ -1,19 +1,28 @@
-"""Enqueue: how fast tasks are accepted, by the thousand and one by one, next to the raw ceiling."""
+"""Enqueue: how fast tasks are accepted, by the thousand and one by one, next to the raw ceiling.
+
+A round takes less than a second, in which a busy disk or a neighbour would hit one of the two: they take turns in it.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.bench.app import hit
 from holdfast.bench.drain import CHUNK, fill
-from holdfast.bench.raw import raw_enqueue_per_s
+from holdfast.bench.raw import raw_enqueuing
 from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
 
 SINGLE_TASKS = 3_000
 BULK_TASKS_MIN, BULK_TASKS_MAX = 10 * CHUNK, 100 * CHUNK
 """Fewer calls would measure the first one, which is slower than all that follow."""
+BULK_TURN, SINGLE_TURN = 5 * CHUNK, 100
+"""How many tasks one of the two hands in before it is the other's turn."""
+
+Handing = Callable[[int], Awaitable[None]]
+"""Hands in so many tasks."""
 
 
 async def measure_enqueue(trial: Trial) -> dict[str, Any]:
@@ -23,14 +32,15 @@ async def measure_enqueue(trial: Trial) -> dict[str, Any]:
         min(SINGLE_TASKS, trial.tasks),
     )
     rates: dict[str, list[float]] = {"bulk": [], "raw_bulk": [], "single": [], "raw_single": []}
-    url = trial.arena.url
     for number in range(1, trial.rounds + 1):
         trial.say(f"enqueue, round {number}: a thousand a call")
-        rates["bulk"].append(await bulk_per_s(trial, bulk))
-        rates["raw_bulk"].append(await raw_enqueue_per_s(url, bulk, batch=CHUNK))
+        ours, raw = await _bulk_round(trial, bulk)
+        rates["bulk"].append(ours)
+        rates["raw_bulk"].append(raw)
         trial.say(f"enqueue, round {number}: one by one")
-        rates["single"].append(await single_per_s(trial, single))
-        rates["raw_single"].append(await raw_enqueue_per_s(url, single, batch=1))
+        ours, raw = await _single_round(trial, single)
+        rates["single"].append(ours)
+        rates["raw_single"].append(raw)
     return _summary(rates)
 
 
@@ -49,22 +59,32 @@ def _summary(rates: dict[str, list[float]]) -> dict[str, Any]:
     return summary
 
 
-async def bulk_per_s(trial: Trial, tasks: int) -> float:
-    """Tasks accepted per second in calls of a thousand, one call after the other."""
+async def _bulk_round(trial: Trial, tasks: int) -> tuple[float, float]:
+    """Tasks accepted per second in calls of a thousand, one call after the other: ours, and raw."""
     await trial.arena.fresh()
-    async with trial.client() as client:
-        await fill(client, 1)
-        began_at = time.monotonic()
-        await fill(client, tasks)
-        return tasks / (time.monotonic() - began_at)
+    async with trial.client() as client, raw_enqueuing(trial.arena.url, batch=CHUNK) as raw:
+        return await _in_turn(lambda number: fill(client, number), raw, tasks, BULK_TURN)
 
 
-async def single_per_s(trial: Trial, tasks: int) -> float:
-    """Tasks accepted per second, one call after the other."""
+async def _single_round(trial: Trial, tasks: int) -> tuple[float, float]:
+    """Tasks accepted per second, one call after the other: ours, and raw."""
     await trial.arena.fresh()
-    async with trial.client() as client:
-        await client.enqueue(hit, i=0)
-        began_at = time.monotonic()
-        for i in range(tasks):
-            await client.enqueue(hit, i=i)
-        return tasks / (time.monotonic() - began_at)
+    async with trial.client() as client, raw_enqueuing(trial.arena.url, batch=1) as raw:
+
+        async def ours(number: int) -> None:
+            for i in range(number):
+                await client.enqueue(hit, i=i)
+
+        return await _in_turn(ours, raw, tasks, SINGLE_TURN)
+
+
+async def _in_turn(ours: Handing, raw: Handing, tasks: int, turn: int) -> tuple[float, float]:
+    seconds = {ours: 0.0, raw: 0.0}
+    await ours(1)
+    turns = -(-tasks // turn)
+    for _ in range(turns):
+        for hand_in in seconds:
+            began_at = time.monotonic()
+            await hand_in(turn)
+            seconds[hand_in] += time.monotonic() - began_at
+    return turns * turn / seconds[ours], turns * turn / seconds[raw]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import asyncpg
 import msgspec
@@ -55,17 +57,20 @@ async def raw_drain_per_s(url: str, tasks: int, *, batch: int, processes: int) -
     return tasks / (max(part.ended_at for part in parts) - began_at)
 
 
-async def raw_enqueue_per_s(url: str, tasks: int, *, batch: int) -> float:
-    """Insert `tasks` rows, `batch` at a time, one statement after the other."""
+@asynccontextmanager
+async def raw_enqueuing(url: str, *, batch: int) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Inserts as many rows as it is told, `batch` at a time, one statement after the other."""
     await _prepare(url, 0)
     connection = await asyncpg.connect(url)
     try:
         statement = await connection.prepare(raw_sql.ENQUEUE)
         rows = [b'{"i": 1}'] * batch
-        began_at = time.monotonic()
-        for _ in range(tasks // batch):
-            await statement.fetch(rows)
-        return tasks // batch * batch / (time.monotonic() - began_at)
+
+        async def insert(tasks: int) -> None:
+            for _ in range(tasks // batch):
+                await statement.fetch(rows)
+
+        yield insert
     finally:
         await connection.close()
 

@@ -17,12 +17,15 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _ENQUEUE = sql("enqueue")
+_ENQUEUE_LINES = sql("enqueue_lines")
 _ENQUEUE_ONE = sql("enqueue_one")
 _ENQUEUE_COPY = sql("enqueue_copy")
 _ENQUEUE_KEYED = sql("enqueue_keyed")
 _FIND_KEYS = sql("find_keys")
 
 _REPEATS_MAX = 3
+_LINES_BYTES_MAX = 1_000_000
+"""Larger inputs are few, and to put them together would copy them once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +74,24 @@ async def intern(catalog: Catalog, order: Order) -> Interned:
 
 async def accept(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> list[int]:
     """Accept `inputs` in one statement and give their ids: in its own transaction, or in that of a session."""
-    rows = await place.fetch(_ENQUEUE, *interned.columns, inputs, interned.tags)
+    lines = _lines(inputs) if place.is_utf8 else None
+    statement, given = (_ENQUEUE, inputs) if lines is None else (_ENQUEUE_LINES, lines)
+    rows = await place.fetch(statement, *interned.columns, given, interned.tags)
     return rows[0][0] or []
+
+
+def _lines(inputs: Sequence[bytes]) -> str | None:
+    """Inputs as lines of one text, or None where they are none: JSON as we encode it has no line ends of its own, but
+    callers may hand over what somebody else encoded."""
+    if sum(map(len, inputs)) > _LINES_BYTES_MAX:
+        return None
+    together = b"\n".join(inputs)
+    if together.count(b"\n") != len(inputs) - 1 or b"\0" in together:
+        return None
+    try:
+        return together.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 async def accept_one(place: Database | Session, interned: Interned, encoded: bytes) -> int:

@@ -112,6 +112,8 @@ class Database:
         self.tap = tap
         self.is_pooled = False
         """A pooler showed itself."""
+        self.is_utf8 = False
+        """Whether every text can be said to it; known once it is open."""
         self._direct_url = direct_url
         self._prepare = prepare
         self._pool = Pool(self._connect, sessions_max)
@@ -122,6 +124,7 @@ class Database:
         connection = await self._acquire()
         try:
             _check_version(connection.get_server_version())
+            self.is_utf8 = self._on(connection).is_utf8
         finally:
             self._pool.release(connection)
         self._is_open = True

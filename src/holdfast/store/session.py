@@ -103,6 +103,11 @@ class Session:
             pass
         self.connection.terminate()
 
+    @property
+    def is_utf8(self) -> bool:
+        """Whether every text can be said to this database: one in another encoding lacks most characters."""
+        return bool(self.connection.get_settings().server_encoding == "UTF8")
+
     def is_in_transaction(self) -> bool:
         return bool(self.connection.is_in_transaction())
 

@@ -21,6 +21,29 @@ accepted as (
 select array_agg(task_id)
 from accepted;
 
+-- name: enqueue_lines
+-- The same, with the inputs as lines of one text: drivers look at every element of an array more than once. Measured, that
+-- is a twelfth of the call.
+with fresh as materialized (
+  select nextval('holdfast.task_id') as task_id, input
+  from string_to_table($8::text, E'\n') as given (input)
+),
+bodies as (
+  insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input)
+  select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], convert_to(input, 'UTF8')
+  from fresh
+),
+accepted as (
+  insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state, due_at)
+  select task_id, $1, $2, $3, $4, $5, $6,
+    case when $7 > 0 then 'w' else 'q' end::"char",
+    case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
+  from fresh
+  returning task_id
+)
+select array_agg(task_id)
+from accepted;
+
 -- name: enqueue_one
 -- Accept one task. The same as a batch of one, without what a batch needs: measured, that is a sixteenth of the call.
 with fresh as (

@@ -1,0 +1,105 @@
+"""Many inputs go to the server as lines of one text where they can; what is stored is the same either way."""
+
+from __future__ import annotations
+
+import uuid
+
+import asyncpg
+import pytest
+
+from holdfast import wire
+from holdfast.core.retry import RetryPolicy
+from holdfast.dispatcher import enqueue as verb
+from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.settings import Settings
+from holdfast.store.database import Database
+from holdfast.store.migrate import migrate
+from holdfast.testing.apart import run_apart
+from holdfast.testing.databases import with_database
+
+ORDER = Order(tenant_id=1, queue="default", action="shop.pack", policy=RetryPolicy())
+ODD = ["", "\n", "\r\n", "\\n", "\\", "'", '"', "\u2028\u2029\x85\x0b\x1f", "ß", "🦑", "\\x00", "%s $1", "\ue000"]
+AS_LINES, AS_ARRAY = "enqueue_lines", "enqueue"
+
+
+class Heard:
+    """Names of the enqueues that were said."""
+
+    def __init__(self):
+        self.names = []
+
+    def before(self, statement):
+        name = statement.partition("\n")[0].removeprefix("-- holdfast: ")
+        if name in (AS_LINES, AS_ARRAY):
+            self.names.append(name)
+
+    def after(self, _statement):
+        pass
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+async def stored(url, heard, inputs) -> list[bytes]:
+    """Accept inputs; answers what the database has of them, by the ids that the caller was given."""
+    async with Engine(url, Settings(), tap=heard) as engine:
+        accepted = await enqueue(engine.database, engine.catalog, ORDER, inputs)
+        rows = await engine.database.fetch(
+            "select b.input from unnest($1::bigint[]) with ordinality as g (task_id, n)"
+            " join holdfast.body b using (task_id) order by g.n",
+            accepted.task_ids,
+        )
+    return [row["input"] for row in rows]
+
+
+@pytest.mark.parametrize("inputs", [ODD, ODD[:1]], ids=["many", "one"])
+async def test_every_input_arrives_as_it_is_and_in_its_place(holdfast_url, heard, inputs):
+    encoded = wire.encode_many([{"text": text, text: 1} for text in inputs], bytes_max=10_000, what="input")
+    assert await stored(holdfast_url, heard, encoded) == encoded
+    assert heard.names == [AS_LINES]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [b'{\n"a": 1}', b'"\xe9"', b'"\0"'],
+    ids=["with a line end", "not UTF-8", "with a zero"],
+)
+async def test_what_somebody_else_encoded_may_be_no_line(holdfast_url, heard, others):
+    inputs = [b"1", others, b"{}"]
+    assert await stored(holdfast_url, heard, inputs) == inputs
+    assert heard.names == [AS_ARRAY]
+
+
+async def test_large_inputs_are_not_copied_once_more(holdfast_url, heard, monkeypatch):
+    monkeypatch.setattr(verb, "_LINES_BYTES_MAX", 4)
+    for inputs in ([b"1", b"222"], [b"1", b"2222"]):
+        assert await stored(holdfast_url, heard, inputs) == inputs
+    assert heard.names == [AS_LINES, AS_ARRAY]
+
+
+@pytest.fixture
+def in_latin_1(holdfast_databases):
+    """A database that lacks most characters."""
+    name = f"holdfast_test_{uuid.uuid4().hex}"
+    url = with_database(holdfast_databases.server_url, name)
+
+    async def make():
+        connection = await asyncpg.connect(holdfast_databases.server_url)
+        await connection.execute(f"create database {name} encoding 'LATIN1' locale 'C' template template0")
+        await connection.close()
+        database = await Database(url, sessions_max=1).open()
+        await migrate(database)
+        await database.close()
+
+    run_apart(make())
+    yield url
+    run_apart(holdfast_databases.drop(url))
+
+
+async def test_a_database_in_another_encoding_keeps_every_character(in_latin_1, heard):
+    inputs = wire.encode_many([{"text": text} for text in ODD], bytes_max=10_000, what="input")
+    assert await stored(in_latin_1, heard, inputs) == inputs
+    assert heard.names == [AS_ARRAY]
