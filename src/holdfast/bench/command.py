@@ -37,10 +37,10 @@ ROUNDS, ROUNDS_QUICK = 5, 1
 MARKS_CAPACITY = 1_100_000
 
 
-def _parts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    if value is None:
+def _parts(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
         return PARTS
-    asked = tuple(part.strip() for part in value.split(",") if part.strip())
+    asked = tuple(dict.fromkeys(part.strip() for part in ",".join(value).split(",") if part.strip()))
     for part in asked:
         if part not in (*PARTS, *EXTRA_PARTS):
             raise click.BadParameter(f"{part!r} is none of {', '.join((*PARTS, *EXTRA_PARTS))}.")
@@ -50,7 +50,13 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.command()
 @click.option("--tasks", type=click.IntRange(100, 1_000_000), help=f"Tasks in a drain.  [default: {TASKS}]")
 @click.option("--rounds", type=click.IntRange(1, 100), help=f"Rounds of ours and raw in turn.  [default: {ROUNDS}]")
-@click.option("--only", callback=_parts, metavar="PARTS", help=f"Some of {','.join((*PARTS, *EXTRA_PARTS))}.")
+@click.option(
+    "--only",
+    multiple=True,
+    callback=_parts,
+    metavar="PARTS",
+    help=f"Some of {','.join((*PARTS, *EXTRA_PARTS))}; may be repeated.",
+)
 @click.option("--quick", is_flag=True, help="Small and short: a look, not a result.")
 @click.option("--full", is_flag=True, help="More kills in the recovery part.")
 @click.option("--peers", is_flag=True, help="Install other engines beside and measure them too: drain, flow.")

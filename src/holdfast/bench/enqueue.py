@@ -15,8 +15,8 @@ from holdfast.bench.raw import raw_enqueuing
 from holdfast.bench.spread import spread
 from holdfast.bench.trial import Trial
 
-SINGLE_TASKS = 3_000
-BULK_TASKS_MIN, BULK_TASKS_MAX = 10 * CHUNK, 100 * CHUNK
+SINGLE_TASKS = 8_000
+BULK_TASKS_MIN, BULK_TASKS_MAX = 10 * CHUNK, 400 * CHUNK
 """Fewer calls would measure the first one, which is slower than all that follow."""
 BULK_TURN, SINGLE_TURN = 5 * CHUNK, 100
 """How many tasks one of the two hands in before it is the other's turn."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher.effects import EffectView
 
@@ -11,14 +13,11 @@ if TYPE_CHECKING:
     from holdfast.client.client import Client
 
 
-class Task:
-    """A handle on one task."""
+class Task(msgspec.Struct, eq=False, gc=False):
+    """A handle on one task. Nothing it refers to refers to it: thousands of them are no work for the collector."""
 
-    __slots__ = ("_client", "_number")
-
-    def __init__(self, client: Client, number: int) -> None:
-        self._client = client
-        self._number = number
+    _client: Client
+    _number: int
 
     @property
     def task_id(self) -> str:

@@ -16,10 +16,9 @@ accepted as (
     case when $7 > 0 then 'w' else 'q' end::"char",
     case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
   from fresh
-  returning task_id
 )
 select array_agg(task_id)
-from accepted;
+from fresh;
 
 -- name: enqueue_lines
 -- The same, with the inputs as lines of one text: drivers look at every element of an array more than once. Measured, that
@@ -39,10 +38,9 @@ accepted as (
     case when $7 > 0 then 'w' else 'q' end::"char",
     case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
   from fresh
-  returning task_id
 )
 select array_agg(task_id)
-from accepted;
+from fresh;
 
 -- name: enqueue_one
 -- Accept one task. The same as a batch of one, without what a batch needs: measured, that is a sixteenth of the call.
