@@ -103,11 +103,12 @@ def test_a_server_that_may_lose_commits_is_refused(careless_server: EmbeddedServ
     assert databases(careless_server.url) == before
 
 
-def test_an_unknown_part_is_refused(server: EmbeddedServer) -> None:
-    done = bench(server.url, "--only", "drian")
+@pytest.mark.parametrize("asked", [["drian"], ["drain,drian"], ["drian", "drain"]], ids=" ".join)
+def test_an_unknown_part_is_refused(server: EmbeddedServer, asked: list[str]) -> None:
+    done = bench(server.url, *(word for part in asked for word in ("--only", part)))
 
     assert done.returncode == 2
-    assert "drain" in done.stderr
+    assert "'drian' is none of drain" in " ".join(done.stderr.split())
 
 
 @pytest.mark.takes_turns(4, among="crews")

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from holdfast.client.client import Client
 
 
+# Nothing that a handle refers to refers to it: the thousands of a batch need not be work for the collector.
 class Task(msgspec.Struct, eq=False, gc=False):
-    """A handle on one task. Nothing it refers to refers to it: thousands of them are no work for the collector."""
+    """A handle on one task."""
 
     _client: Client
     _number: int
