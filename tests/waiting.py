@@ -16,7 +16,9 @@ BLOCKED = "select count(*) from pg_stat_activity where datname = current_databas
 """How many statements wait for a lock in this database."""
 
 
-async def eventually(condition: Callable[[], Any], *, seconds_max: float = SECONDS_MAX) -> Any:
+async def eventually(
+    condition: Callable[[], Any], *, seconds_max: float = SECONDS_MAX, pause_seconds: float = PAUSE_SECONDS
+) -> Any:
     """Wait until a condition (or a coroutine function) gives something true, and give it back."""
     deadline = time.monotonic() + seconds_max
     while True:
@@ -25,7 +27,7 @@ async def eventually(condition: Callable[[], Any], *, seconds_max: float = SECON
         if found:
             return found
         assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(pause_seconds)
 
 
 def poll(condition: Callable[[], object], *, seconds_max: float = 60.0) -> None:

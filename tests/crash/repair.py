@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import dataclass
 from typing import Any
+
+from tests.waiting import eventually
 
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
@@ -62,16 +63,18 @@ async def endings(engine: Engine, *, after: int) -> list[Ended]:
     ]
 
 
+_IS_FREE_OF_VICTIMS = """
+select not exists (
+  select from pg_stat_activity
+  where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'
+    and application_name = 'holdfast'
+)
+"""
+
+
 async def free_of_victims(engine: Engine) -> None:
     """Wait until the server noticed that the dead are gone: until then their locks are held."""
-    for _ in range(1000):
-        if not await engine.database.fetchval(
-            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-            " and state like 'idle in transaction%' and application_name = 'holdfast'"
-        ):
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("a dead victim still holds its transaction")
+    await eventually(lambda: engine.database.fetchval(_IS_FREE_OF_VICTIMS), pause_seconds=0.002)
 
 
 async def drain(engine: Engine, clock: Clock) -> None:

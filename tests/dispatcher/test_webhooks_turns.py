@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from tests.dispatcher.test_observe import until_settled
 from tests.net.receiver import receiving, silent
+from tests.waiting import eventually
 
 from holdfast.dispatcher import deliver, webhooks
 from holdfast.dispatcher.deliver import Deliveries
@@ -36,9 +35,7 @@ async def deliveries(engine):
 
 async def asked(receiver):
     """Wait until a receiver was asked."""
-    async with asyncio.timeout(10):
-        while not receiver.asked:  # noqa: ASYNC110 - only the receiver can tell
-            await asyncio.sleep(0.01)
+    await eventually(lambda: receiver.asked)
 
 
 async def test_slow_receivers_of_one_tenant_leave_room_for_another(engine, dispatcher, deliveries, monkeypatch):

@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from tests.waiting import poll
 
 from holdfast.store.embedded import account as accounts
 from holdfast.testing.databases import Databases, with_database
@@ -103,13 +103,12 @@ def _free_port() -> int:
 
 
 def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + START_SECONDS_MAX
-    while process.poll() is None and time.monotonic() < until:
+    def is_open() -> bool:
+        assert process.poll() is None, f"pgbouncer did not start: {log.read_text()}"
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise AssertionError(f"pgbouncer did not start: {log.read_text()}")
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    poll(is_open, seconds_max=START_SECONDS_MAX)
 
 
 @pytest.fixture(scope="session")

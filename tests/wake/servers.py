@@ -13,8 +13,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.waiting import poll
 
 START_SECONDS_MAX = 60.0
 SQS_PACKAGES = ("ministack==1.5.33",)
@@ -50,13 +51,10 @@ class Server:
                 cwd=self.folder,
                 env=os.environ | self.environment(),
             )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._answers():
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < deadline, "it did not start"
-            time.sleep(0.02)
+        poll(self._answers, seconds_max=START_SECONDS_MAX)
 
     def _answers(self) -> bool:
+        assert self.process is None or self.process.poll() is None, (self.folder / "log").read_text()
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return True
