@@ -18,7 +18,6 @@ from holdfast.testing.apart import run_apart
 
 HOT = [
     "enqueue",
-    "enqueue_lines",
     "enqueue_one",
     "enqueue_copy",
     "enqueue_keyed",

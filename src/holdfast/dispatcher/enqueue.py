@@ -17,7 +17,6 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _ENQUEUE = sql("enqueue")
-_ENQUEUE_LINES = sql("enqueue_lines")
 _ENQUEUE_ONE = sql("enqueue_one")
 _ENQUEUE_COPY = sql("enqueue_copy")
 _ENQUEUE_KEYED = sql("enqueue_keyed")
@@ -75,8 +74,7 @@ async def intern(catalog: Catalog, order: Order) -> Interned:
 async def accept(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> list[int]:
     """Accept `inputs` in one statement and give their ids: in its own transaction, or in that of a session."""
     lines = _lines(inputs) if place.is_utf8 else None
-    statement, given = (_ENQUEUE, inputs) if lines is None else (_ENQUEUE_LINES, lines)
-    rows = await place.fetch(statement, *interned.columns, given, interned.tags)
+    rows = await place.fetch(_ENQUEUE, *interned.columns, inputs if lines is None else None, interned.tags, lines)
     return rows[0][0] or []
 
 

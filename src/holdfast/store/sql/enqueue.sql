@@ -1,35 +1,18 @@
 -- name: enqueue
 -- Accept a batch of tasks of one lane and policy. Ids come from the sequence, in the order given, and are answered as
--- one array: a row for each would cost more than storing it.
+-- one array: a row for each would cost more than storing it. Inputs come as an array, or as lines of one text ($10):
+-- drivers look at every element of an array more than once.
 with fresh as materialized (
   select nextval('holdfast.task_id') as task_id, input
-  from unnest($8::bytea[]) as given (input)
+  from (
+    select input from unnest($8::bytea[]) as given (input)
+    union all
+    select convert_to(line, 'UTF8') from string_to_table($10::text, E'\n') as given (line)
+  ) given
 ),
 bodies as (
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input)
   select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], input
-  from fresh
-),
-accepted as (
-  insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state, due_at)
-  select task_id, $1, $2, $3, $4, $5, $6,
-    case when $7 > 0 then 'w' else 'q' end::"char",
-    case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
-  from fresh
-)
-select array_agg(task_id)
-from fresh;
-
--- name: enqueue_lines
--- The same, with the inputs as lines of one text: drivers look at every element of an array more than once. Measured, that
--- is a twelfth of the call.
-with fresh as materialized (
-  select nextval('holdfast.task_id') as task_id, input
-  from string_to_table($8::text, E'\n') as given (input)
-),
-bodies as (
-  insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input)
-  select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], convert_to(input, 'UTF8')
   from fresh
 ),
 accepted as (
