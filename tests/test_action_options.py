@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.action_options import OPTIONS
 from holdfast.core.failure import failure_of
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import PolicyDefaults
 from holdfast.packs.load import load_pack
 
 
@@ -61,7 +61,7 @@ def test_rules_may_stand_inside_retry():
     app, rule = hf.App("strict"), hf.Rule(exception="LookupError")
     inside = app.action(name="inside", retry={"rules": [rule]})(work)
     beside = app.action(name="beside", rules=[rule])(work)
-    assert {inside.policy(RetryPolicy())} == {beside.policy(RetryPolicy())}
+    assert {inside.policy(PolicyDefaults())} == {beside.policy(PolicyDefaults())}
 
 
 @pytest.mark.parametrize("given", ["mail", 7, None])

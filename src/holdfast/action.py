@@ -20,7 +20,7 @@ from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
 from holdfast.core.duration import seconds_of
 from holdfast.core.nodes import NodeKind
-from holdfast.core.policy import RETRIES_LAUNCHED, RETRIES_USUAL
+from holdfast.core.policy import PolicyDefaults
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
 from holdfast.executor import Executor
@@ -72,13 +72,12 @@ class Action(Placing, Generic[P, R]):
     now: Callable[[], datetime] = machine_now
     """What its app's clock says."""
 
-    def policy(self, defaults: RetryPolicy) -> RetryPolicy:
+    def policy(self, defaults: PolicyDefaults) -> RetryPolicy:
         """The policy of this action where `defaults` come from settings, which are not read at import."""
-        if self.launcher is not None and defaults.max_retries == RETRIES_USUAL:
-            defaults = replace(defaults, max_retries=RETRIES_LAUNCHED)
-        return replace(defaults, **self.overrides).validated()
+        policy = defaults.usual if self.launcher is None else defaults.launched
+        return replace(policy, **self.overrides).validated()
 
-    def rules(self, defaults: RetryPolicy) -> ActionRules:
+    def rules(self, defaults: PolicyDefaults) -> ActionRules:
         """How nodes of this action run unless their flow says otherwise."""
         return ActionRules(queue=self.queue, priority=self.priority, policy=self.policy(defaults))
 
@@ -133,7 +132,7 @@ class Bound(Generic[P, R]):
     action: Action[P, R]
     options: TaskOptions
 
-    def policy(self, defaults: RetryPolicy) -> RetryPolicy:
+    def policy(self, defaults: PolicyDefaults) -> RetryPolicy:
         """Weakest to strongest: defaults, action, this task."""
         policy = self.action.policy(defaults)
         return policy if self.options.policy is None else replace(policy, **self.options.policy).validated()

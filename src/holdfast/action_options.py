@@ -6,13 +6,16 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.action import Isolation, retries_within
 from holdfast.core.classify import Rule
 from holdfast.core.duration import seconds_of
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
+
+RetryOn: TypeAlias = type[BaseException] | str
+"""An exception class, or its name with or without its module."""
 
 OPTIONS = {
     "name": "another name than the function's; the app's name stands before it",
@@ -24,6 +27,7 @@ OPTIONS = {
     "timeout": "how long an attempt may take; none",
     "isolation": '`"process"` runs it in a child that can be killed; plain functions run in threads otherwise',
     "memory_bytes_max": "what such a child may use",
+    "retry_on": "exceptions that are retried whatever they would be called: a class, a name, or a tuple of them",
     "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
     "retry": "how long to wait between retries, and whether there are any: a mapping of `base_backoff_secs`, "
     "`backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …",
@@ -72,6 +76,8 @@ def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
     overrides = _retry(options.get("retry"))
     if (rules := options.get("rules")) is not None:
         overrides["rules"] = _rules(rules)
+    if (retried := options.get("retry_on")) is not None:
+        overrides["rules"] = (*overrides.get("rules", ()), *_retry_on(retried))
     if (attempts := options.get("max_attempts")) is not None:
         overrides["max_retries"] = retries_within(attempts)
     for name in ("max_retries", "max_losses", "memory_bytes_max"):
@@ -108,6 +114,20 @@ def _rules(given: object) -> tuple[Rule, ...]:
         code="invalid_policy",
         advice='It is a list of rules: [hf.Rule(exception="LookupError", retry=False)].',
     )
+
+
+def _retry_on(given: object) -> tuple[Rule, ...]:
+    entries = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for entry in entries:
+        is_class = isinstance(entry, type) and issubclass(entry, BaseException)
+        if not is_class and not (isinstance(entry, str) and entry):
+            raise Invalid(
+                f"retry_on= has {str(entry)[:80]!r}.",
+                code="invalid_policy",
+                advice="It takes exception classes or their names: retry_on=(MyError, TimeoutError).",
+                field="retry_on",
+            )
+    return tuple(map(Rule.retry_on, entries))
 
 
 def _near(name: str, known: Collection[str]) -> str:

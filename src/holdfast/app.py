@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.action import Action
-from holdfast.action_options import check_memory, isolation_of, known_options, name_of, overrides_of, the_function
+from holdfast.action_options import (
+    RetryOn,
+    check_memory,
+    isolation_of,
+    known_options,
+    name_of,
+    overrides_of,
+    the_function,
+)
 from holdfast.action_signature import Signature
 from holdfast.clock import Clock, now_of
 from holdfast.core import limits
@@ -100,6 +108,7 @@ class App:
         timeout: str | float | None = None,
         isolation: str | None = None,
         memory_bytes_max: int | None = None,
+        retry_on: RetryOn | tuple[RetryOn, ...] | list[RetryOn] = (),
         rules: list[Rule] | tuple[Rule, ...] = (),
         retry: dict[str, Any] | None = None,
         breaker: Breaker | dict[str, Any] | bool | None = None,

@@ -68,13 +68,19 @@ class RetrySettings:
     """The defaults of every retry policy."""
 
     enabled: bool = setting(True, "Whether failures are retried at all.", flat_name="retry_enabled")
-    max_retries: int = setting(
-        3,
-        "Retries after the first attempt of a task. While it is 3, actions with a launcher have 1.",
+    max_retries: int | None = setting(
+        None,
+        "Retries after the first attempt of a task. Unset: 3, and 1 for actions with a launcher.",
+        kind=int,
         highest=10_000,
         aliases=("MAX_RETRIES",),
     )
     max_losses: int = setting(3, "Retries after lost attempts of a task.", highest=10_000)
+    unclassified: bool = setting(
+        False,
+        "Whether failures that no rule, exception type, code or message pattern matches are retried too.",
+        flat_name="retry_unclassified",
+    )
     base_backoff_secs: float = setting(
         1.0, "Pause before the first retry.", highest=30 * _DAY_SECONDS, flat_name="retry_base_backoff_secs"
     )

@@ -26,7 +26,7 @@ def test_the_commands_run(holdfast, seed, tmp_path):
 
     async def prepare(dispatcher):
         for action in app.actions.values():
-            policy = action.policy(dispatcher.engine.default_policy)
+            policy = action.policy(dispatcher.engine.policy_defaults)
             await dispatcher.engine.catalog.declare(1, action.name, action.queue, policy, "")
         await declare_schedules(dispatcher.engine, "app:shop", app.schedules.values(), app.actions)
 

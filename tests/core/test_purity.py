@@ -17,6 +17,7 @@ ALLOWED = {
     "datetime",
     "decimal",
     "enum",
+    "errno",
     "functools",
     "hashlib",
     "heapq",

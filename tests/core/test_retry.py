@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.action_options import overrides_of
 from holdfast.core.classify import Rule
-from holdfast.core.failure import Failure, Said, failure_of
+from holdfast.core.failure import Failure, Said, failure_of, input_failure
 from holdfast.core.outcome import Failed, Lost, TimedOut
 from holdfast.core.retry import DELAY_SECONDS_MAX, RetryAt, RetryPolicy, Stop, decide
 from holdfast.core.signals import Fatal, Retry
@@ -87,7 +89,8 @@ def test_an_action_rule_can_forbid_what_is_usually_retried(kind):
         (
             Failed(BROKEN),
             0,
-            "Stopped: unclassified is not retriable (no rule, exception, code or pattern matched).",
+            "Stopped: unclassified, not retried (no rule, exception, code or pattern matched); add a rule to "
+            "the action to retry it.",
         ),
         (Lost(RESET), 0, "Retry 1 of 3 after a loss at once: lost (outcome lost)."),
         (Lost(RESET), 3, "Stopped: 3 of 3 retries after a loss spent; the last failure was lost."),
@@ -151,3 +154,48 @@ def test_a_retry_takes_text_that_is_no_duration_as_its_message(retry, after, tex
 def test_a_retry_refuses_a_number_that_is_no_duration():
     with pytest.raises(Invalid):
         Retry(-1)
+
+
+class StockLocked(Exception): ...
+
+
+@pytest.mark.parametrize("given", [StockLocked, (StockLocked,), "StockLocked", [Exception], "Exception"])
+def test_retry_on_retries_an_unclassified_exception(given):
+    policy = replace(RetryPolicy(), **overrides_of({"retry_on": given}))
+    outcome = Failed(failure_of(StockLocked("shelf 7")))
+    assert isinstance(decide(RetryPolicy(), outcome, retries=0, losses=0, jitter=0), Stop)
+    decision = decide(policy, outcome, retries=0, losses=0, jitter=0)
+    assert isinstance(decision, RetryAt) and "retry_on" in decision.rule
+
+
+def test_rules_come_before_retry_on_and_what_the_code_said_before_both():
+    rules = [Rule(exception=StockLocked, retry=False, reason="gone")]
+    policy = replace(RetryPolicy(), **overrides_of({"retry_on": Exception, "rules": rules}))
+    for error, reason in ((StockLocked("x"), "gone"), (Fatal("x"), "fatal")):
+        decision = decide(policy, Failed(failure_of(error)), retries=0, losses=0, jitter=0)
+        assert isinstance(decision, Stop) and decision.reason == reason
+
+
+def test_an_input_that_does_not_fit_is_not_retried_whatever_retry_on_says():
+    policy = replace(RetryPolicy(), **overrides_of({"retry_on": Exception}))
+    failure = input_failure("shop.charge", ValueError("n is not a number"))
+    assert isinstance(decide(policy, Failed(failure), retries=0, losses=0, jitter=0), Stop)
+
+
+def test_the_policy_may_retry_what_is_unclassified_and_nothing_else_that_is_final():
+    policy = replace(RetryPolicy(), retry_unclassified=True)
+    decision = decide(policy, Failed(failure_of(StockLocked("x"))), retries=0, losses=0, jitter=0)
+    assert isinstance(decision, RetryAt) and decision.reason == "unclassified"
+    assert isinstance(decide(policy, Failed(failure_of(PermissionError("x"))), retries=0, losses=0, jitter=0), Stop)
+
+
+def test_the_sentence_of_an_unclassified_failure_names_the_option_that_retries_it():
+    decision = decide(RetryPolicy(), Failed(failure_of(StockLocked("x"))), retries=0, losses=0, jitter=0)
+    assert "unclassified, not retried" in decision.sentence and "retry_on=(StockLocked,)" in decision.sentence
+
+
+@pytest.mark.parametrize("given", [int, 3, "", (ValueError, None)])
+def test_retry_on_refuses_what_is_no_exception(given):
+    with pytest.raises(Invalid) as caught:
+        overrides_of({"retry_on": given})
+    assert caught.value.code == "invalid_policy" and "retry_on" in caught.value.detail

@@ -56,7 +56,7 @@ def slots(engine):
 async def client(holdfast_url, holdfast_settings, engine):
     """Of the shop whose actions are launched, as their workers declared them."""
     for action in shop_app.app.actions.values():
-        policy = action.policy(engine.default_policy)
+        policy = action.policy(engine.policy_defaults)
         await engine.catalog.declare(1, action.name, action.queue, policy, "", launcher=action.launcher)
     async with Client(replace(holdfast_settings, url=holdfast_url), shop_app.app.actions, {}) as opened:
         yield opened

@@ -48,11 +48,11 @@ async def test_the_first_task_of_a_launched_action_is_found_by_launchers(engine,
     [found] = await verbs.find_launchable(engine.database)
     assert (found.action, found.launcher) == ("studio.render", "test")
     declared = await engine.catalog.declared(engine.tenant_id, "studio.render")
-    assert declared == render.rules(engine.default_policy)
+    assert declared == render.rules(engine.policy_defaults)
 
 
 async def test_what_workers_declared_stands(engine, client):
-    policy = render.policy(engine.default_policy)
+    policy = render.policy(engine.policy_defaults)
     await engine.catalog.declare(1, "studio.render", "video", policy, "2", launcher="gpu")
     await client.enqueue(render, frame=1)
     await client.enqueue(ordinary)

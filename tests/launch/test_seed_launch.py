@@ -357,10 +357,11 @@ def test_a_launched_action_is_retried_once_unless_it_or_the_settings_say_otherwi
     def often() -> None: ...
 
     def retries(**environ: str) -> tuple[int, int]:
-        defaults = Engine("postgresql://nowhere", Settings.load(environ)).default_policy
+        defaults = Engine("postgresql://nowhere", Settings.load(environ)).policy_defaults
         return once.policy(defaults).max_retries, often.policy(defaults).max_retries
 
     assert retries() == (1, 4)
+    assert retries(MAX_RETRIES="3") == (3, 4), "the usual number counts as set too"
     assert retries(MAX_RETRIES="0") == (0, 4) and retries(HOLDFAST_MAX_RETRIES="2") == (2, 4)
 
 

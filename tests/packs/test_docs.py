@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import holdfast as hf
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import PolicyDefaults
 from holdfast.errors import TaskFailed
 from holdfast.load import load_app
 from holdfast.packs.load import read_pack
@@ -26,7 +26,7 @@ async def test_the_example_of_the_guide_to_failures_does_what_it_says(holdfast_u
     app = load_app(f"{path}:app")
     app.configure(hf.Settings(url=holdfast_url))
     charge = app.actions["shop.charge"]
-    assert charge.policy(RetryPolicy()).base_backoff_secs == 2
+    assert charge.policy(PolicyDefaults()).base_backoff_secs == 2
     async with app.client() as client:
         good, fatal, asked = [await client.enqueue(charge, order_id=number) for number in (7, -1, 0)]
         await run_until_idle(app, holdfast_url)

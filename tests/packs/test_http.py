@@ -52,7 +52,7 @@ STATUSES = {
     400: ("invalid_parameters", "stop"),
     403: ("permission_denied", "stop"),
     404: ("invalid_parameters", "stop"),
-    501: ("fatal", "stop"),
+    501: ("transient_error", "retry"),
     302: ("unclassified", "stop"),
 }
 

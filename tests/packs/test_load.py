@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,14 +10,14 @@ import pytest
 import holdfast as hf
 from holdfast.action import Isolation
 from holdfast.core.circuit import Breaker
+from holdfast.core.policy import PolicyDefaults, RetryPolicy
 from holdfast.core.quota import Quota
-from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
 from holdfast.packs.document import read_document
 from holdfast.packs.load import find_packs, read_pack
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "packs"
-DEFAULTS = RetryPolicy()
+DEFAULTS = PolicyDefaults()
 
 
 @pytest.fixture
@@ -104,7 +103,9 @@ def test_retries_come_from_the_action_before_the_pack_before_the_default_of_yaml
     assert found.policy(DEFAULTS).max_retries == expected
     # Where workers are launched and nobody else speaks, the settings do.
     is_left_to_settings = found.launcher is not None and expected == 1
-    assert found.policy(replace(DEFAULTS, max_retries=9)).max_retries == (9 if is_left_to_settings else expected)
+    assert found.policy(PolicyDefaults.of(RetryPolicy(), max_retries=9)).max_retries == (
+        9 if is_left_to_settings else expected
+    )
 
 
 async def test_policies_are_layered_default_pack_action_node_task(a_pack, engine):
@@ -125,7 +126,7 @@ async def test_policies_are_layered_default_pack_action_node_task(a_pack, engine
         }
     )
     action = hf.load_pack(folder).actions["mypack.echo"]
-    policy = action.policy(RetryPolicy(max_losses=9, max_backoff_secs=99, timeout_seconds=60))
+    policy = action.policy(PolicyDefaults(usual=RetryPolicy(max_losses=9, max_backoff_secs=99, timeout_seconds=60)))
     layered = (policy.max_losses, policy.max_backoff_secs, policy.max_retries, policy.timeout_seconds)
     assert (*layered, policy.base_backoff_secs) == (9, 20, 2, 40.0, 3)
 

@@ -108,7 +108,7 @@ def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
     if unknown := declared.policy.keys() - known:
         raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
     try:
-        return RetryPolicy.from_json({**asked.engine.default_policy.to_json(), **declared.policy}).validated()
+        return RetryPolicy.from_json({**asked.engine.policy_defaults.usual.to_json(), **declared.policy}).validated()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise Invalid(
             f"The policy of {declared.action[:80]} cannot be used: {error}.", code="invalid_policy"

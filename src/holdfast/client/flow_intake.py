@@ -51,7 +51,7 @@ class FlowIntake:
         if (known := self._snapshots.get(id(found))) is None:
             await self._intake.declare_launched()
             engine = self._client.engine
-            rules = {name: action.rules(engine.default_policy) for name, action in self._actions.items()}
+            rules = {name: action.rules(engine.policy_defaults) for name, action in self._actions.items()}
             snapshot = await snapshot_tree(
                 engine.catalog, engine.tenant_id, found.validated(), rules, self._own_definition
             )

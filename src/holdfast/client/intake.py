@@ -89,7 +89,7 @@ class Intake:
             tenant_id=self._client.engine.tenant_id,
             queue=action.queue if options.queue is None else limits.valid_queue(options.queue),
             action=action.name,
-            policy=bound.policy(self._client.engine.default_policy),
+            policy=bound.policy(self._client.engine.policy_defaults),
             priority=action.priority if options.priority is None else limits.valid_priority(options.priority),
             delay_seconds=limits.valid_delay(options.delay_seconds),
             tags=limits.valid_tags(options.tags),

@@ -22,6 +22,6 @@ class Launchable:
             if action.launcher is None or action.name in self._known:
                 continue
             if await engine.catalog.declared(engine.tenant_id, action.name) is None:
-                where, rules = (engine.catalog, engine.tenant_id, action.name), action.rules(engine.default_policy)
+                where, rules = (engine.catalog, engine.tenant_id, action.name), action.rules(engine.policy_defaults)
                 await declare_action(*where, rules, version="", launcher=action.launcher)
             self._known.add(action.name)

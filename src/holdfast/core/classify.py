@@ -1,7 +1,8 @@
 """Whether a failure is worth another attempt, and what to call it.
 
-Five sources are asked in this order, and the first that knows decides: what the code said, the action's own
-rules, exception types, error codes, message patterns. What none of them knows is not retried.
+Five sources are tried in this order, and the first match decides: what the code said, the action's own rules
+(`rules`, then `retry_on`), exception types, error codes, message patterns. A failure that none of them matches is
+`unclassified` and not retried, unless the policy says otherwise.
 """
 
 from __future__ import annotations
@@ -56,16 +57,29 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
         "ConnectionAbortedError": RetryReason.CONNECTION_ERROR,
         "BrokenPipeError": RetryReason.CONNECTION_ERROR,
         "httpx.NetworkError": RetryReason.CONNECTION_ERROR,
+        "httpx.RemoteProtocolError": RetryReason.CONNECTION_ERROR,
+        "httpx.ProxyError": RetryReason.CONNECTION_ERROR,
+        "http.client.IncompleteRead": RetryReason.CONNECTION_ERROR,
+        "requests.exceptions.ChunkedEncodingError": RetryReason.CONNECTION_ERROR,
+        "urllib3.exceptions.ProtocolError": RetryReason.CONNECTION_ERROR,
+        "urllib3.exceptions.NewConnectionError": RetryReason.CONNECTION_ERROR,
+        "urllib3.exceptions.MaxRetryError": RetryReason.CONNECTION_ERROR,
+        "aiohttp.client_exceptions.ClientPayloadError": RetryReason.CONNECTION_ERROR,
+        "botocore.exceptions.HTTPClientError": RetryReason.CONNECTION_ERROR,
+        "smtplib.SMTPServerDisconnected": RetryReason.CONNECTION_ERROR,
+        "smtplib.SMTPConnectError": RetryReason.CONNECTION_ERROR,
+        "ssl.SSLEOFError": RetryReason.CONNECTION_ERROR,
+        "pymongo.errors.ConnectionFailure": RetryReason.CONNECTION_ERROR,
         "aiohttp.client_exceptions.ClientConnectionError": RetryReason.CONNECTION_ERROR,
         "asyncpg.exceptions.PostgresConnectionError": RetryReason.CONNECTION_ERROR,
+        "asyncpg.exceptions._base.InterfaceError": RetryReason.CONNECTION_ERROR,
         "TimeoutError": RetryReason.EXECUTION_TIMEOUT,
         "httpx.TimeoutException": RetryReason.EXECUTION_TIMEOUT,
         "requests.exceptions.Timeout": RetryReason.EXECUTION_TIMEOUT,
+        "urllib3.exceptions.TimeoutError": RetryReason.EXECUTION_TIMEOUT,
+        "botocore.exceptions.ConnectTimeoutError": RetryReason.EXECUTION_TIMEOUT,
+        "botocore.exceptions.ReadTimeoutError": RetryReason.EXECUTION_TIMEOUT,
         "subprocess.TimeoutExpired": RetryReason.EXECUTION_TIMEOUT,
-        "asyncpg.exceptions.SerializationError": RetryReason.TRANSIENT_ERROR,
-        "asyncpg.exceptions.DeadlockDetectedError": RetryReason.TRANSIENT_ERROR,
-        "psycopg.errors.SerializationFailure": RetryReason.TRANSIENT_ERROR,
-        "psycopg.errors.DeadlockDetected": RetryReason.TRANSIENT_ERROR,
         "RateLimitError": RetryReason.RATE_LIMITED,
         "PermissionError": RetryReason.PERMISSION_DENIED,
         "ValidationError": RetryReason.VALIDATION,
@@ -86,10 +100,43 @@ CODES: Mapping[str, RetryReason] = MappingProxyType(
         "http_408": RetryReason.EXECUTION_TIMEOUT,
         "http_425": RetryReason.TRANSIENT_ERROR,
         "http_429": RetryReason.RATE_LIMITED,
-        "http_500": RetryReason.TRANSIENT_ERROR,
-        "http_502": RetryReason.TRANSIENT_ERROR,
-        "http_503": RetryReason.TRANSIENT_ERROR,
         "http_504": RetryReason.EXECUTION_TIMEOUT,
+        "sqlstate_25006": RetryReason.TRANSIENT_ERROR,
+        "sqlstate_40001": RetryReason.TRANSIENT_ERROR,
+        "sqlstate_40p01": RetryReason.TRANSIENT_ERROR,
+        "sqlstate_42501": RetryReason.PERMISSION_DENIED,
+        "sqlstate_55p03": RetryReason.TRANSIENT_ERROR,
+        "sqlstate_57014": RetryReason.EXECUTION_TIMEOUT,
+        "sqlstate_57p01": RetryReason.CONNECTION_ERROR,
+        "sqlstate_57p02": RetryReason.CONNECTION_ERROR,
+        "sqlstate_57p03": RetryReason.CONNECTION_ERROR,
+        "grpc_aborted": RetryReason.TRANSIENT_ERROR,
+        "grpc_deadline_exceeded": RetryReason.EXECUTION_TIMEOUT,
+        "grpc_internal": RetryReason.TRANSIENT_ERROR,
+        "grpc_invalid_argument": RetryReason.INVALID_PARAMETERS,
+        "grpc_permission_denied": RetryReason.PERMISSION_DENIED,
+        "grpc_resource_exhausted": RetryReason.RATE_LIMITED,
+        "grpc_unauthenticated": RetryReason.PERMISSION_DENIED,
+        "grpc_unavailable": RetryReason.CONNECTION_ERROR,
+        "errno_eagain": RetryReason.TRANSIENT_ERROR,
+        "errno_eai_again": RetryReason.CONNECTION_ERROR,
+        "errno_ebusy": RetryReason.TRANSIENT_ERROR,
+        "errno_econnaborted": RetryReason.CONNECTION_ERROR,
+        "errno_econnrefused": RetryReason.CONNECTION_ERROR,
+        "errno_econnreset": RetryReason.CONNECTION_ERROR,
+        "errno_ehostdown": RetryReason.CONNECTION_ERROR,
+        "errno_ehostunreach": RetryReason.CONNECTION_ERROR,
+        "errno_emfile": RetryReason.TRANSIENT_ERROR,
+        "errno_enetdown": RetryReason.CONNECTION_ERROR,
+        "errno_enetreset": RetryReason.CONNECTION_ERROR,
+        "errno_enetunreach": RetryReason.CONNECTION_ERROR,
+        "errno_enfile": RetryReason.TRANSIENT_ERROR,
+        "errno_enobufs": RetryReason.TRANSIENT_ERROR,
+        "errno_enospc": RetryReason.TRANSIENT_ERROR,
+        "errno_epipe": RetryReason.CONNECTION_ERROR,
+        "errno_estale": RetryReason.TRANSIENT_ERROR,
+        "errno_etimedout": RetryReason.EXECUTION_TIMEOUT,
+        "errno_etxtbsy": RetryReason.TRANSIENT_ERROR,
         "exit_75": RetryReason.TRANSIENT_ERROR,
         "effect_compensated": RetryReason.FATAL,
     }
@@ -98,15 +145,24 @@ CODES: Mapping[str, RetryReason] = MappingProxyType(
         RetryReason.TRANSIENT_ERROR,
     )
 )
-"""Error codes in lower case. Each reason is a code too, so that whoever reports a failure may name it. `http_503` is an
-answer of the `http` runtime, `exit_75` (EX_TEMPFAIL) the exit code of a command."""
+"""Error codes in lower case. Each reason is a code too, so that a reported failure may name it. `exit_75` (EX_TEMPFAIL)
+is the exit code of a command; `core/exception_codes.py` derives the codes of libraries' exceptions."""
 
 CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType(
     {
         "dag_validation_": RetryReason.VALIDATION,
         "dataset_": RetryReason.VALIDATION,
         "http_4": RetryReason.INVALID_PARAMETERS,
-        "http_5": RetryReason.FATAL,
+        "http_5": RetryReason.TRANSIENT_ERROR,
+        "smtp_4": RetryReason.TRANSIENT_ERROR,
+        "smtp_5": RetryReason.FATAL,
+        "sqlstate_08": RetryReason.CONNECTION_ERROR,
+        "sqlstate_22": RetryReason.VALIDATION,
+        "sqlstate_23": RetryReason.VALIDATION,
+        "sqlstate_28": RetryReason.PERMISSION_DENIED,
+        "sqlstate_42": RetryReason.FATAL,
+        "sqlstate_53": RetryReason.TRANSIENT_ERROR,
+        "sqlstate_58": RetryReason.TRANSIENT_ERROR,
     }
 )
 
@@ -145,6 +201,14 @@ class Rule:
     pattern: str = ""
     reason: str = ""
     retry: bool = True
+    label: str = ""
+    """How `why` names this rule; empty for its place in the list."""
+
+    @classmethod
+    def retry_on(cls, exception: str | type[BaseException]) -> Rule:
+        """The rule that one entry of an action's `retry_on` stands for."""
+        name = exception if isinstance(exception, str) else full_name(exception)
+        return cls(exception=name, label=f"retry_on {name}")
 
     def __post_init__(self) -> None:
         if isinstance(self.exception, type):
@@ -173,6 +237,9 @@ UNCLASSIFIED = Classification(
     is_retriable=False,
     reason=RetryReason.UNCLASSIFIED.value,
     rule="no rule, exception, code or pattern matched",
+)
+UNCLASSIFIED_RETRIED = Classification(
+    is_retriable=True, reason=RetryReason.UNCLASSIFIED.value, rule="policy retry_unclassified = true"
 )
 
 
@@ -208,7 +275,7 @@ def _by_rules(failure: Failure, rules: Sequence[Rule]) -> Classification | None:
         if rule.matches(failure):
             usual = RetryReason.TRANSIENT_ERROR if rule.retry else RetryReason.FATAL
             reason = rule.reason or usual.value
-            return Classification(is_retriable=rule.retry, reason=reason, rule=f"action rule {number}")
+            return Classification(is_retriable=rule.retry, reason=reason, rule=rule.label or f"action rule {number}")
     return None
 
 

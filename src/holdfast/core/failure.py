@@ -15,6 +15,7 @@ from traceback import TracebackException
 from typing import Any
 
 from holdfast.core.effects import effect_at_fault
+from holdfast.core.exception_codes import library_code, read
 from holdfast.core.retry_after import asked_delay, http_date
 from holdfast.core.signals import Fatal, Retry
 from holdfast.errors import Invalid
@@ -137,9 +138,16 @@ def _wish_of(error: BaseException, now: datetime | None) -> tuple[Said | None, t
 
 
 def _code_of(error: BaseException) -> str:
-    code = _attribute(error, "code")
-    is_usable = isinstance(code, str) and _CODE.fullmatch(code) and not isinstance(error, SystemExit)
-    return str(code) if is_usable else EXCEPTION_CODE
+    """The code that the exception carries, else the one that its library's attributes give."""
+    code = None if _names_no_failure(error) else read(error, "code")
+    if isinstance(code, str) and _CODE.fullmatch(code):
+        return code
+    return library_code(error) or EXCEPTION_CODE
+
+
+def _names_no_failure(error: BaseException) -> bool:
+    """Whether `code` is something else: an exit status, a page of SQLAlchemy's manual, aiohttp's old `status`."""
+    return isinstance(error, SystemExit) or type(error).__module__.partition(".")[0] in ("sqlalchemy", "aiohttp")
 
 
 def full_name(kind: type) -> str:
@@ -149,11 +157,11 @@ def full_name(kind: type) -> str:
 
 def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | None:
     """Find Retry-After on the error itself or in the headers of the HTTP response it carries."""
-    own = _attribute(error, "retry_after")
+    own = read(error, "retry_after")
     if own is not None:
         return asked_delay(own, sent_at=now)
-    for holder in (error, _attribute(error, "response")):
-        headers = _attribute(holder, "headers")
+    for holder in (error, read(error, "response")):
+        headers = read(holder, "headers")
         if (asked := _header(headers, "Retry-After")) is not None:
             sent_at = http_date(_header(headers, "Date"))
             return asked_delay(asked, sent_at=sent_at or now)
@@ -161,16 +169,8 @@ def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | N
 
 
 def _header(headers: Any, name: str) -> Any:
-    get = _attribute(headers, "get")
+    get = read(headers, "get")
     try:
         return (get(name) or get(name.lower())) if callable(get) else None
-    except Exception:  # noqa: BLE001 - a foreign mapping; see _attribute
-        return None
-
-
-def _attribute(holder: object, name: str) -> Any:
-    """Read an attribute of a foreign object, whose property may raise anything."""
-    try:
-        return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - the property is user code; its failure must not hide the first one
+    except Exception:  # noqa: BLE001 - a foreign mapping may raise anything
         return None

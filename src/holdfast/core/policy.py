@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from holdfast.core.classify import Rule
@@ -16,7 +16,7 @@ from holdfast.errors import Invalid
 
 RETRIES_USUAL = 3
 RETRIES_LAUNCHED = 1
-"""What stands for the usual number where a worker is launched for each attempt: every one costs a start."""
+"""The default where a launcher starts a worker for each attempt: every attempt costs a start."""
 BUDGET_MAX = 10_000
 BACKOFF_SECONDS_MAX = 30 * DAY_SECONDS
 SECONDS_MAX = 10 * 365 * DAY_SECONDS
@@ -41,6 +41,7 @@ class RetryPolicy:
     rules: tuple[Rule, ...] = ()
     queue_ttl_seconds: float | None = None
     memory_bytes_max: int | None = None
+    retry_unclassified: bool = False
 
     @property
     def max_attempts(self) -> int:
@@ -58,8 +59,9 @@ class RetryPolicy:
                 raise _refusal(name, value, f"it must be {kind} from {lowest:g} to {highest:g}")
         if self.jitter_factor >= 1:
             raise _refusal("jitter_factor", self.jitter_factor, "it must be below 1")
-        if not isinstance(self.is_enabled, bool):
-            raise _refusal("is_enabled", self.is_enabled, "it must be true or false")
+        for name in ("is_enabled", "retry_unclassified"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refusal(name, getattr(self, name), "it must be true or false")
         _check_rules(self.rules)
         return self
 
@@ -79,6 +81,25 @@ class RetryPolicy:
         if not isinstance(rules, list | tuple):
             raise _refusal("rules", rules, "it must be a list")
         return cls(**known, rules=tuple(_rule_of(rule) for rule in rules)).validated()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDefaults:
+    """The policies that actions and tasks start from: `launched` where a launcher starts a worker for each attempt."""
+
+    usual: RetryPolicy = RetryPolicy()
+    launched: RetryPolicy = RetryPolicy(max_retries=RETRIES_LAUNCHED)
+
+    @classmethod
+    def of(cls, policy: RetryPolicy, *, max_retries: int | None) -> PolicyDefaults:
+        """Build both from one policy. An explicit `max_retries` applies to both, also when it equals a default."""
+        if max_retries is not None:
+            policy = replace(policy, max_retries=max_retries)
+            return cls(usual=policy.validated(), launched=policy)
+        return cls(
+            usual=replace(policy, max_retries=RETRIES_USUAL).validated(),
+            launched=replace(policy, max_retries=RETRIES_LAUNCHED),
+        )
 
 
 _BOUNDS: Mapping[str, tuple[float, float, bool]] = {
@@ -105,7 +126,7 @@ def _check_rules(rules: tuple[Rule, ...]) -> None:
     if len(rules) > RULES_MAX:
         raise _refusal("rules", len(rules), f"at most {RULES_MAX} rules are allowed")
     for number, rule in enumerate(rules, start=1):
-        texts = (rule.exception, rule.code, rule.pattern, rule.reason)
+        texts = (rule.exception, rule.code, rule.pattern, rule.reason, rule.label)
         if not all(map(_is_short, texts)):
             raise _refusal(
                 f"rules[{number}]", rule, f"each text has at most {RULE_CHARACTERS_MAX} printable characters"

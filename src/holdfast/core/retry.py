@@ -11,7 +11,14 @@ from datetime import timedelta
 from typing import TypeAlias, assert_never
 
 from holdfast.core.backoff import backoff_seconds
-from holdfast.core.classify import Classification, RetryReason, classify, classify_unfinished
+from holdfast.core.classify import (
+    UNCLASSIFIED,
+    UNCLASSIFIED_RETRIED,
+    Classification,
+    RetryReason,
+    classify,
+    classify_unfinished,
+)
 from holdfast.core.duration import DAY_SECONDS, human
 from holdfast.core.failure import Failure
 from holdfast.core.outcome import Failed, Lost, TimedOut
@@ -65,7 +72,7 @@ def decide(
         sentence = f"Stopped: automatic retries are off; the failure was {found.reason} ({found.rule})."
         return _stop(RETRY_DISABLED, "policy is_enabled = false", sentence, found)
     if not found.is_retriable:
-        sentence = f"Stopped: {found.reason} is not retriable ({found.rule})."
+        sentence = _not_retriable(found, outcome.failure)
         return _stop(found.reason, found.rule, sentence, found)
     if budget.is_spent:
         return _stop(budget.exhausted, budget.rule, budget.farewell(found.reason), found)
@@ -75,6 +82,13 @@ def decide(
     return RetryAt(
         delay=timedelta(seconds=seconds), reason=found.reason, rule=found.rule, sentence=sentence, classification=found
     )
+
+
+def _not_retriable(found: Classification, failure: Failure) -> str:
+    if found.reason != RetryReason.UNCLASSIFIED:
+        return f"Stopped: {found.reason} is not retriable ({found.rule})."
+    option = f"retry_on=({failure.type.rpartition('.')[2]},)" if failure.type else "a rule"
+    return f"Stopped: unclassified, not retried ({found.rule}); add {option} to the action to retry it."
 
 
 def _stop(reason: str, rule: str, sentence: str, found: Classification) -> Stop:
@@ -121,7 +135,8 @@ def classification(policy: RetryPolicy, outcome: Failed | TimedOut | Lost) -> Cl
     """What the failure is called under this policy, whatever follows from it."""
     match outcome:
         case Failed(failure):
-            return classify(failure, policy.rules)
+            found = classify(failure, policy.rules)
+            return UNCLASSIFIED_RETRIED if found == UNCLASSIFIED and policy.retry_unclassified else found
         case TimedOut(failure):
             return classify_unfinished(failure, policy.rules, otherwise=RetryReason.EXECUTION_TIMEOUT)
         case Lost(failure):

@@ -61,7 +61,7 @@ async def submit_tasks(clerk: Clerk, asked: SubmitTasks) -> SubmittedTasks:
     queue = asked.queue or found.queue
     # Names are known before the transaction is open: they are made in sessions of their own.
     lane_id = await engine.catalog.lane_id(clerk.tenant_id, limits.valid_queue(queue), found.name)
-    await engine.catalog.policy_id(clerk.tenant_id, bound.policy(engine.default_policy))
+    await engine.catalog.policy_id(clerk.tenant_id, bound.policy(engine.policy_defaults))
     async with clerk.database.transaction() as session:
         if clerk.once is not None:
             await clerk.once.begin(session)

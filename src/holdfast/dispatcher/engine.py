@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from types import TracebackType
 
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import PolicyDefaults, RetryPolicy
 from holdfast.core.workers import silent_seconds
 from holdfast.dispatcher.tenants import find_tenant
 from holdfast.settings import Settings
@@ -40,7 +40,7 @@ class Engine:
         )
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)
-        self.default_policy = _default_policy(settings)
+        self.policy_defaults = _policy_defaults(settings)
         self._migrates = migrates
         self._tenants: OrderedDict[int, Engine] = OrderedDict()
 
@@ -88,7 +88,7 @@ class _TenantEngine(Engine):
         self.database = TenantDatabase(whole.database, tenant_id)
         self.catalog = Catalog(self.database)
         self.bell = whole.bell
-        self.default_policy = whole.default_policy
+        self.policy_defaults = whole.policy_defaults
         self._whole = whole
 
     def of(self, tenant_id: int) -> Engine:
@@ -101,11 +101,10 @@ class _TenantEngine(Engine):
         """The engine it is part of closes what they share."""
 
 
-def _default_policy(settings: Settings) -> RetryPolicy:
-    """What actions and tasks that say nothing get."""
+def _policy_defaults(settings: Settings) -> PolicyDefaults:
+    """The policies of actions and tasks that set nothing themselves."""
     retry = settings.retry
-    return RetryPolicy(
-        max_retries=retry.max_retries,
+    policy = RetryPolicy(
         max_losses=retry.max_losses,
         is_enabled=retry.enabled,
         base_backoff_secs=retry.base_backoff_secs,
@@ -113,4 +112,6 @@ def _default_policy(settings: Settings) -> RetryPolicy:
         backoff_multiplier=retry.backoff_multiplier,
         jitter_factor=retry.jitter_factor,
         timeout_seconds=settings.worker.timeout_seconds,
-    ).validated()
+        retry_unclassified=retry.unclassified,
+    )
+    return PolicyDefaults.of(policy, max_retries=retry.max_retries)

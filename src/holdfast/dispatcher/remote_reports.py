@@ -41,7 +41,7 @@ class Reports:
         """A late report needs some policy to be decided by before the fence refuses it. Before any session is held."""
         if self._any_policy_id == 0:
             catalog = self._engine.catalog
-            policy_id = await catalog.policy_id(self._engine.tenant_id, self._engine.default_policy)
+            policy_id = await catalog.policy_id(self._engine.tenant_id, self._engine.policy_defaults.usual)
             await catalog.learn((), [policy_id])
             self._any_policy_id = policy_id
 

@@ -42,7 +42,7 @@ async def _draft(
         name, own = bound.action.name, bound.options
         rules = {
             "queue": bound.action.queue if own.queue is None else own.queue,
-            "policy_id": await engine.catalog.policy_id(engine.tenant_id, bound.policy(engine.default_policy)),
+            "policy_id": await engine.catalog.policy_id(engine.tenant_id, bound.policy(engine.policy_defaults)),
             "priority": bound.action.priority if own.priority is None else own.priority,
             "tags": own.tags,
         }
@@ -71,5 +71,5 @@ async def _draft(
 
 async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
     """Keep the flow as it would run now: schedulers start the newest one that was kept."""
-    rules = {name: action.rules(engine.default_policy) for name, action in actions.items()}
+    rules = {name: action.rules(engine.policy_defaults) for name, action in actions.items()}
     await snapshot_tree(engine.catalog, engine.tenant_id, flow.validated(), rules, {flow.name: flow}.get)

@@ -125,7 +125,7 @@ class DirectLine:
 
     async def _declare(self, signing: Signing) -> None:
         engine = self._engine
-        defaults = engine.default_policy
+        defaults = engine.policy_defaults
         actions = signing.actions
         rules = {name: action.rules(defaults) for name, action in actions.items()}
         for name, action in actions.items():

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import PolicyDefaults, RetryPolicy
 from holdfast.dispatcher.contract import (
     WAIT_SECONDS_UNTOLD,
     Attach,
@@ -341,7 +341,7 @@ class HttpPulse:
 
 def _declared(action: Any) -> Declared:
     """What the code says about an action; what it leaves to the settings, the server's settings decide."""
-    policy = action.policy(RetryPolicy()).to_json()
+    policy = action.policy(PolicyDefaults()).to_json()
     # A server is not told of launchers, nor what they mean for retries.
     said = [*action.overrides, *(() if action.launcher is None else ("max_retries",))]
     return Declared(
