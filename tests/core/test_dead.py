@@ -15,10 +15,12 @@ from holdfast.core.dead import (
     RunStand,
     Verdict,
     dispatch_backoff_seconds,
-    is_budget_spent,
+    is_retry_ceiling_reached,
     judge,
     stand_of_run,
+    valid_dispatches,
 )
+from holdfast.errors import Invalid
 
 AT = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SPECIFIED = {
@@ -96,16 +98,26 @@ def test_s2_a_letter_is_due_exactly_when_its_backoff_is_over(dispatches):
 
 def test_s0_retryable_means_attempts_within_the_budget():
     """S0: retryable = failed and attempt <= MAX_RETRIES; the first attempt spends no retry."""
-    spent = [
-        is_budget_spent(is_loss=False, retries=attempt - 1, max_retries=2, losses=0, max_losses=9)
-        for attempt in (1, 2, 3)
-    ]
+    spent = [is_retry_ceiling_reached(retries=attempt - 1, losses=0, max_retries=2) for attempt in (1, 2, 3)]
     assert spent == [False, False, True]
 
 
-def test_losses_are_a_budget_of_their_own():
-    assert is_budget_spent(is_loss=True, retries=0, max_retries=3, losses=2, max_losses=2)
-    assert not is_budget_spent(is_loss=True, retries=3, max_retries=3, losses=1, max_losses=2)
+def test_the_ceiling_counts_lost_attempts_too():
+    assert is_retry_ceiling_reached(retries=1, losses=2, max_retries=3)
+    assert not is_retry_ceiling_reached(retries=1, losses=1, max_retries=3)
+
+
+@pytest.mark.parametrize(("dispatches", "verdict"), [(1, Verdict.REDRIVE), (2, Verdict.EXHAUST)])
+def test_a_letter_is_parked_after_as_many_dispatches_as_were_asked_for(dispatches, verdict):
+    letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatches_max=2, dispatched_at=AT)
+    assert judge(letter, at=AT + timedelta(days=1)) is verdict
+
+
+@pytest.mark.parametrize("given", [0, 6, True, 1.5, "2"])
+def test_the_number_of_dispatches_has_bounds(given):
+    assert valid_dispatches(1) == 1 and valid_dispatches(5) == 5
+    with pytest.raises(Invalid, match="from 1 to 5"):
+        valid_dispatches(given)
 
 
 @pytest.mark.parametrize(

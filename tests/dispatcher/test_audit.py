@@ -246,7 +246,7 @@ async def test_what_was_before_and_after_is_told(subject, engine):
     retried, canceled, limited = await rows(engine)
     assert (limited.before["max_running"], limited.after["max_running"], limited.after["paused"]) == (None, 3, False)
     assert (canceled.before, canceled.after) == ({"state": "queued"}, {"state": "canceled"})
-    assert (retried.before["state"], retried.after) == ("failed", {"state": "queued", "attempt": 2, "generation": 2})
+    assert (retried.before["state"], retried.after) == ("failed", {"state": "queued", "attempt": 2, "generation": 1})
 
 
 async def test_what_changes_nothing_leaves_no_row(engine, dispatcher):

@@ -158,13 +158,11 @@ async def test_a_letter_whose_task_was_canceled_is_parked(dispatcher, clock):
     assert (letter.state, letter.disposition) == ("ignored", "retry_failed")
 
 
-@pytest.mark.parametrize("verb", ["retry", "redrive"])
-async def test_what_an_operator_ran_again_is_tried_by_the_sweep_like_any_other(dispatcher, clock, verb):
-    """It is the first of five dispatches, however it was asked for; to leave it is another verb."""
+async def test_s2_a_re_drive_by_an_operator_is_the_first_of_five_dispatches(dispatcher, clock):
     stopped = Failed(a.a_failure("validation: no such order"))
     lease = await a.a_running_task(dispatcher)
     await dispatcher.settle(lease, stopped)
-    await getattr(dispatcher, verb)(lease.task_id)
+    await dispatcher.redrive(lease.task_id)
     acted = []
     for _ in range(DISPATCHES_MAX):
         await dispatcher.settle(await dispatcher.claim_one(), stopped)

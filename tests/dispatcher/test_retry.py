@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.outcome import Completed, Failed
 from holdfast.core.states import TaskState
 from holdfast.dispatcher.retry import retry
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.testing import factories as a
 
 
@@ -27,18 +27,88 @@ async def test_a_waiting_retry_runs_now(dispatcher):
     assert (seen.state, seen.generation, seen.retry_count) == (TaskState.QUEUED, 1, 1)
 
 
-async def test_a_failed_task_with_budget_left_begins_a_new_generation(dispatcher):
+async def test_a_failed_task_goes_on_in_its_generation_with_one_retry_more_spent(dispatcher):
     task_id = await a_stopped_task(dispatcher)
     assert await dispatcher.retry(task_id) == 2
     seen = await dispatcher.task(task_id)
-    assert (seen.state, seen.generation, seen.retry_count) == (TaskState.QUEUED, 2, 0)
+    assert (seen.state, seen.generation, seen.retry_count) == (TaskState.QUEUED, 1, 1)
 
 
-async def test_s0_a_retry_takes_the_letter_with_it(dispatcher):
+async def test_s0_one_retry_is_one_attempt(dispatcher, clock):
+    """A validation failure that is retried by hand fails once more, and neither the sweep nor a retry follows."""
     task_id = await a_stopped_task(dispatcher)
     await dispatcher.retry(task_id, actor="dev:ann", reason="typo fixed")
     [letter] = await dispatcher.letters(task_id)
-    assert (letter.state, letter.actor, letter.disposition_reason) == ("retrying", "dev:ann", "typo fixed")
+    assert (letter.state, letter.disposition, letter.actor) == ("resolved", "superseded", "dev:ann")
+    assert letter.disposition_reason == "superseded by attempt 2: typo fixed"
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure("validation: no such order")))
+    for _ in range(8):
+        await clock.advance(seconds=300)
+        assert await dispatcher.sweep_once() == 0
+        await dispatcher.reconcile_once()
+    seen = await dispatcher.task(task_id)
+    assert (seen.state, seen.attempt) == (TaskState.FAILED, 2)
+    first, second = sorted(await dispatcher.letters(task_id), key=lambda letter: int(letter.dead_letter_id))
+    assert (first.state, second.state, second.previous_id) == ("resolved", "open", first.dead_letter_id)
+
+
+async def test_a_retry_stops_the_sweep_that_a_re_drive_began(dispatcher, clock):
+    task_id = await a_stopped_task(dispatcher)
+    await dispatcher.redrive(task_id)
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure("validation: no such order")))
+    await dispatcher.retry(task_id)
+    assert {letter.state for letter in await dispatcher.letters(task_id)} == {"resolved"}
+    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure("validation: no such order")))
+    await clock.advance(seconds=300)
+    assert await dispatcher.sweep_once() == 0
+
+
+async def test_s0_the_ceiling_counts_every_attempt_of_the_generation_whatever_its_class(dispatcher, clock):
+    """Of max_retries + 1 = 3 attempts one was lost and one was refused for good: one is left."""
+    lease = await a.a_running_task(dispatcher, max_retries=2, max_losses=1)
+    await clock.advance(seconds=lease.seconds + 1)
+    await dispatcher.reap_once()
+    final = Failed(a.a_failure("validation: no such order"))
+    await dispatcher.settle(await dispatcher.claim_one(), final)
+    assert await dispatcher.retry(lease.task_id) == 3
+    await dispatcher.settle(await dispatcher.claim_one(), final)
+    with pytest.raises(Conflict, match="retry budget exhausted"):
+        await dispatcher.retry(lease.task_id)
+    assert await dispatcher.redrive(lease.task_id) == 4
+    assert (await dispatcher.task(lease.task_id)).generation == 2
+    await dispatcher.settle(await dispatcher.claim_one(), final)
+    assert await dispatcher.retry(lease.task_id) == 5, "a re-drive starts a new generation with a fresh ceiling"
+
+
+async def test_a_retried_attempt_that_fails_in_passing_spends_the_rest_of_the_budget(dispatcher):
+    lease = await a.a_running_task(dispatcher, max_retries=2, base_backoff_secs=0)
+    await dispatcher.settle(lease, Failed(a.a_failure("validation: no such order")))
+    await dispatcher.retry(lease.task_id)
+    for expected in (TaskState.QUEUED, TaskState.FAILED):
+        await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+        assert (await dispatcher.task(lease.task_id)).state is expected
+
+
+@pytest.mark.parametrize("dispatches", [1, 2, 5])
+async def test_s2_a_re_drive_dispatches_as_often_as_asked(dispatcher, clock, dispatches):
+    task_id = await a_stopped_task(dispatcher)
+    await dispatcher.redrive(task_id, dispatches=dispatches)
+    went = 0
+    while leases := await dispatcher.claim(1):
+        went += 1
+        await dispatcher.settle(leases[0], Failed(a.a_failure("validation: no such order")))
+        await clock.advance(seconds=300)
+        await dispatcher.sweep_once()
+    assert went == dispatches
+    states = {letter.state for letter in await dispatcher.letters(task_id)}
+    assert "ignored" in states and "retrying" not in states
+
+
+@pytest.mark.parametrize("dispatches", [0, 6, True])
+async def test_a_number_of_dispatches_out_of_bounds_is_refused(dispatcher, dispatches):
+    task_id = await a_stopped_task(dispatcher)
+    with pytest.raises(Invalid, match="from 1 to 5"):
+        await dispatcher.redrive(task_id, dispatches=dispatches)
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
@@ -55,14 +125,6 @@ async def test_s0_a_spent_budget_is_refused_naming_the_letter(dispatcher, retrie
     assert (refused.value.code, refused.value.detail) == ("retry_budget_exhausted", "retry budget exhausted")
     assert refused.value.fields["dead_letter_id"] == letter.dead_letter_id
     assert (await dispatcher.task(lease.task_id)).state == "failed"
-
-
-async def test_s0_a_loss_spends_a_budget_of_its_own(dispatcher, clock):
-    lease = await a.a_running_task(dispatcher, max_losses=0, max_retries=3)
-    await clock.advance(seconds=lease.seconds + 1)
-    await dispatcher.reap_once()
-    with pytest.raises(Conflict, match="retry budget exhausted"):
-        await dispatcher.retry(lease.task_id)
 
 
 async def test_a_re_drive_starts_a_generation_with_a_fresh_budget(dispatcher):

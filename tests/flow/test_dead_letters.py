@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
@@ -354,3 +355,35 @@ async def test_the_letter_of_an_item_that_others_replace_is_asked_for(dispatcher
         await dispatcher.settle(await dispatcher.claim_one(), outcome)
     assert await dispatcher.sweep_once() == 1
     assert [one.state for one in await dispatcher.letters(item.task_id)] == ["resolved"]
+
+
+async def a_diamond_that_stopped(dispatcher, **policy):
+    """Both branches failed for good at their first attempt, with retries left."""
+    flow = a_diamond()
+    run_id = await dispatcher.runs.start(flow, **policy)
+    await end(dispatcher)
+    for lease in await dispatcher.claim(10):
+        await dispatcher.settle(lease, Failed(a.a_failure("validation: no such order")))
+    return run_id, flow
+
+
+async def test_s0_a_retry_of_a_node_runs_that_node_once_and_closes_its_letter(dispatcher, clock):
+    dispatcher.runs.policy = replace(dispatcher.runs.policy, max_retries=2)
+    run_id, flow = await a_diamond_that_stopped(dispatcher)
+    left = dispatcher.runs.task_id(run_id, flow, "left")
+    assert await dispatcher.retry(left) == 2
+    found = await letters(dispatcher, run_id, flow, "left", "right")
+    assert [(one.state, one.disposition) for one in found] == [("resolved", "superseded"), ("open", "")]
+    nodes = await dispatcher.runs.nodes(run_id)
+    assert nodes == {"start": "completed", "left": "queued", "right": "failed", "end": "upstream_failed"}
+    for attempt in (2, 3):
+        lease = await dispatcher.claim_one()
+        assert (lease.task_id, lease.attempt) == (left, attempt)
+        await dispatcher.settle(lease, Failed(a.a_failure("validation: no such order")))
+        await clock.advance(seconds=300)
+        assert await dispatcher.sweep_once() == 0 and await dispatcher.claim(10) == []
+        if attempt == 2:
+            assert await dispatcher.retry(left) == 3
+    with pytest.raises(Conflict, match="retry budget exhausted"):
+        await dispatcher.retry(left)
+    assert await dispatcher.redrive(left) == 4

@@ -40,6 +40,8 @@ ACTING: Sequence[Mutant] = [
             "true",
             "a_refusal_stands_until_a_redrive",
         ),
+        ("and f.attempt >= e.attempt", "", "a_refusal_stands_until_an_operator_retries"),
+        ("and f.decision = 'stop'", "", "a_refusal_stands_until_an_operator_retries"),
         ("e.state in ('p', 'u')", "e.state <> 'r'", "a_receipt_is_given_again_and_nothing_is_sent"),
         ("or e.state = 'r' and", "or", "a_receipt_is_given_again_and_nothing_is_sent"),
         ("o.task_id = e.task_id and o.lease_token = e.lease_token", "o.task_id <> e.task_id", _UNDER_WAY),

@@ -76,6 +76,14 @@ RECOVERING: Sequence[Mutant] = [
         "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
     ),
     *killed("resolve_superseded", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *killed(
+        "supersede_letters",
+        (
+            _BY_KEY.format("('open', 'retry_requested', 'retrying', 'ignored')"),
+            "",
+            "a_letter_leaves_only_the_states_it_may",
+        ),
+    ),
     *killed("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed("mark_dispatched", (_BY_KEY.format(_ASKED_FOR), "", "a_letter_leaves_only_the_states_it_may")),
     *killed(

@@ -13,7 +13,7 @@ from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
 from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
-from holdfast.core.dead import DISPATCHES_MAX
+from holdfast.core.dead import DISPATCHES_MAX, dispatch_backoff_seconds
 from holdfast.core.limits import required_reason
 from holdfast.errors import Invalid
 
@@ -131,7 +131,7 @@ def show(dead_letter_id: str) -> None:
         ("class", f"{view.cause}, stopped because {view.reason}"),
         ("source", _source(view)),
         ("attempts", view.attempts),
-        ("dispatched", f"{view.dispatches} of at most {DISPATCHES_MAX} times" if view.dispatches else "never"),
+        ("dispatched", f"{view.dispatches} of at most {view.dispatches_max} times" if view.dispatches else "never"),
         ("opened", moment(view.opened_at, utc=shell.utc)),
         ("may", ", ".join(view.recovery_options)),
     ]
@@ -159,12 +159,22 @@ def show(dead_letter_id: str) -> None:
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
 @click.option("--dry-run", is_flag=True, help="Say what would run and which effects may repeat, and do nothing.")
+@click.option(
+    "--dispatches",
+    type=click.IntRange(1, DISPATCHES_MAX),
+    default=DISPATCHES_MAX,
+    show_default=True,
+    help="How often a task may go that fails again and again.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before re-driving a group.")
-def redrive(fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, yes: bool) -> None:
+def redrive(
+    fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, dispatches: int, yes: bool
+) -> None:
     """Run dead tasks again as new generations, with fresh budgets.
 
-    A task goes back to its queue at once. A group is dispatched letter by letter in the background: each that fails
-    again is tried up to five times with growing pauses. For many letters prefer `holdfast campaign start`.
+    A task goes back to its queue at once, a group in the background. A task that fails for good again is dispatched
+    again after 2, 4, 8 and 16 seconds, --dispatches times in all; then its dead letter is parked. To run a task exactly
+    once more use `holdfast task retry` or --dispatches 1; for many tasks prefer `holdfast campaign start`.
     """
     shell = the_shell()
     _one_of(fingerprint, task_id)
@@ -172,17 +182,26 @@ def redrive(fingerprint: str | None, task_id: str | None, reason: str, dry_run: 
         _plan(shell, fingerprint, task_id)
         return
     required_reason(reason)
+    shell.talk(_dispatching(dispatches))
     if fingerprint is not None:
         shell.confirm(f"Run every dead task of group {fingerprint} again?", yes=yes)
-        _redrive_group(shell, fingerprint, reason)
+        _redrive_group(shell, fingerprint, reason, dispatches)
     elif task_id is not None:
-        _redrive_task(shell, task_id, reason)
+        _redrive_task(shell, task_id, reason, dispatches)
 
 
-def _redrive_task(shell: Shell, task_id: str, reason: str) -> None:
+def _dispatching(dispatches: int) -> str:
+    """What a re-drive is about to do, said before it starts."""
+    if dispatches == 1:
+        return "Dispatched once: if it fails for good again, it is parked for an operator."
+    pauses = ", ".join(f"{dispatch_backoff_seconds(count):g}" for count in range(1, dispatches))
+    return f"Dispatched up to {dispatches} times: now, and {pauses} s after each further failure for good."
+
+
+def _redrive_task(shell: Shell, task_id: str, reason: str, dispatches: int) -> None:
     from holdfast.desk.dead import RedriveTask, redrive_task
 
-    done = shell.ask(redrive_task, RedriveTask(task_id=task_id, reason=reason))
+    done = shell.ask(redrive_task, RedriveTask(task_id=task_id, reason=reason, dispatches=dispatches))
     if shell.is_json:
         emit_json(done)
         return
@@ -192,10 +211,10 @@ def _redrive_task(shell: Shell, task_id: str, reason: str) -> None:
     shell.talk(f"Queued as attempt {done.attempt}. Follow it: holdfast task watch {task_id}")
 
 
-def _redrive_group(shell: Shell, fingerprint: str, reason: str) -> None:
+def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int) -> None:
     from holdfast.desk.dead import RedriveGroup, redrive_group
 
-    done = shell.ask(redrive_group, RedriveGroup(fingerprint=fingerprint, reason=reason))
+    done = shell.ask(redrive_group, RedriveGroup(fingerprint=fingerprint, reason=reason, dispatches=dispatches))
     if shell.is_json:
         emit_json(done)
         return

@@ -203,13 +203,23 @@ def show(task_id: str) -> None:
     _print_task(shell, view)
 
 
+def _attempt(view: TaskView) -> str:
+    """The attempt's number, and the limit that applies: to failed attempts of one generation, losses apart."""
+    if view.generation > 1:
+        limit = f"generation {view.generation}, at most {view.max_attempts} failed attempts in each"
+        return f"{view.attempt} ({limit})"
+    if view.attempt > view.max_attempts:
+        return f"{view.attempt} (at most {view.max_attempts} may fail; losses count apart)"
+    return f"{view.attempt} of at most {view.max_attempts} (losses apart)"
+
+
 def _print_task(shell: Shell, view: TaskView) -> None:
     pairs: list[tuple[str, object]] = [
         ("task", view.task_id),
         ("action", view.action),
         ("queue", view.queue),
         ("state", state_text(view.state) if shell.is_table else view.state),
-        ("attempt", f"{view.attempt} of at most {view.max_attempts} (losses apart)"),
+        ("attempt", _attempt(view)),
         ("priority", view.priority),
         ("submitted", moment(view.created_at, utc=shell.utc)),
     ]

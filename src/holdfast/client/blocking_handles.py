@@ -12,6 +12,7 @@ from holdfast.client.run_events import RunEvent
 from holdfast.client.runs import Run, RunTask
 from holdfast.client.task import Task
 from holdfast.core.dataset import Dataset
+from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
 from holdfast.dispatcher.dead_look import GroupView, LetterView
@@ -141,11 +142,15 @@ class SyncDeadLetters:
     def list(self, *, group: str | None = None, limit: int = 50) -> builtins.list[LetterView]:
         return self._client.finished(self._dead.list(group=group, limit=limit))
 
-    def redrive(self, task_id: str, *, reason: str, actor: str = "client") -> int:
-        return self._client.finished(self._dead.redrive(task_id, reason=reason, actor=actor))
+    def redrive(self, task_id: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client") -> int:
+        done = self._dead.redrive(task_id, reason=reason, dispatches=dispatches, actor=actor)
+        return self._client.finished(done)
 
-    def redrive_group(self, fingerprint: str, *, reason: str, actor: str = "client") -> int:
-        return self._client.finished(self._dead.redrive_group(fingerprint, reason=reason, actor=actor))
+    def redrive_group(
+        self, fingerprint: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
+    ) -> int:
+        done = self._dead.redrive_group(fingerprint, reason=reason, dispatches=dispatches, actor=actor)
+        return self._client.finished(done)
 
     def ignore(self, task_id: str, *, reason: str, actor: str = "client") -> int:
         return self._client.finished(self._dead.ignore(task_id, reason=reason, actor=actor))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.dispatcher import recover
 from holdfast.dispatcher.dead_look import GroupView, LetterView, dead_groups, list_letters
 from holdfast.dispatcher.reinject import Reinjected, reinject_once
@@ -30,18 +31,27 @@ class DeadLetters:
         engine = self._client.engine
         return await list_letters(engine.database, engine.tenant_id, fingerprint=group, limit=limit)
 
-    async def redrive(self, task_id: str, *, reason: str, actor: str = "client") -> int:
-        """Run a dead task again as a new generation; answers the number of the attempt that will run."""
-        engine = self._client.engine
+    async def redrive(
+        self, task_id: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
+    ) -> int:
+        """Run a dead task again as a new generation; returns the number of the attempt that will run.
+
+        A task that fails for good again is dispatched again with growing pauses, `dispatches` times in all.
+        """
+        engine, number = self._client.engine, self._client.number_of(task_id)
         done = await recover.redrive(
-            engine, engine.tenant_id, self._client.number_of(task_id), actor=actor, reason=reason
+            engine, engine.tenant_id, number, actor=actor, reason=reason, dispatches=dispatches
         )
         return done.attempt
 
-    async def redrive_group(self, fingerprint: str, *, reason: str, actor: str = "client") -> int:
-        """Ask for every open letter of a group to be retried; answers how many."""
+    async def redrive_group(
+        self, fingerprint: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
+    ) -> int:
+        """Ask for every open letter of a group to be retried, each at most `dispatches` times; returns how many."""
         engine = self._client.engine
-        asked = await recover.redrive_group(engine, engine.tenant_id, fingerprint, actor=actor, reason=reason)
+        asked = await recover.redrive_group(
+            engine, engine.tenant_id, fingerprint, actor=actor, reason=reason, dispatches=dispatches
+        )
         return asked.letters
 
     async def ignore(self, task_id: str, *, reason: str, actor: str = "client") -> int:

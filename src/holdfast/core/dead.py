@@ -1,4 +1,4 @@
-"""Dead letters: their life as a table, what the sweep makes of each, and when a generation's budget is spent.
+"""Dead letters: their life as a table, what the sweep makes of each, and when an operator may retry.
 
 A letter records that a task failed for good. It is never the task: re-driving goes through the ordinary path, and the
 letter remembers who asked, how often it was tried and how it ended.
@@ -12,12 +12,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
+from holdfast.errors import Invalid
+
 DISPATCHER_ACTOR = "holdfast:dead-letter-dispatcher"
 RESUME_REASON = "stateful_dead_letter_retry_dispatched"
 AUDIT_OUTCOME = "requeued_for_dead_letter_retry"
 
 DISPATCHES_MAX = 5
-"""Automatic re-drives of one letter before it is parked for an operator."""
+"""The most re-drives of one dead letter before it is parked for an operator; a re-drive may ask for fewer."""
 BACKOFF_SECONDS_BASE = 1.0
 BACKOFF_SECONDS_MAX = 300.0
 
@@ -106,6 +108,7 @@ class LetterFacts:
     is_superseded: bool
     dispatches: int
     dispatched_at: datetime | None
+    dispatches_max: int = DISPATCHES_MAX
     can_retry: bool = True
 
 
@@ -117,7 +120,7 @@ def judge(letter: LetterFacts, *, at: datetime) -> Verdict:
         return Verdict.LEAVE
     if letter.is_superseded:
         return Verdict.RESOLVE
-    if letter.dispatches >= DISPATCHES_MAX:
+    if letter.dispatches >= letter.dispatches_max:
         return Verdict.EXHAUST
     if letter.stand not in RECOVERABLE:
         return Verdict.LEAVE
@@ -132,9 +135,23 @@ def dispatch_backoff_seconds(dispatches: int) -> float:
     return min(BACKOFF_SECONDS_BASE * 2.0 ** min(dispatches, 20), BACKOFF_SECONDS_MAX)
 
 
-def is_budget_spent(*, is_loss: bool, retries: int, max_retries: int, losses: int, max_losses: int) -> bool:
-    """Whether the budget that the last failure drew on has nothing left in this generation."""
-    return losses >= max_losses if is_loss else retries >= max_retries
+def is_retry_ceiling_reached(*, retries: int, losses: int, max_retries: int) -> bool:
+    """Whether a failed task has had all attempts that its generation may have: `max_retries + 1`, lost ones included.
+
+    An operator's retry is refused then; a re-drive starts a new generation.
+    """
+    return retries + losses + 1 >= max_retries + 1
+
+
+def valid_dispatches(given: int) -> int:
+    """How often a re-drive may dispatch a dead letter, or `Invalid` (`invalid_dispatches`)."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= DISPATCHES_MAX:
+        raise Invalid(
+            f"dispatches is {str(given)[:20]}: it must be a whole number from 1 to {DISPATCHES_MAX}.",
+            code="invalid_dispatches",
+            field="dispatches",
+        )
+    return given
 
 
 def stand_of_run(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> RunStand:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from holdfast.core.dead import is_budget_spent
+from holdfast.core.dead import is_retry_ceiling_reached
 from holdfast.core.duration import human
 from holdfast.core.explain_effects import effect_lines
 from holdfast.core.explain_letter import is_in_hand, letter_lines, letter_moves
@@ -333,9 +333,7 @@ def _again(facts: TaskFacts) -> str:
     """The command that runs a failed task again: only a re-drive starts another generation once the budget is spent."""
     if facts.place is not None:
         return f'holdfast run retry {facts.place.run_id} --reason "…"'
-    is_loss = facts.failure is not None and facts.failure.state == "lost"
-    budget = {name: getattr(facts, name) for name in ("retries", "max_retries", "losses", "max_losses")}
-    if is_budget_spent(is_loss=is_loss, **budget):
+    if is_retry_ceiling_reached(retries=facts.retries, losses=facts.losses, max_retries=facts.max_retries):
         return f"holdfast dead redrive --task {facts.task_id} --reason TEXT"
     return f"holdfast task retry {facts.task_id}"
 

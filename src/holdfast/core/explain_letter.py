@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.core.dead import DISPATCHES_MAX, Disposition, LetterState
+from holdfast.core.dead import Disposition, LetterState
 from holdfast.core.duration import human
 from holdfast.core.facts import CampaignFacts, LetterStand, Position, TaskFacts
 from holdfast.core.phrases import ago, clock, full_stop, one_line, seconds_between
@@ -29,7 +29,7 @@ def is_in_hand(facts: TaskFacts) -> bool:
         letter.state in UNDER_WAY
         and letter.can_retry
         and letter.campaign is None
-        and letter.dispatches < DISPATCHES_MAX
+        and letter.dispatches < letter.dispatches_max
         for letter in facts.letters
     )
 
@@ -72,7 +72,7 @@ def _under_way(letter: LetterStand, at: datetime, *, is_failed: bool) -> str:
     asked = f"{letter.actor} asked for its retry {ago(at, letter.changed_at)}"
     asked += f" ({one_line(letter.reason)})" if letter.reason else ""
     is_sent = letter.state == LetterState.RETRYING
-    count = f"dispatch {letter.dispatches} of {DISPATCHES_MAX}"
+    count = f"dispatch {letter.dispatches} of {letter.dispatches_max}"
     if not is_failed:
         by = "" if letter.campaign is None else f" in {_named(letter.campaign)}"
         return f"is being retried{by}: {count} by {letter.actor}." if is_sent else f"is to be retried: {asked}."
@@ -80,9 +80,9 @@ def _under_way(letter: LetterStand, at: datetime, *, is_failed: bool) -> str:
         return "may not be retried, so the sweep leaves it."
     if letter.campaign is not None and is_sent:
         return f"is being retried in {_named(letter.campaign)}, which has yet to see that it failed again."
-    if letter.dispatches >= DISPATCHES_MAX:
+    if letter.dispatches >= letter.dispatches_max:
         return f"was dispatched {letter.dispatches} times; the sweep parks it next."
-    follows = f"dispatch {letter.dispatches + 1} of {DISPATCHES_MAX} follows {_when(letter.next_at, at)}"
+    follows = f"dispatch {letter.dispatches + 1} of {letter.dispatches_max} follows {_when(letter.next_at, at)}"
     return f"is being retried: {count} failed; {follows}." if is_sent else f"is to be retried: {asked}; {follows}."
 
 

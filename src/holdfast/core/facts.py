@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast.core.dead import DISPATCHES_MAX
+
 
 class Position(StrEnum):
     """Where a task stands, finer than its state: a queued task may be delayed or reserved, a failed one retrying."""
@@ -154,6 +156,7 @@ class LetterStand:
     reason: str = ""
     actor: str = ""
     dispatches: int = 0
+    dispatches_max: int = DISPATCHES_MAX
     next_at: datetime | None = None
     can_retry: bool = True
     campaign: CampaignFacts | None = None

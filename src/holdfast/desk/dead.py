@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from holdfast.core import limits
 from holdfast.core.access import Access
+from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Once, Request, operation
 from holdfast.desk.paging import PAGE, ROWS_MAX, Limit, rows_of, words
@@ -50,10 +53,11 @@ class OfLetter(Request, frozen=True, kw_only=True):
 
 
 class RedriveTask(Request, frozen=True, kw_only=True):
-    """Which task, and why it will work now."""
+    """Which task, and why it will work now. `dispatches` limits how often it goes, if it keeps failing."""
 
     task_id: str
     reason: str
+    dispatches: Annotated[int, msgspec.Meta(ge=1, le=DISPATCHES_MAX)] = DISPATCHES_MAX
 
 
 class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +73,11 @@ class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedriveGroup(Request, frozen=True, kw_only=True):
-    """Which group, and why it will work now."""
+    """Which group, and why it will work now. `dispatches` limits how often each task goes, if it keeps failing."""
 
     fingerprint: str
     reason: str
+    dispatches: Annotated[int, msgspec.Meta(ge=1, le=DISPATCHES_MAX)] = DISPATCHES_MAX
 
 
 class GroupRedriven(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,6 +197,7 @@ async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
         number,
         actor=clerk.actor,
         reason=asked.reason,
+        dispatches=asked.dispatches,
         once=clerk.once,
         answer=answer,
     )
@@ -239,6 +245,7 @@ async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
         asked.fingerprint,
         actor=clerk.actor,
         reason=asked.reason,
+        dispatches=asked.dispatches,
         once=clerk.once,
         answer=answer,
     )

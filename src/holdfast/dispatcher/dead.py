@@ -144,6 +144,7 @@ def _facts(row: Any, stand: RunStand, owner_id: int | None) -> LetterFacts:
         stand=stand,
         is_superseded=row["is_superseded"],
         dispatches=row["dispatches"],
+        dispatches_max=row["dispatches_max"],
         dispatched_at=row["dispatched_at"],
         can_retry=row["can_retry"],
     )

@@ -74,6 +74,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     disposition_reason: str
     actor: str
     dispatches: int
+    dispatches_max: int
     dispatched_at: datetime | None
     backoff_seconds: float | None
     opened_at: datetime

@@ -138,6 +138,7 @@ def _letter(row: Any) -> LetterStand:
         reason=row["disposition_reason"],
         actor=row["actor"],
         dispatches=row["dispatches"],
+        dispatches_max=row["dispatches_max"],
         next_at=row["next_at"],
         can_retry=row["can_retry"],
         campaign=campaign,

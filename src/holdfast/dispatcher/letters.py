@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds, is_budget_spent
+from holdfast.core.dead import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds
 from holdfast.core.fingerprint import fingerprint_on_record
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.redrive import Redriven, redrive_run
@@ -61,14 +61,15 @@ class Requeued(msgspec.Struct, frozen=True):
 
 
 class By(msgspec.Struct, frozen=True):
-    """Who runs dead work again, why, and how it shall go: in a campaign, with another priority than its own, or without
-    lifting the pause of a run."""
+    """Who runs dead work again, why, and how it shall go: in a campaign, with another priority than its own, without
+    lifting the pause of a run, or with fewer dispatches than usual."""
 
     actor: str
     reason: str
     campaign_id: int | None = None
     priority: int | None = None
     lifts_pause: bool = True
+    dispatches_max: int = DISPATCHES_MAX
 
 
 async def dispatch_tasks(
@@ -79,7 +80,7 @@ async def dispatch_tasks(
     Letters that nobody has asked for yet (`is_asked`) are asked for and dispatched by one statement.
     """
     task_ids = sorted({letter.task_id for letter in letters})
-    rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority)
+    rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority, False)
     revived = {row["task_id"] for row in rows}
     going = [letter for letter in letters if letter.task_id in revived]
     marked = await mark(session, going, by, _MARK_DISPATCHED if is_asked else _SEND_LETTERS)
@@ -149,14 +150,14 @@ async def mark(session: Session, letters: Sequence[Letter], by: By, statement: s
         return []
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
     ids = [letter.dead_letter_id for letter in letters]
-    who = (by.actor, by.reason, by.campaign_id, DISPATCHES_MAX)
+    who = (by.actor, by.reason, by.campaign_id)
     marked = {row["dead_letter_id"] for row in await session.fetch(statement, ids, pauses, *who)}
     return [letter for letter in letters if letter.dead_letter_id in marked]
 
 
 async def request(session: Session, dead_letter_ids: Sequence[int], by: By) -> int:
     """Ask for letters that are open or were parked to be retried."""
-    return len(await session.fetch(_REQUEST_LETTERS, list(dead_letter_ids), by.actor, by.reason))
+    return len(await session.fetch(_REQUEST_LETTERS, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max))
 
 
 async def redrive_task(
@@ -165,28 +166,12 @@ async def redrive_task(
     tenant_id: int,
     task_id: int,
     by: By,
-    *,
-    keeps_budget: bool = False,
 ) -> Requeued | None:
-    """Run one dead task again through its newest letter; None if it is not failed for good.
-
-    With `keeps_budget` a generation that spent its budget is refused: `Conflict` naming the letter, because only a
-    governed re-drive may start another one.
-    """
-    place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
-    held = [] if place is None or place["run_id"] is None else await hold_runs(session, tenant_id, [place["run_id"]])
-    letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
-    # Whoever waited for the letters looks again: another may have run it meanwhile.
-    dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
-    if dead is None or dead["state"] != "f":
+    """Run one dead task again through its newest letter, as a new generation; None if it is not failed for good."""
+    found = await lock_dead_task(session, catalog, tenant_id, task_id)
+    if found is None:
         return None
-    if not letters and await adopt(session, limit=1, task_id=task_id):
-        letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
-    newest = letters[-1] if letters else None
-    if dead["is_canceled"]:
-        raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
-    if keeps_budget and _is_spent(dead):
-        raise _budget_exhausted(task_id, None if newest is None else newest["dead_letter_id"])
+    dead, held, newest = found.row, found.held, found.newest
     # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
     chosen = Letter(0, task_id, 0, "", dead["node_no"]) if newest is None else await _requested(session, newest, by)
     if dead["run_id"] is None:
@@ -203,6 +188,34 @@ async def redrive_task(
             raise with_its_run(task_id, False, f"Other items of its node in run {dead['run_id']} are under way.")
     letter_id = None if newest is None else newest["dead_letter_id"]
     return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
+
+
+class LockedDeadTask(msgspec.Struct, frozen=True):
+    """A task that failed for good, with its unresolved letters and those of its run (`held`) under their locks."""
+
+    row: Any
+    held: list[Any]
+    letters: list[Any]
+
+    @property
+    def newest(self) -> Any:
+        return self.letters[-1] if self.letters else None
+
+
+async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, task_id: int) -> LockedDeadTask | None:
+    """Lock the letters of a failed task; None if it is not failed for good. `Conflict` if its run was canceled."""
+    place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+    held = [] if place is None or place["run_id"] is None else await hold_runs(session, tenant_id, [place["run_id"]])
+    letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    # Another transaction may have run the task again while this one waited for the letters.
+    dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+    if dead is None or dead["state"] != "f":
+        return None
+    if not letters and await adopt(session, limit=1, task_id=task_id):
+        letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    if dead["is_canceled"]:
+        raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
+    return LockedDeadTask(dead, held, list(letters))
 
 
 async def _requested(session: Session, row: Any, by: By) -> Letter:
@@ -236,21 +249,6 @@ def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
         code="execution_not_retryable",
         advice=f"{why} Start the flow anew." if is_canceled else f"{why} Try again when its node is over.",
         task_id=str(task_id),
-    )
-
-
-def _is_spent(dead: Any) -> bool:
-    names = ("is_loss", "retries", "max_retries", "losses", "max_losses")
-    return is_budget_spent(**{name: dead[name] for name in names})
-
-
-def _budget_exhausted(task_id: int, dead_letter_id: int | None) -> Conflict:
-    return Conflict(
-        "retry budget exhausted",
-        code="retry_budget_exhausted",
-        advice=f"Start a new generation: `holdfast dead redrive --task {task_id} --reason TEXT`.",
-        task_id=str(task_id),
-        dead_letter_id=None if dead_letter_id is None else str(dead_letter_id),
     )
 
 

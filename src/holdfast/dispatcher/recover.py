@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead import Disposition, LetterState
+from holdfast.core.dead import DISPATCHES_MAX, Disposition, LetterState, valid_dispatches
 from holdfast.core.limits import required_reason
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.dispatching import REINJECT, dispatching
@@ -51,6 +51,7 @@ async def redrive(
     *,
     actor: str,
     reason: str,
+    dispatches: int = DISPATCHES_MAX,
     once: Once | None = None,
     answer: Callable[[Requeued], Any] = lambda done: done,
 ) -> Requeued:
@@ -59,7 +60,7 @@ async def redrive(
     `DispatchFailed` if the database failed it as a whole. Asked `once`, what `answer` makes of it is kept with it, and
     answers a repetition.
     """
-    by = By(actor, required_reason(reason))
+    by = By(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
     async with dispatching(engine.database, REINJECT, f"The re-drive of task {task_id}") as session:
         if once is not None:
             await once.begin(session)
@@ -100,6 +101,7 @@ async def redrive_group(
     *,
     actor: str,
     reason: str,
+    dispatches: int = DISPATCHES_MAX,
     once: Once | None = None,
     answer: Callable[[Asked], Any] = lambda asked: asked,
 ) -> Asked:
@@ -108,7 +110,7 @@ async def redrive_group(
     Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
     `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
     """
-    by = By(actor, required_reason(reason))
+    by = By(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
     after = asked = 0
     while True:
         async with engine.database.transaction() as session:

@@ -78,15 +78,15 @@ async def redrive_run(
     *,
     actor: str,
     reason: str,
-    only: str | None = None,
+    only: str | int | None = None,
     priority: int | None = None,
     lifts_pause: bool = True,
 ) -> Redriven:
-    """Reset what failed (or `only` one node) with its descendants and let it go again, in the caller's transaction.
+    """Reset what failed (or `only` one node, by name or number) with its descendants and let it go again.
 
-    What goes at once goes with another `priority` than its own, if one is named; of a paused run nothing does unless
-    this `lifts_pause`, and then what was held back goes too. `NotFound` without such a run or node; `Conflict` if the
-    run was canceled or has nothing to run again.
+    In the caller's transaction. What goes at once goes with another `priority` than its own, if one is named; of a
+    paused run nothing does unless this `lifts_pause`, and then what was held back goes too. `NotFound` without such a
+    run or node; `Conflict` if the run was canceled or has nothing to run again.
     """
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
     is_resumed = False
@@ -150,7 +150,7 @@ async def plan_redrive(
 
 
 async def _plan(
-    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | None
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None
 ) -> tuple[Any, Redrive, list[Any]]:
     """Plan a re-drive under the lock of its run: the run, what to reset, and where its nodes stand."""
     found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
@@ -168,7 +168,7 @@ async def _plan(
         snapshot.plan.definition,
         {names[row["node_no"]]: _state(row["state"]) for row in rows},
         retrying={names[row["node_no"]] for row in rows if row["state"] == "retrying"},
-        only=only,
+        only=names[only] if isinstance(only, int) else only,
     )
     if not plan.roots:
         raise _not_retryable(run_id, f"it is {ENDS.get(found['state'], 'open')} and none of its nodes failed")

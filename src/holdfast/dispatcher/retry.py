@@ -1,7 +1,8 @@
-"""An operator's retry of one task: a waiting retry now, a failed task again while its generation has budget left.
+"""An operator's retry of one task: it queues exactly the next attempt.
 
-It only requeues; there is one dispatch path. A generation whose budget is spent needs a re-drive through its dead
-letter: the governed click.
+A waiting retry becomes due now. A failed task goes on in its generation, with one retry more spent of its budget; its
+dead letter is closed as superseded by the attempt, so the sweep does not dispatch it as well. A generation that has had
+all its attempts is refused: a re-drive through the dead letter starts a new one.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.dead import is_retry_ceiling_reached
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.dispatching import RETRY, dispatching
-from holdfast.dispatcher.letters import By, Requeued, redrive_task
+from holdfast.dispatcher.letters import By, LockedDeadTask, Requeued, lock_dead_task, with_its_run
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.once import Once
+from holdfast.dispatcher.redrive import redrive_run
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -21,6 +24,10 @@ from holdfast.store.statements import sql
 
 _RETRY_NOW = sql("retry_now")
 _SHOW_TASK = sql("show_task")
+_REVIVE_TASKS = sql("revive_tasks")
+_SUPERSEDE_LETTERS = sql("supersede_letters")
+_SPENT_RETRIES = sql("spent_retries")
+_CARRY_BUDGETS = sql("carry_budgets")
 
 
 async def retry(
@@ -37,8 +44,8 @@ async def retry(
     """Run a failed task again, checked in this order.
 
     `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed; `Conflict`
-    `retry_budget_exhausted`, naming the dead letter, when its generation has spent its budget. `DispatchFailed` if the
-    database failed it as a whole.
+    `retry_budget_exhausted`, naming the dead letter, when its generation has had `max_retries + 1` attempts.
+    `DispatchFailed` if the database failed it as a whole.
     Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
     """
     async with dispatching(database, RETRY, f"The retry of task {task_id}") as session:
@@ -50,7 +57,7 @@ async def retry(
             done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], news)
         else:
             by = By(actor, reason or "operator retry")
-            done = await redrive_task(session, catalog, tenant_id, task_id, by, keeps_budget=True)
+            done = await _retry_failed(session, catalog, tenant_id, task_id, by)
         if done is None:
             raise await not_retryable(session, tenant_id, task_id)
         change = requeued("task.retry", done, before="failed" if waiting is None else "retrying")
@@ -58,6 +65,63 @@ async def retry(
         if once is not None:
             await once.keep(session, answer(done))
     return done
+
+
+async def _retry_failed(session: Session, catalog: Catalog, tenant_id: int, task_id: int, by: By) -> Requeued | None:
+    """Queue the next attempt of a failed task; None if it is not failed for good."""
+    found = await lock_dead_task(session, catalog, tenant_id, task_id)
+    if found is None:
+        return None
+    dead = found.row
+    if is_retry_ceiling_reached(retries=dead["retries"], losses=dead["losses"], max_retries=dead["max_retries"]):
+        raise _budget_exhausted(task_id, found.newest)
+    if dead["run_id"] is not None:
+        return await _retry_node(session, catalog, tenant_id, found, by)
+    rows = await session.fetch(_REVIVE_TASKS, [task_id], tenant_id, by.actor, by.reason, None, True)
+    if not rows:
+        return None
+    await _supersede(session, found.letters, dead["attempt"] + 1, by)
+    news = News({row["lane_id"] for row in rows}, [], [])
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"], news)
+
+
+async def _retry_node(
+    session: Session, catalog: Catalog, tenant_id: int, found: LockedDeadTask, by: By
+) -> Requeued | None:
+    """Queue the next attempt of a failed node, reset what is downstream of it and reopen its run.
+
+    An item of a map goes with the other items of its node that failed. The run begins another generation, because its
+    end was on record; budgets go on where they were.
+    """
+    dead, task_id = found.row, found.row["task_id"]
+    run_id, node_no = dead["run_id"], dead["node_no"]
+    spent = await session.fetch(_SPENT_RETRIES, run_id, [node_no], tenant_id)
+    try:
+        done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason, only=node_no)
+    except Conflict as error:
+        raise with_its_run(task_id, False, error.detail) from error
+    if node_no not in done.numbers:
+        raise with_its_run(task_id, False, f"Other items of its node in run {run_id} are under way.")
+    columns = ([row[name] for row in spent] for name in ("task_id", "retries", "losses"))
+    await session.fetch(_CARRY_BUDGETS, *columns)
+    superseded = [row for row in found.held if row["node_no"] in done.numbers]
+    await _supersede(session, superseded, dead["attempt"] + 1, by)
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news)
+
+
+async def _supersede(session: Session, letters: list[Any], attempt: int, by: By) -> None:
+    ids = [row["dead_letter_id"] for row in letters]
+    await session.fetch(_SUPERSEDE_LETTERS, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
+
+
+def _budget_exhausted(task_id: int, letter: Any) -> Conflict:
+    return Conflict(
+        "retry budget exhausted",
+        code="retry_budget_exhausted",
+        advice=f"Start a new generation: `holdfast dead redrive --task {task_id} --reason TEXT`.",
+        task_id=str(task_id),
+        dead_letter_id=None if letter is None else str(letter["dead_letter_id"]),
+    )
 
 
 def requeued(verb: str, done: Requeued, *, before: str) -> Change:

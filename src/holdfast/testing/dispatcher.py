@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.core.circuit import Breaker, CircuitState
+from holdfast.core.dead import DISPATCHES_MAX
 from holdfast.core.outcome import Outcome
 from holdfast.core.quota import Quota
 from holdfast.core.retry import RetryPolicy
@@ -228,9 +229,13 @@ class Dispatcher:
         )
         return done.attempt
 
-    async def redrive(self, task_id: str, *, reason: str = "fixed", actor: str = "test") -> int:
-        """Run a task that failed for good again through its dead letter; answers the attempt that will run."""
-        done = await recover.redrive(self.engine, self.engine.tenant_id, int(task_id), actor=actor, reason=reason)
+    async def redrive(
+        self, task_id: str, *, reason: str = "fixed", actor: str = "test", dispatches: int = DISPATCHES_MAX
+    ) -> int:
+        """Run a task that failed for good again through its dead letter; returns the attempt that will run."""
+        done = await recover.redrive(
+            self.engine, self.engine.tenant_id, int(task_id), actor=actor, reason=reason, dispatches=dispatches
+        )
         return done.attempt
 
     async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:

@@ -149,6 +149,20 @@ async def other_arguments_do_not_pass_under_a_key(stage: Stage) -> None:
 
 
 @check
+async def a_refusal_stands_until_an_operator_retries(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    await answered(stage, lease, await opened(stage, lease), EffectState.REFUSED)
+    await stage.dispatcher.settle(lease, Failed(a_failure("validation: no such card")))
+    await stage.dispatcher.retry(lease.task_id)
+    lease = await stage.dispatcher.claim_task(lease.task_id)
+    gate = await opened(stage, lease)
+    assert gate.is_open
+    await answered(stage, lease, gate, EffectState.REFUSED)
+    lease = await again(stage, lease)
+    assert not (await opened(stage, lease)).is_open
+
+
+@check
 async def a_refusal_stands_until_a_redrive(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher, max_retries=1)
     await answered(stage, lease, await opened(stage, lease), EffectState.REFUSED)

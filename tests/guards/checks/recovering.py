@@ -20,9 +20,10 @@ from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 MOVES = {
     "resolve_superseded": (LetterState.RESOLVED, ("ann",)),
     "exhaust_letters": (LetterState.IGNORED, ("ann",)),
-    "request_letters": (LetterState.RETRY_REQUESTED, ("ann", "fixed")),
-    "mark_dispatched": (LetterState.RETRYING, ([2.0], "ann", "fixed", None, DISPATCHES_MAX)),
-    "send_letters": (LetterState.RETRYING, ([2.0], "ann", "fixed", None, DISPATCHES_MAX)),
+    "request_letters": (LetterState.RETRY_REQUESTED, ("ann", "fixed", DISPATCHES_MAX)),
+    "mark_dispatched": (LetterState.RETRYING, ([2.0], "ann", "fixed", None)),
+    "send_letters": (LetterState.RETRYING, ([2.0], "ann", "fixed", None)),
+    "supersede_letters": (LetterState.RESOLVED, ("ann", "superseded by attempt 2")),
     "ignore_letters": (LetterState.IGNORED, ("ann", "known", "ignored", 1)),
     "close_letters": (LetterState.RESOLVED, ("ann", "mended", 1)),
 }
@@ -218,8 +219,8 @@ async def a_campaigns_letters_are_its_own(stage: Stage) -> None:
 async def a_letter_without_the_option_is_not_retried(stage: Stage) -> None:
     _, letter_id = await a_letter(stage)
     await stage.engine.database.fetch("update holdfast.dead_letter set recovery_options = '{ignore}'")
-    assert not await stage.engine.database.fetch(sql("request_letters"), [letter_id], "ann", "fixed")
-    sent = ([2.0], "ann", "fixed", None, DISPATCHES_MAX)
+    assert not await stage.engine.database.fetch(sql("request_letters"), [letter_id], "ann", "fixed", 5)
+    sent = ([2.0], "ann", "fixed", None)
     assert not await stage.engine.database.fetch(sql("send_letters"), [letter_id], *sent)
     assert (await reinject_once(stage.engine, "w", 30)).task_id is None
 
@@ -248,7 +249,7 @@ async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
 async def only_a_failed_task_of_the_tenant_is_revived(stage: Stage) -> None:
     await another_tenant(stage)
     failed, canceled = await a_failed_task(stage.dispatcher), await a_canceled_task(stage.dispatcher)
-    why = ("ann", "fixed", None)
+    why = ("ann", "fixed", None, False)
     assert not await stage.engine.database.fetch(sql("revive_tasks"), [int(failed)], OTHER_TENANT_ID, *why)
     assert not await stage.engine.database.fetch(sql("revive_tasks"), [int(canceled)], 1, *why)
     assert (await stage.state(failed), await stage.state(canceled)) == ("failed", "canceled")
@@ -260,7 +261,7 @@ async def a_node_is_not_revived_without_its_run(stage: Stage) -> None:
     run_id = await stage.dispatcher.runs.start(flow)
     await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
     node = int(stage.dispatcher.runs.task_id(run_id, flow, "a"))
-    assert not await stage.engine.database.fetch(sql("revive_tasks"), [node], 1, "ann", "fixed", None)
+    assert not await stage.engine.database.fetch(sql("revive_tasks"), [node], 1, "ann", "fixed", None, False)
     assert await stage.dispatcher.runs.state(run_id) == "failed"
 
 

@@ -23,6 +23,8 @@ create table holdfast.dead_letter (
   attempts int not null,
   generation smallint not null,
   dispatches smallint not null default 0 check (dispatches >= 0),
+  -- After this many dispatches the sweep parks the letter.
+  dispatches_max smallint not null default 5 check (dispatches_max between 1 and 5),
   -- Its task came to rest, or somebody asked: the sweep has something to judge.
   wants_sweep boolean not null default false,
   state text not null default 'open',

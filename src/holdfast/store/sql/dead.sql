@@ -47,7 +47,8 @@ with held as materialized (
   order by d.dead_letter_id
   for update of d skip locked
 )
-select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
+select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatches_max,
+  held.dispatched_at,
   'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
   coalesce(t.tenant_id, e.tenant_id, a.tenant_id) as owner_id,
   case
@@ -79,7 +80,8 @@ with held as materialized (
   order by d.dead_letter_id
   for update of d
 )
-select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatched_at,
+select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatches_max,
+  held.dispatched_at,
   'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
   exists (
     select from holdfast.attempt a
@@ -136,8 +138,8 @@ select dead_letter_id
 from done;
 
 -- name: revive_tasks
--- Failed plain tasks begin a new generation with a fresh budget; attempts keep counting. The `ended` row is the guard: of
--- any number of re-drives at once, one finds it. Nodes go with their run. Found by key and judged under the lock: asked for
+-- Failed plain tasks begin a new generation with a fresh budget, or ($6, an operator's retry) go on with one retry more of
+-- the generation they have; attempts keep counting. The `ended` row is the guard: of any number at once, one finds it. Nodes go with their run. Found by key and judged under the lock: asked for
 -- whose they are and where they stand, the planner may go through everything of the tenant that ever failed.
 with found as materialized (
   select e.task_id, e.tenant_id, e.state, e.run_id
@@ -158,10 +160,13 @@ gone as (
 ),
 back as (
   insert into holdfast.live (
-    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation, state
+    task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation, state,
+    retries, losses
   )
   select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt,
-    coalesce($5::smallint, b.priority, gone.priority), gone.max_retries, gone.max_losses, gone.generation + 1, 'q'
+    coalesce($5::smallint, b.priority, gone.priority), gone.max_retries, gone.max_losses,
+    gone.generation + case when $6 then 0 else 1 end, 'q', case when $6 then gone.retries + 1 else 0 end,
+    case when $6 then gone.losses else 0 end
   from gone
   left join lateral (select b.priority from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
   returning task_id, attempt, lane_id, tenant_id
@@ -183,7 +188,7 @@ from back;
 with asked as (
   update holdfast.dead_letter d
   set state = 'retry_requested', disposition = 'retry_requested', disposition_reason = $3, actor = $2,
-    wants_sweep = true, changed_at = holdfast.instant(), campaign_id = null,
+    wants_sweep = true, changed_at = holdfast.instant(), campaign_id = null, dispatches_max = $4,
     dispatches = case when d.state = 'ignored' then 0 else d.dispatches end,
     dispatched_at = case when d.state = 'ignored' then null else d.dispatched_at end,
     backoff_seconds = case when d.state = 'ignored' then null else d.backoff_seconds end
@@ -201,6 +206,40 @@ told as (
 select dead_letter_id
 from asked;
 
+-- name: supersede_letters
+-- Letters of tasks that an operator retries: the next attempt stands for them, and a failure of it opens another letter.
+-- Under their locks.
+with done as (
+  update holdfast.dead_letter d
+  set state = 'resolved', disposition = 'superseded', disposition_reason = $3, actor = $2, wants_sweep = false,
+    hidden_until = null, changed_at = holdfast.instant()
+  where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('open', 'retry_requested', 'retrying', 'ignored')
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
+),
+events as (
+  insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
+  select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts),
+    jsonb_build_object('actor', $2::text, 'reason', $3::text, 'disposition', 'superseded')
+  from done
+  group by tenant_id
+)
+select dead_letter_id
+from done;
+
+-- name: spent_retries
+-- What the failed tasks of some nodes have spent of their budgets. Under the locks of their letters.
+select e.task_id, e.retries, e.losses
+from holdfast.ended e
+where e.run_id = $1 and e.node_no = any($2::int[]) and e.tenant_id = $3 and e.state = 'f';
+
+-- name: carry_budgets
+-- Tasks that an operator retried go on with the budget that they had, less one retry. In the transaction that released them.
+update holdfast.live t
+set retries = least(b.retries + 1, t.max_retries), losses = least(b.losses, t.max_losses)
+from unnest($1::bigint[], $2::int[], $3::int[]) as b (task_id, retries, losses)
+where t.task_id = b.task_id
+returning t.task_id;
+
 -- name: mark_dispatched
 -- Letters whose run was requeued: one dispatch more, and the pause that follows it. Under their locks, in the
 -- transaction that requeued. After the last dispatch that may be, the sweep parks the letter without waiting for its end.
@@ -209,7 +248,7 @@ with sent as (
   update holdfast.dead_letter d
   set state = 'retrying', dispatches = d.dispatches + 1, dispatched_at = holdfast.instant(),
     backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
-    wants_sweep = d.dispatches + 1 >= $6, hidden_until = null, disposition = 'retry_dispatched', disposition_reason = $4, actor = $3,
+    wants_sweep = d.dispatches + 1 >= d.dispatches_max, hidden_until = null, disposition = 'retry_dispatched', disposition_reason = $4, actor = $3,
     campaign_id = $5, changed_at = holdfast.instant()
   where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('retry_requested', 'retrying')
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
@@ -238,7 +277,7 @@ with sent as (
   set state = 'retrying', dispatches = case when d.state = 'ignored' then 0 else d.dispatches end + 1,
     dispatched_at = holdfast.instant(),
     backoff_seconds = ($2::double precision[])[array_position($1::bigint[], d.dead_letter_id)],
-    wants_sweep = case when d.state = 'ignored' then 0 else d.dispatches end + 1 >= $6, hidden_until = null,
+    wants_sweep = case when d.state = 'ignored' then 0 else d.dispatches end + 1 >= d.dispatches_max, hidden_until = null,
     disposition = 'retry_dispatched', disposition_reason = $4, actor = $3, campaign_id = $5, changed_at = holdfast.instant()
   where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('open', 'ignored')
     and 'retry' = any(d.recovery_options)

@@ -6,7 +6,7 @@ from holdfast.installation;
 -- name: open_effect
 -- The gate before an effect: the tenant, the lease and the authority are asserted and the outbox row is committed before
 -- anything is sent. A row without an answer is opened again for the current lease unless its sender still runs; a refusal
--- is asked again by another task or generation only; a receipt, other arguments or a compensation keep it shut. What was
+-- is asked again by another task or generation, or once its task failed for good and an operator retried it; a receipt, other arguments or a compensation keep it shut. What was
 -- known before comes back beside. A lease is a task and a token: one claim takes many tasks under one token. A row that
 -- changed since this statement began opens nothing, and is not current: who runs, and what was undone, is asked again. It
 -- does not prove that the effect happens once, only that it goes under one key.
@@ -60,7 +60,13 @@ opened as (
     and e.compensated_by is null
     and (
       e.state in ('p', 'u')
-      or e.state = 'r' and (e.task_id, e.generation) <> (excluded.task_id, excluded.generation)
+      or e.state = 'r' and (
+        (e.task_id, e.generation) <> (excluded.task_id, excluded.generation)
+        or exists (
+          select from holdfast.failure f
+          where f.task_id = e.task_id and f.attempt >= e.attempt and f.decision = 'stop'
+        )
+      )
     )
     and not exists (
       select from holdfast.live o

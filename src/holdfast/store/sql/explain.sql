@@ -83,7 +83,7 @@ limit 1;
 -- name: explain_letters
 -- The dead letters of a task that are not resolved: the newest under way, the newest left alone, the newest open; each
 -- with the campaign that released it, or that works on its group.
-select distinct on (d.kind) d.dead_letter_id, d.state, d.disposition, d.disposition_reason, d.actor, d.dispatches,
+select distinct on (d.kind) d.dead_letter_id, d.state, d.disposition, d.disposition_reason, d.actor, d.dispatches, d.dispatches_max,
   d.changed_at, d.dispatched_at + make_interval(secs => coalesce(d.backoff_seconds, 0)) as next_at,
   'retry' = any(d.recovery_options) as can_retry, c.campaign_id, c.name as campaign_name, c.state as campaign_state
 from (

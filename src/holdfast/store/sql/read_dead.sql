@@ -161,7 +161,7 @@ select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.s
   -- What could be undone when it failed may have been undone since.
   case when undo.is_possible then d.recovery_options
     else array_remove(d.recovery_options, 'compensate') end as recovery_options, d.disposition,
-  d.disposition_reason, d.actor, d.dispatches, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
+  d.disposition_reason, d.actor, d.dispatches, d.dispatches_max, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
   d.previous_id, d.campaign_id, coalesce(e.tags, b.tags, '{}') as tags, holdfast.instant() as at,
   case when $8::boolean then f.traceback end as traceback,
   case when $8::boolean then coalesce(d.input, e.input, b.input) end as input, looked.floor

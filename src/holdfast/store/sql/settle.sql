@@ -150,7 +150,7 @@ letters as (
   select gone.tenant_id, gone.task_id, gone.run_id, gone.node_no, gone.lane_id, gone.attempt, gone.generation,
     case when sent.key is null then 'task' else 'tool_effect' end, coalesce(sent.key, gone.task_id::text),
     fenced.fingerprint, fenced.cause, fenced.reason,
-    case when gone.generation > 1 then (
+    case when gone.attempt > 1 then (
       select max(d.dead_letter_id)
       from holdfast.dead_letter d
       where d.task_id = gone.task_id

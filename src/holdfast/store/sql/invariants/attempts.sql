@@ -123,27 +123,29 @@ where spent.retries > allowed.max_retries * greatest(spent.generations, allowed.
   or spent.losses > allowed.max_losses * greatest(spent.generations, allowed.generation);
 
 -- name: budgets_are_counted_right
--- In its first generation a task counts exactly the retries its history shows.
-with spent as (
-  select f.task_id,
-    count(*) filter (where f.decision = 'retry' and f.state in ('f', 't')) as retries,
-    count(*) filter (where f.decision = 'retry' and f.state = 'l') as losses
-  from holdfast.failure f
-  group by f.task_id
-),
-counted as (
-  select task_id, retries, losses
+-- In its first generation a task counts exactly the retries its history shows: those after a failure or time-out, and
+-- those by which an operator went on after a stop.
+with counted as (
+  select task_id, retries, losses, attempt + 1 as before
   from holdfast.live
   where generation = 1
   union all
-  select task_id, retries, losses
+  select task_id, retries, losses, attempt
   from holdfast.ended
   where generation = 1
 )
 select counted.task_id, counted.retries, counted.losses
 from counted
-left join spent on spent.task_id = counted.task_id
-where counted.retries <> coalesce(spent.retries, 0) or counted.losses <> coalesce(spent.losses, 0);
+cross join lateral (
+  select
+    count(*) filter (
+      where f.decision = 'retry' and f.state in ('f', 't') or f.decision = 'stop' and f.attempt < counted.before
+    ) as retries,
+    count(*) filter (where f.decision = 'retry' and f.state = 'l') as losses
+  from holdfast.failure f
+  where f.task_id = counted.task_id
+) spent
+where counted.retries <> spent.retries or counted.losses <> spent.losses;
 
 -- name: a_failed_task_has_a_failure
 -- A task that failed for good has the failure that ended it, with the decision to stop.
