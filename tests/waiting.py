@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.store.database import Database
+
+T = TypeVar("T")
 
 SECONDS_MAX = 30.0
 PAUSE_SECONDS = 0.01
@@ -30,12 +32,13 @@ async def eventually(
         await asyncio.sleep(pause_seconds)
 
 
-def poll(condition: Callable[[], object], *, seconds_max: float = 60.0) -> None:
-    """The same for a test that blocks."""
+def poll(condition: Callable[[], T], *, seconds_max: float = 60.0) -> T:
+    """The same for a test that blocks; returns the value that ended the wait."""
     deadline = time.monotonic() + seconds_max
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(PAUSE_SECONDS)
+    return found
 
 
 async def waits(database: Database, verb: asyncio.Future[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a server is of use: asked of the database once for everybody who wants to know at the same time."""
+"""Readiness of a server: one look at the database, shared by all concurrent requests for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import asyncio
 
 from holdfast.store.database import Database
 from holdfast.store.migrate import require_current
+from holdfast.store.tenant_role import require_tenant_role
+
+
+async def _require_ready(database: Database) -> None:
+    """Raise unless the schema is current and requests can work as their tenant."""
+    await require_current(database)
+    await require_tenant_role(database)
 
 
 class Readiness:
@@ -18,7 +25,7 @@ class Readiness:
     async def require(self) -> None:
         """Raise what keeps the server from being of use."""
         if self._looking is None:
-            self._looking = asyncio.create_task(require_current(self._database), name="holdfast-ready")
+            self._looking = asyncio.create_task(_require_ready(self._database), name="holdfast-ready")
             self._looking.add_done_callback(self._looked)
         await asyncio.shield(self._looking)
 

@@ -20,26 +20,36 @@ def migrate() -> None:
     """Bring the schema up to date. Safe to repeat, and safe beside running workers."""
     shell = the_shell()
     with shell.busy("Migrating"):
-        applied, version = shell.run(_migrate(shell))
+        applied, version, missing = shell.run(_migrate(shell))
     if shell.is_json:
-        emit_json({"applied": [migration.name for migration in applied], "version": version})
+        emit_json({"applied": [migration.name for migration in applied], "version": version, "missing": missing})
         return
     for migration in applied:
         click.echo(f"{migration.number:04}\t{migration.name}")
     shell.talk(f"The schema is at migration {version}" + ("." if applied else ", nothing to do."))
+    if missing:
+        shell.talk(
+            "This role may not create the role that keeps tenants apart, so `holdfast server` will refuse HTTP. "
+            "Workers and clients on the database need nothing more. As an administrator of the database run:"
+        )
+        for statement in missing:
+            shell.talk(f"  {statement}")
+        shell.talk("Then run `holdfast migrate` again.")
 
 
-async def _migrate(shell: Shell) -> tuple[list[Migration], int]:
+async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
     from holdfast.place import find_place
     from holdfast.store.database import Database
     from holdfast.store.migrate import migrate, schema_version
+    from holdfast.store.tenant_role import missing_statements
 
     settings = shell.settings()
     place = await asyncio.to_thread(find_place, settings)
     try:
         database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
         try:
-            return await migrate(database), await schema_version(database)
+            applied = await migrate(database)
+            return applied, await schema_version(database), await missing_statements(database)
         finally:
             await database.close()
     finally:

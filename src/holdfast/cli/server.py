@@ -84,6 +84,7 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
     from holdfast.dispatcher.engine import Engine
     from holdfast.store.database import without_password
     from holdfast.store.durability import require_durable
+    from holdfast.store.tenant_role import require_tenant_role
     from holdfast.wake.carriers import require_carrier
 
     require_carrier(settings.wake, [])
@@ -97,6 +98,7 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
         if not with_http:
             return await _loop_until(stop, engine)
+        await require_tenant_role(engine.database)
         from holdfast.api.server import listening
 
         async with listening(engine) as addresses:

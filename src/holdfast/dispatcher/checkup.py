@@ -17,12 +17,14 @@ from holdfast.settings import POSTGRES
 from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
 from holdfast.store.migrate import known, schema_version
 from holdfast.store.statements import sql
+from holdfast.store.tenant_role import statements_missing
 from holdfast.wake.listener import hears
 
 _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
 _INSTANT = sql("checkup_instant")
 _WALLS = sql("checkup_walls")
+_TENANT_ROLE = sql("tenant_role")
 _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
@@ -79,7 +81,7 @@ async def check_up(
             found += _rights(await database.fetchrow(_RIGHTS))
             found.append(_instant(await database.fetchrow(_INSTANT)))
             if version >= WALLS_SINCE:
-                found += _walls(await database.fetchrow(_WALLS))
+                found += _walls(await database.fetchrow(_WALLS), await database.fetchrow(_TENANT_ROLE))
             found += _work(await database.fetchrow(_WORK, silent_seconds))
         if version >= len(known()):
             found.append(_wake(await read_wake(database), carrier))
@@ -126,6 +128,12 @@ def _server(row: Any, *, now: datetime) -> Iterator[Finding]:
         f"{', '.join(unsafe)} off: accepted work can be lost in a crash" if unsafe else "commits survive a crash",
         f"Set {', '.join(f'{name} = on' for name in unsafe)} and restart PostgreSQL.",
         otherwise=Level.FAILED,
+    )
+    yield finding(
+        "jit",
+        row["jit"] == "off",
+        "off for sessions of Holdfast" if row["jit"] == "off" else "on: the pooler lets no session switch it off",
+        f'alter role "{row["me"]}" set jit = off',
     )
     skew = (now - row["at"]).total_seconds()
     yield finding(
@@ -242,9 +250,8 @@ def _wake(view: WakeView, carrier: str) -> Finding:
     )
 
 
-def _walls(row: Any) -> Iterator[Finding]:
-    missing = [] if row["has_role"] else ["create role holdfast_tenant nologin"]
-    missing += [] if row["may_become"] else [f'grant holdfast_tenant to "{row["me"]}"']
+def _walls(row: Any, role: Any) -> Iterator[Finding]:
+    missing = statements_missing(has_role=role["has_role"], may_become=role["may_become"], role=role["me"])
     said = {
         (False, False): "there is no role holdfast_tenant",
         (True, False): "this role may not become holdfast_tenant",
@@ -252,15 +259,16 @@ def _walls(row: Any) -> Iterator[Finding]:
     yield finding(
         "tenants",
         not missing and not row["open_tables"],
-        said.get((row["has_role"], row["may_become"]))
+        said.get((role["has_role"], role["may_become"]))
         or (
             f"no wall on {', '.join(row['open_tables'])}"
             if row["open_tables"]
             else "row-level security keeps them apart"
         ),
-        f"As an administrator of the database: {'; '.join(missing)}. Then run `holdfast migrate`."
+        f"As an administrator of the database: {' '.join(missing)} Then run `holdfast migrate`."
         if missing
         else "Run `holdfast migrate`.",
+        otherwise=Level.FAILED if missing else Level.WARNING,
     )
     yield finding(
         "row security",

@@ -22,9 +22,8 @@ LOOK_PLAIN = 2
 ID_MAX = 2**63 - 1
 READ_SECONDS_MAX = 10
 
-BY_INDEX = "; ".join(
-    f"set local enable_{way} = off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
-)
+_WAYS_ROUND = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
+BY_INDEX = "; ".join(["set local jit = off", *(f"set local enable_{way} = off" for way in _WAYS_ROUND)])
 """A page is read along an index until it is full, whatever statistics say: they may be from another hour."""
 
 

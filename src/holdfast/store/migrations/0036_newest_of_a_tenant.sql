@@ -74,7 +74,7 @@ create function holdfast.newest(
   kind text, tenant int, first bigint, before bigint, many int, lanes int[] default null, states text[] default null,
   out id bigint, out number int, out is_edge boolean
 ) returns setof record language plpgsql stable security definer rows 10
-  set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+  set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   ids bigint[];
   numbers int[];
@@ -274,7 +274,7 @@ end $$;
 create function holdfast.held_in(tenant int, most int)
   returns table (lane_id int, state "char", is_retrying boolean, tasks bigint)
   language sql stable security definer
-  set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+  set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
   select f.lane_id, f.state, f.is_retrying, count(*)
   from (
     (
@@ -300,7 +300,7 @@ $$;
 -- holdfast.block_before, which older versions ask.
 create function holdfast.block_of(tenant int, before bigint, out first_id bigint, out middle_id bigint, out last_id bigint)
   returns setof record language sql stable security definer
-  set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+  set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
   select b.first_id, (b.first_id + b.last_id) / 2 + 1, b.last_id
   from holdfast.block b
   where b.first_id < before and holdfast.is_for(tenant)

@@ -21,7 +21,7 @@ create or replace function holdfast.newest(
   kind text, tenant int, first bigint, before bigint, many int, lanes int[] default null, states text[] default null,
   out id bigint, out number int, out is_edge boolean
 ) returns setof record language plpgsql stable security definer rows 10
-  set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+  set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   ids bigint[];
   numbers int[];

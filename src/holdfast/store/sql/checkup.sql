@@ -2,11 +2,24 @@
 -- Whether commits of this session survive a crash of the server.
 select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit;
 
+-- name: tenant_role
+-- Whether the role of tenants exists and this role may become it. PostgreSQL 16 tells membership from the right to SET ROLE.
+select r.oid is not null as has_role,
+  coalesce(
+    pg_has_role(
+      current_user, r.oid, case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end
+    ), false
+  ) as may_become,
+  current_user::text as me
+from (select) as always
+left join pg_roles r on r.rolname = 'holdfast_tenant';
+
 -- name: checkup_server
 -- What the server is and promises: version, durability, clock, connections, whether it cleans up after itself.
 select current_setting('server_version') as version, current_setting('server_version_num')::int as version_number,
   current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
   current_setting('full_page_writes') as full_page_writes, current_setting('autovacuum') as autovacuum,
+  current_setting('jit') as jit, current_user::text as me,
   clock_timestamp() as at, pg_is_in_recovery() as is_replica,
   current_setting('max_connections')::int as connections_max,
   (select count(*)::int from pg_stat_activity where backend_type = 'client backend') as connections,
@@ -36,18 +49,8 @@ from pg_proc p
 where p.oid = 'holdfast.instant()'::regprocedure;
 
 -- name: checkup_walls
--- Whether tenants are kept apart: is the role there, may we become it, is every table behind its wall, and are we let
--- through as the engine.
-select exists (select from pg_roles r where r.rolname = 'holdfast_tenant') as has_role,
-  coalesce(
-    (
-      select pg_has_role(current_user, r.oid,
-        case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)
-      from pg_roles r
-      where r.rolname = 'holdfast_tenant'
-    ), false
-  ) as may_become,
-  not row_security_active('holdfast.live') or exists (
+-- Whether tenants are kept apart: is every table behind its wall, and does row-level security let the engine through.
+select not row_security_active('holdfast.live') or exists (
     select
     from pg_policy p
     cross join lateral unnest(p.polroles) as passing (role_id)
@@ -58,8 +61,7 @@ select exists (select from pg_roles r where r.rolname = 'holdfast_tenant') as ha
     from pg_class c
     where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
       and not (c.relrowsecurity and c.relforcerowsecurity)
-  ) as open_tables,
-  current_user::text as me;
+  ) as open_tables;
 
 -- name: checkup_work
 -- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,
