@@ -224,7 +224,7 @@ async def test_queues_count_blocked_nodes_and_completed_ones(dispatcher):
 
 
 async def results(dispatcher, *task_ids):
-    rows = await dispatcher.engine.database.fetch(sql("results"), [int(one) for one in task_ids])
+    rows = await dispatcher.engine.database.fetch(sql("results"), [int(one) for one in task_ids], 1)
     return {str(row["task_id"]): row["state"] for row in rows}
 
 
@@ -249,7 +249,7 @@ async def test_nodes_without_a_task_answer_too(dispatcher):
     assert await results(dispatcher, skipped) == {skipped: "skipped"}
     other = await dispatcher.runs.start(a_flow("a>b"))
     await dispatcher.runs.cancel(other)
-    waits = Results(dispatcher.engine.database)
+    waits = Results(dispatcher.engine.database, 1)
     assert (await waits.wait(int(other) + 2)).state == "canceled"
     with pytest.raises(NotFound):
         await waits.wait(int(other) + 99)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.tenants.acme import CANARY, MISSING, WHO, rows_of
 
+from holdfast.client.client import Client
 from holdfast.core.circuit import CircuitState
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind
@@ -61,7 +62,19 @@ A_WAIT = FlowDefinition(name="shop.wait", nodes=(Node(name="paid", action="payme
 GRACE = {"grace_seconds": 1.0}
 Verb = Callable[[Engine, Any], Awaitable[Any]]
 
+
+async def asked(engine: Engine, question: Callable[[Client], Awaitable[Any]]) -> Any:
+    """The answer that a client of this engine gets."""
+    async with Client.over(engine) as client:
+        return await question(client)
+
+
 VERBS: dict[str, tuple[str, Verb]] = {
+    "result": ("failed", lambda e, i: asked(e, lambda client: client.result(str(i), timeout=5))),
+    "wait for": ("task", lambda e, i: asked(e, lambda client: client.result(str(i), timeout=0.05))),
+    "result of a run": ("run", lambda e, i: asked(e, lambda client: client.run(str(i)).result(timeout=0.05))),
+    "output of a run": ("run", lambda e, i: asked(e, lambda client: client.run(str(i)).output())),
+    "tasks of a run": ("run", lambda e, i: asked(e, lambda client: client.run(str(i)).tasks())),
     "show": ("task", lambda e, i: look.show_task(e.database, e.catalog, e.tenant_id, i)),
     "why": ("task", lambda e, i: why(e.database, e.catalog, e.tenant_id, i)),
     "notes": ("task", lambda e, i: look.read_notes(e.database, e.tenant_id, i)),

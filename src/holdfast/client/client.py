@@ -81,7 +81,7 @@ class Client:
         """A client of an engine that somebody else opened and will close; it knows no actions of its own."""
         client = cls(engine.settings, {})
         client._theirs = client._opened = engine
-        client._waits = Results(engine.database)
+        client._waits = Results(engine.database, engine.tenant_id)
         return client
 
     async def __aenter__(self) -> Client:
@@ -90,7 +90,7 @@ class Client:
         # What it learned of the database it had before may mean nothing in the one it finds now.
         self._forget()
         engine = self._theirs or await self._open()
-        self._waits = Results(engine.database)
+        self._waits = Results(engine.database, engine.tenant_id)
         self._opened = engine
         return self
 

@@ -42,8 +42,9 @@ class Ending(msgspec.Struct, frozen=True):
 class Results:
     """Hands out futures for task ids and fulfils them; those that are open when it closes are told so."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tenant_id: int) -> None:
         self._database = database
+        self._tenant_id = tenant_id
         self._waiting: dict[int, set[asyncio.Future[Ending]]] = {}
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -61,7 +62,7 @@ class Results:
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         try:
-            live = await self._database.fetch(_AWAIT, [task_id])
+            live = await self._database.fetch(_AWAIT, [task_id], self._tenant_id)
             if not live:
                 await self._check([task_id])
                 if not future.done():
@@ -79,7 +80,7 @@ class Results:
 
     async def require(self, task_id: int) -> None:
         """`NotFound` if there is no such task: a wait that was too short for a look does not say so."""
-        if not await self._database.fetch(_WHICH_EXIST, [task_id]):
+        if not await self._database.fetch(_WHICH_EXIST, [task_id], self._tenant_id):
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
 
     async def close(self) -> None:
@@ -119,7 +120,7 @@ class Results:
                 return
 
     async def _check(self, task_ids: list[int]) -> None:
-        for row in await self._database.fetch(_RESULTS, task_ids):
+        for row in await self._database.fetch(_RESULTS, task_ids, self._tenant_id):
             for future in self._waiting.get(row["task_id"], ()):
                 if not future.done():
                     future.set_result(Ending(*row))

@@ -73,7 +73,7 @@ async def named_events(engine: Engine, run_id: int, events: Sequence[NodeEvent])
 
 async def _node_names(engine: Engine, run_id: int) -> list[str]:
     async with engine.database.session() as session:
-        row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id])
+        row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id], engine.tenant_id)
         if row is None:
             raise no_run(run_id)
         await engine.catalog.flows.learn([row["snapshot_id"]], session)

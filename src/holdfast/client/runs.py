@@ -95,7 +95,7 @@ class Run:
         """What the flow returns of what is there now; None for what did not complete."""
         engine = self._client.engine
         async with engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number], engine.tenant_id)
             if row is None:
                 raise no_run(self.run_id)
             return await run_output(session, engine.catalog, self._number, row["snapshot_id"])
@@ -128,7 +128,7 @@ class Run:
         """Every node of the run, in the order of the flow, and where its task stands."""
         engine = self._client.engine
         async with engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number])
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number], engine.tenant_id)
             if row is None:
                 raise no_run(self.run_id)
             await engine.catalog.flows.learn([row["snapshot_id"]], session)

@@ -88,7 +88,7 @@ async def cancel_in(
 
 async def not_cancelable(database: Database, tenant_id: int, task_id: int) -> HoldfastError:
     """Why a task was left alone by `cancel`: it is over, it has not begun, or there is none."""
-    row = await database.fetchrow(_RESULTS, [task_id])
+    row = await database.fetchrow(_RESULTS, [task_id], tenant_id)
     if row is not None:
         return Conflict(f"Task {task_id} is already {row['state']}.", code="task_over", state=row["state"])
     place = await database.fetchrow(_FIND_PLACE, task_id, tenant_id)

@@ -72,7 +72,7 @@ async def capture(
         kept = await session.fetchval(_READ_KEPT_INPUT, *here)
         if row["is_past"] and kept is None:
             raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
-        lane_id = row["lane_id"] or await _lane_of_node(session, catalog, row["run_id"], row["node_no"])
+        lane_id = row["lane_id"] or await _lane_of_node(session, catalog, tenant_id, row["run_id"], row["node_no"])
         if lane_id == 0:
             raise _refused(task_id, "its node runs no code of its own")
         await catalog.learn([lane_id], (), session=session)
@@ -110,8 +110,8 @@ def _chosen(task_id: int, known: list[Any], attempt: int | None) -> Any:
     return next((one for one in known if one["state"] in FAILED), known[0] if known else None)
 
 
-async def _lane_of_node(session: Session, catalog: Catalog, run_id: int, node_no: int) -> int:
-    row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id])
+async def _lane_of_node(session: Session, catalog: Catalog, tenant_id: int, run_id: int, node_no: int) -> int:
+    row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id], tenant_id)
     await catalog.flows.learn([row["snapshot_id"]], session)
     return catalog.flows.snapshot(row["snapshot_id"]).lane_ids[node_no]
 

@@ -79,7 +79,7 @@ class Runs:
     async def output(self, run_id: str) -> Any:
         """What the flow returns of what is there now."""
         async with self._engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)])
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)], self._engine.tenant_id)
             return await run_output(session, self._engine.catalog, int(run_id), row["snapshot_id"])
 
     def task_id(self, run_id: str, flow: FlowDefinition, node: str) -> str:
@@ -160,7 +160,7 @@ class Runs:
 
     async def _rows(self, run_id: str) -> dict[str, Any]:
         async with self._engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)])
+            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)], self._engine.tenant_id)
             await self._engine.catalog.flows.learn([row["snapshot_id"]], session)
             nodes = self._engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
             rows = await session.fetch(_NODE_STATES, int(run_id), self._engine.tenant_id)

@@ -241,7 +241,7 @@ async def an_event_is_there_for_a_node_that_runs_again(stage: Stage) -> None:
 async def who_waits_for_a_run_that_is_over_is_not_kept_waiting(stage: Stage) -> None:
     run = await stage.dispatcher.runs.start(a_flow("a>b"))
     await finish(stage.dispatcher)
-    assert not await stage.engine.database.fetch(sql("await_tasks"), [int(run)])
+    assert not await stage.engine.database.fetch(sql("await_tasks"), [int(run)], 1)
 
 
 @check

@@ -3,13 +3,13 @@
 with tasks as (
   update holdfast.live t
   set is_awaited = true
-  where t.task_id = any($1::bigint[])
+  where t.task_id = any($1::bigint[]) and t.tenant_id = $2
   returning t.task_id
 ),
 runs as (
   update holdfast.run r
   set is_awaited = true
-  where r.run_id = any($1::bigint[]) and r.state = 'o'
+  where r.run_id = any($1::bigint[]) and r.state = 'o' and r.tenant_id = $2
   returning r.run_id
 )
 select task_id from tasks
@@ -30,23 +30,25 @@ left join lateral (
   where b.task_id is null and w.item_no is null
   limit 1
 ) n on true
-where a.task_id = any($1::bigint[]) and a.state = 'c' and (n.generation is null or n.generation = a.generation)
+where a.task_id = any($1::bigint[]) and a.state = 'c' and a.tenant_id = $2
+  and (n.generation is null or n.generation = a.generation)
 union all
 select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, null, f.code, f.type, f.message, f.sentence
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
-where e.task_id = any($1::bigint[])
+where e.task_id = any($1::bigint[]) and e.tenant_id = $2
 union all
 select r.run_id, case r.state when 'c' then 'completed' when 'f' then 'failed' else 'canceled' end, null, null, null, null,
   null
 from holdfast.run r
-where r.run_id = any($1::bigint[]) and r.state <> 'o'
+where r.run_id = any($1::bigint[]) and r.state <> 'o' and r.tenant_id = $2
 union all
 select g.task_id, n.state, m.output, null, null, null, null
 from unnest($1::bigint[]) as g (task_id)
 cross join lateral (
   select w.run_id, w.node_no, w.item_no
   from holdfast.place(g.task_id) w
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
   where not exists (select from holdfast.body b where b.task_id = g.task_id)
   limit 1
 ) w
@@ -61,17 +63,22 @@ where n.state in ('completed', 'failed', 'canceled', 'skipped', 'upstream_failed
 
 -- name: which_exist
 -- Which of these tasks and runs there are: live or ended, asked for, or a place in a run.
-select t.task_id from holdfast.live t where t.task_id = any($1::bigint[])
+select t.task_id from holdfast.live t where t.task_id = any($1::bigint[]) and t.tenant_id = $2
 union
-select b.task_id from holdfast.body b where b.task_id = any($1::bigint[])
+select b.task_id from holdfast.body b where b.task_id = any($1::bigint[]) and b.tenant_id = $2
 union
-select e.task_id from holdfast.ended e where e.task_id = any($1::bigint[])
+select e.task_id from holdfast.ended e where e.task_id = any($1::bigint[]) and e.tenant_id = $2
 union
-select r.run_id from holdfast.run r where r.run_id = any($1::bigint[])
+select r.run_id from holdfast.run r where r.run_id = any($1::bigint[]) and r.tenant_id = $2
 union
 select g.task_id
 from unnest($1::bigint[]) as g (task_id)
-cross join lateral (select w.run_id from holdfast.place(g.task_id) w limit 1) w;
+cross join lateral (
+  select w.run_id
+  from holdfast.place(g.task_id) w
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+  limit 1
+) w;
 
 -- name: attempt_decision
 -- What was decided about an attempt that failed.

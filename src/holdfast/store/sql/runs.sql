@@ -167,7 +167,7 @@ where n.state = 'c' and n.run_id = any($1::bigint[]);
 -- Which snapshot each run runs.
 select run_id, snapshot_id
 from holdfast.run
-where run_id = any($1::bigint[]);
+where run_id = any($1::bigint[]) and tenant_id = $2;
 
 -- name: lock_run
 -- One run, open or over, under its lock.
