@@ -38,6 +38,14 @@ async def test_a_worker_registers_and_learns_its_id_and_pace(call, engine):
     assert '"python"' in row["labels"] and '"zone"' in row["labels"]
 
 
+async def test_a_version_that_cannot_be_stored_is_kept_without_what_cannot(call, engine):
+    answer = await call.post("/internal/workers", {"actions": ["a.b"], "version": "1\0.2"})
+    version = await engine.database.fetchval(
+        "select version from holdfast.worker where worker_id = $1", int(answer.json["worker_id"])
+    )
+    assert version == "1\ufffd.2"
+
+
 @each("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])
 async def test_a_bad_registration_is_refused(call, bad):
     assert (await call.post("/internal/workers", bad)).status == 400

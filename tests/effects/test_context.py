@@ -108,6 +108,19 @@ async def test_a_refusal_is_an_answer_and_ends_the_task(app, run, provider, engi
     assert (effect.state, effect.code, effect.message) == ("refused", "card_declined", "card declined")
 
 
+async def test_a_refusal_whose_code_cannot_be_stored_is_kept_all_the_same(app, run, provider, engine):
+    """PostgreSQL keeps no NUL in text; an answer that is not kept leaves the effect unknown, and it is sent again."""
+    provider.answers = [hf.EffectRefused("card\0declined", code="card\0declined")]
+
+    @app.action(retry=QUICK)
+    async def charge(ctx: hf.Context, order: int) -> dict:
+        return await ctx.effect("card.charge", provider.send, order)
+
+    task_id, ending = await run(charge, order=7)
+    [effect] = await effects_of(engine, task_id)
+    assert (ending.state, effect.state, effect.code) == ("failed", "refused", "card\ufffddeclined")
+
+
 async def test_within_a_generation_a_refusal_stands(app, run, provider):
     provider.answers = [hf.EffectRefused("card declined")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import TaskFailed
+from holdfast.packs.http_runtime import UnsafeSegment, rendered_url
 
 SEND = """
     runtime: http
@@ -98,3 +99,34 @@ async def test_nobody_there_is_a_connection_error(working):
             await (await client.enqueue("mypack.call")).result(30)
         row = await last_failure(client)
     assert row["class"] == "connection_error"
+
+
+@pytest.mark.parametrize("order", ["..", ".", ""])
+async def test_an_input_cannot_climb_out_of_its_path(working, web, order):
+    """`DELETE /users/7/orders/..` would delete the user."""
+    send = f"runtime: http\nmethod: DELETE\nurl: {web.url}/users/${{user}}/orders/${{order}}"
+    parameters = "parameters: {user: {type: string}, order: {type: string}}"
+    async with working({"remove": f"{send}\n{parameters}"}) as client:
+        task = await client.enqueue("mypack.remove", user="7", order=order)
+        with pytest.raises(TaskFailed):
+            await task.result(30)
+        row = await last_failure(client)
+    assert (row["class"], web.seen) == ("invalid_parameters", [])
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "expected"),
+    [
+        ("https://api.test/a/${x}", {"x": "b/../c"}, "https://api.test/a/b%2F..%2Fc"),
+        ("https://api.test/a/${x}", {"x": "%2e%2e"}, "https://api.test/a/%252e%252e"),
+        ("https://api.test/a/v${x}?q=${x}", {"x": ".."}, "https://api.test/a/v..?q=.."),
+    ],
+)
+def test_a_url_keeps_its_segments(template, values, expected):
+    assert rendered_url(template, values) == expected
+
+
+@pytest.mark.parametrize("parts", [(".", "."), ("", "..")])
+def test_two_inputs_cannot_climb_together(parts):
+    with pytest.raises(UnsafeSegment):
+        rendered_url("https://api.test/a/${x}${y}/b", dict(zip("xy", parts, strict=True)))

@@ -14,6 +14,7 @@ from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.core.action_rules import ActionRules
 from holdfast.core.circuit import Breaker
+from holdfast.core.failure import clipped
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.quota import Quota
 from holdfast.dispatcher.contract import WAIT_SECONDS_MAX, Declared, Leaving, Left, Register, Registered, Terms
@@ -53,13 +54,14 @@ async def register(asked: Asked) -> Response:
         await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
     queues = asked.caller.served(body.queues)
-    await _declare(asked, body)
+    version = clipped(body.version, limits.NAME_CHARACTERS_MAX)
+    await _declare(asked, body, version)
     worker_id = await asked.workers.register(
         name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
         actions=body.actions,
         queues=queues,
         slots=body.slots,
-        version=body.version[: limits.NAME_CHARACTERS_MAX],
+        version=version,
         labels=wire.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
     )
     worker = asked.engine.settings.worker
@@ -73,7 +75,7 @@ async def register(asked: Asked) -> Response:
     )
 
 
-async def _declare(asked: Asked, body: Register) -> None:
+async def _declare(asked: Asked, body: Register, version: str) -> None:
     """Keep what the worker's code says about its actions, all checked before the first is kept."""
     if unnamed := {one.action for one in body.declares} - set(body.actions):
         raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
@@ -87,7 +89,7 @@ async def _declare(asked: Asked, body: Register) -> None:
         action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
         rules = ActionRules(queue=queue, priority=one.priority, policy=policy)
         # Whoever asks for tasks over HTTP runs them. What launches workers is said by those who have the database.
-        await declare_action(engine.catalog, engine.tenant_id, action, rules, version=body.version, launcher=None)
+        await declare_action(engine.catalog, engine.tenant_id, action, rules, version=version, launcher=None)
     if guards:
         await declare_guards(engine, engine.tenant_id, guards)
 

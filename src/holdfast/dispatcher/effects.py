@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.core.effects import EFFECT_CODES, EffectState, stable_key
-from holdfast.core.failure import MESSAGE_BYTES_MAX, clipped
+from holdfast.core.failure import CODE_BYTES_MAX, MESSAGE_BYTES_MAX, clipped
 from holdfast.dispatcher.leases import Claimed
 from holdfast.dispatcher.pages import LIMIT_MAX, LOOK_ROWS, full_page, valid_limit
 from holdfast.errors import Conflict, EffectDenied, Invalid, LeaseLost, Unavailable
@@ -181,7 +181,7 @@ async def answer_effect(database: Database, claimed: Claimed, answer: AnswerEffe
         answer.key,
         EFFECT_CODES[answer.state],
         answer.receipt,
-        answer.code,
+        None if answer.code is None else clipped(answer.code, CODE_BYTES_MAX),
         None if answer.message is None else clipped(answer.message, MESSAGE_BYTES_MAX),
     )
     if not row["is_held"]:

@@ -1,8 +1,9 @@
 """The `http` runtime: an attempt is one request, and the status of the answer says how it went.
 
-Where a request goes is the pack's to say, never the input's: scheme, host and port are literal, inputs inside the path
-and the query are escaped, and redirects are not followed unless asked for. So no input can turn a worker into a door to
-the network it stands in. The stable task id goes along as an idempotency key.
+The pack decides where a request goes, never the input: scheme, host and port are literal, inputs inside the path and
+the query are escaped and cannot be `.` or `..` as a path segment, and redirects are not followed unless asked for. So
+no input can reach another resource, or another host of the network that the worker is in. The stable task id goes along
+as an idempotency key.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class HttpRequest:
         headers.update({name: _one_line(render_text(text, values)) for name, text in self.headers.items()})
         request = _client().build_request(
             self.method,
-            render_text(self.url, values, lambda text: quote(text, safe="")),
+            rendered_url(self.url, values),
             params=render(dict(self.query), values) or None,
             headers=headers,
             json=None if self.body is None else render(self.body, values),
@@ -72,6 +73,33 @@ class HttpRequest:
             return _output(answer, await _read(answer))
         finally:
             await answer.aclose()
+
+
+class UnsafeSegment(Exception):
+    """An input would change which path a request goes to."""
+
+    code = "invalid_parameters"
+
+    def __init__(self, template: str, segment: str) -> None:
+        super().__init__(f"invalid parameters: {template} would become the path segment {segment!r}")
+
+
+def rendered_url(template: str, values: Mapping[str, Any]) -> str:
+    """Fill in a URL. No input adds a path segment, removes one (`..`, `.`) or leaves one empty."""
+    path, mark, query = template.partition("?")
+    segments = [_segment(segment, values) for segment in path.split("/")]
+    return "/".join(segments) + mark + render_text(query, values, _quoted)
+
+
+def _segment(template: str, values: Mapping[str, Any]) -> str:
+    segment = render_text(template, values, _quoted)
+    if template != segment and segment in ("", ".", ".."):
+        raise UnsafeSegment(template, segment)
+    return segment
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
 
 
 def _client() -> httpx.AsyncClient:
