@@ -22,6 +22,7 @@ from holdfast.dispatcher.dead_look import dead_groups
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.recover import ignore
 from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.tokens import create_token
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
@@ -214,6 +215,37 @@ async def test_an_approval_needs_other_eyes(dispatcher):
     assert await dispatcher.campaigns_once() == 3
     with pytest.raises(Conflict):
         await approve_campaign(dispatcher.engine, 1, campaign_id, actor="bob")
+
+
+TOKENS = {
+    "its own second token": ("oidc:ann", {"second": "oidc:ann"}, "token:second"),
+    "a token that its token created": ("oidc:ann", {"first": "oidc:ann", "second": "token:first"}, "token:second"),
+    "two tokens of one account": ("token:first", {"first": "oidc:ann", "second": "oidc:ann"}, "token:second"),
+    "the account behind the token": ("token:first", {"first": "oidc:ann"}, "oidc:ann"),
+    "a token of the command line's user": ("cli:ann", {"second": "cli:ann"}, "token:second"),
+}
+
+
+@pytest.mark.parametrize("which", TOKENS)
+async def test_a_second_token_is_not_a_second_person(dispatcher, which):
+    starter, tokens, approver = TOKENS[which]
+    for name, creator in tokens.items():
+        await create_token(dispatcher.engine.database, 1, name=name, role="admin", actor=creator)
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 3), needs_approval=True, actor=starter)
+    own = dispatcher.engine.of(1)
+    with pytest.raises(Conflict) as refused:
+        await approve_campaign(own, 1, campaign_id, actor=approver)
+    assert refused.value.code == "approval_by_starter"
+    await approve_campaign(own, 1, campaign_id, actor="oidc:bob")
+
+
+async def test_tokens_that_an_administrator_made_for_two_people_are_two_people(dispatcher):
+    for name in ("ann", "bob"):
+        await create_token(dispatcher.engine.database, 1, name=name, role="admin", actor="cli:root")
+    campaign_id = await start(dispatcher, await a_group(dispatcher, 3), needs_approval=True, actor="token:ann")
+    assert (
+        await approve_campaign(dispatcher.engine.of(1), 1, campaign_id, actor="token:bob")
+    ).approved_by == "token:bob"
 
 
 async def test_a_paused_queue_is_waited_for(dispatcher):

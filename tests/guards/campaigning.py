@@ -67,7 +67,11 @@ CAMPAIGNING: Sequence[Mutant] = [
         "approve_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'awaiting_approval'", "", "a_campaign_moves_only_from_where_it_is"),
-        ("and coalesce(c.resumed_by, c.started_by) <> $3", "", "four_eyes_are_needed"),
+        (
+            "and not holdfast.is_same_person(c.tenant_id, coalesce(c.resumed_by, c.started_by), $3)",
+            "",
+            "four_eyes_are_needed",
+        ),
     ),
     *killed(
         "abort_campaign",

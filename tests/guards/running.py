@@ -75,7 +75,12 @@ RUNNING: Sequence[Mutant] = [
         "ensure_snapshot",
         ("on conflict (flow_id, digest) do nothing", "", "a_snapshot_is_interned_once_by_whoever_comes_second"),
     ),
-    *killed("await_tasks", ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting")),
+    *killed(
+        "await_tasks",
+        ("and r.state = 'o'", "", "who_waits_for_a_run_that_is_over_is_not_kept_waiting"),
+        ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_marks_nothing_as_awaited"),
+        ("and r.tenant_id = $2", "and $2::int is not null", "another_tenant_marks_nothing_as_awaited"),
+    ),
     *killed(
         "forget_signals",
         ("where r.state = 'o'", "where false", "an_event_that_an_open_run_may_wait_for_is_kept"),

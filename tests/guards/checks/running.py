@@ -245,6 +245,16 @@ async def who_waits_for_a_run_that_is_over_is_not_kept_waiting(stage: Stage) -> 
 
 
 @check
+async def another_tenant_marks_nothing_as_awaited(stage: Stage) -> None:
+    await another_tenant(stage)
+    run = await stage.dispatcher.runs.start(a_flow("a>b"))
+    [lease] = await stage.dispatcher.claim(1)
+    ids = [int(run), int(lease.task_id)]
+    assert not await stage.engine.database.fetch(sql("await_tasks"), ids, OTHER_TENANT_ID)
+    assert len(await stage.engine.database.fetch(sql("await_tasks"), ids, 1)) == 2
+
+
+@check
 async def an_event_of_today_is_kept_behind_old_ones(stage: Stage) -> None:
     await stage.dispatcher.runs.signal("other", 1)
     await stage.clock.advance(40 * 86_400)

@@ -198,3 +198,12 @@ def test_a_home_of_root_is_refused_to_an_ordinary_user(home, folder, user, as_no
     for closed_to_nobody in (home, folder / "new", with_a_lock_of_root):
         answer = user(closed_to_nobody, **as_nobody).answer()
         assert answer["code"] == "embedded_home_unusable", answer
+
+
+def test_the_callers_secrets_are_not_passed_on(monkeypatch):
+    """Under a lesser account the environment of a process is that account's to read."""
+    monkeypatch.setenv("HOLDFAST_TOKEN", "hf_secret")
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://ann:secret@db/shop")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    seen = account.run(["/usr/bin/env"], account=account.choose({}), seconds_max=10).stdout
+    assert "secret" not in seen and "PATH=" in seen and "LC_ALL=C" in seen

@@ -109,6 +109,15 @@ def run(
     )
 
 
+_PASSED = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+_PASSED_PREFIXES = ("MALLOC_", "ASAN_", "LSAN_", "UBSAN_")
+
+
 def plain_environment() -> dict[str, str]:
-    """Return the environment with a locale that every system has: macOS cannot start a server without."""
-    return os.environ | {"LC_ALL": "C"}
+    """Return what PostgreSQL's programs need of the environment, with a locale that every system has.
+
+    Nothing else is passed on: under a lesser account the environment is readable in /proc by that account, and the
+    caller's may hold tokens, passwords and URLs.
+    """
+    passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
+    return passed | {"LC_ALL": "C"}

@@ -21,6 +21,34 @@ create table holdfast.token (
 -- A name stands for one token at a time: it is how the audit log calls whoever used it.
 create unique index token_name on holdfast.token (tenant_id, name) where revoked_at is null;
 
+-- The actors that an actor stands for: itself, and who created the token of that name, and so on. Revoked tokens count: a
+-- name that is used again is the same actor.
+create function holdfast.actor_lineage(of_tenant_id int, of_actor text) returns setof text
+  language sql stable
+  begin atomic
+    with recursive lineage (actor) as (
+      select of_actor
+      union
+      select t.created_by
+      from lineage l
+      join holdfast.token t on t.tenant_id = of_tenant_id and t.name = substr(l.actor, 7)
+      where l.actor like 'token:%'
+    )
+    select actor
+    from lineage;
+  end;
+
+-- Whether two actors are one person as far as is known: one created the token of the other, or both tokens come from one
+-- account that signed in over HTTP.
+create function holdfast.is_same_person(of_tenant_id int, one_actor text, other_actor text) returns boolean
+  language sql stable
+  return exists (
+    select
+    from holdfast.actor_lineage(of_tenant_id, one_actor) one
+    join holdfast.actor_lineage(of_tenant_id, other_actor) other on other = one
+    where one in (one_actor, other_actor) or one not like 'cli:%'
+  );
+
 -- Who may sign in with an ID token: one account by its subject, or a whole hosted domain. An account belongs to one
 -- tenant, because nothing but the token says which one is meant; its own row wins over that of its domain.
 create table holdfast.member (

@@ -288,13 +288,14 @@ select campaign_id
 from moved;
 
 -- name: approve_campaign
--- Somebody else than who started it, or resumed it since, says yes.
+-- Another person than the one who started it, or resumed it since, says yes. A token stands for whoever created it over
+-- HTTP, so a second token is not a second person; tokens created on the database's own command line stand for themselves.
 with approved as (
   update holdfast.campaign c
   set approved_by = $3, changed_by = $3, changed_at = holdfast.instant(), note = '', rests_until = null,
     state = case when c.newer_than is null then 'canary' else 'awaiting_version' end
   where c.campaign_id = $1 and c.tenant_id = $2 and c.state = 'awaiting_approval'
-    and coalesce(c.resumed_by, c.started_by) <> $3
+    and not holdfast.is_same_person(c.tenant_id, coalesce(c.resumed_by, c.started_by), $3)
   returning c.tenant_id, c.campaign_id
 ),
 told as (
