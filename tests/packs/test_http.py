@@ -103,8 +103,8 @@ async def test_nobody_there_is_a_connection_error(working):
 
 @pytest.mark.parametrize("order", ["..", ".", ""])
 async def test_an_input_cannot_climb_out_of_its_path(working, web, order):
-    """`DELETE /users/7/orders/..` would delete the user."""
-    send = f"runtime: http\nmethod: DELETE\nurl: {web.url}/users/${{user}}/orders/${{order}}"
+    """`DELETE /accounts/7/orders/..` would delete the account."""
+    send = f"runtime: http\nmethod: DELETE\nurl: {web.url}/accounts/${{user}}/orders/${{order}}"
     parameters = "parameters: {user: {type: string}, order: {type: string}}"
     async with working({"remove": f"{send}\n{parameters}"}) as client:
         task = await client.enqueue("mypack.remove", user="7", order=order)
