@@ -146,3 +146,35 @@ async def test_time_that_is_moved_for_ever_has_a_limit(app, client, engine, cloc
     await client.enqueue(never)
     with pytest.raises(WaitTimeout, match="1 tasks"):
         await run_until_idle(app, engine, clock=clock, seconds_max=0.2)
+
+
+async def test_the_end_of_a_sub_flow_is_carried_up_through_flows_that_have_no_tasks(
+    app, client, engine, clock, ran, monkeypatch
+):
+    """Neither the worker nor the first passes tell parents anything, as when commits are slow: nothing is idle yet."""
+    note = app.actions["idle.note"]
+
+    @app.flow
+    def inner():
+        return note(name="inner")
+
+    @app.flow
+    def middle():
+        return inner()
+
+    @app.flow
+    def outer():
+        return note(name="outer", after=middle())
+
+    real, passes = Loops.runs, iter(range(100))
+
+    async def late(loops: Loops) -> float | None:
+        return await real(loops) if next(passes) > 2 else None
+
+    async def silent(*_: object) -> None: ...
+
+    monkeypatch.setattr(Loops, "runs", late)
+    monkeypatch.setattr("holdfast.worker.direct.follow_up", silent)
+    run = await client.start(outer)
+    await run_until_idle(app, engine, clock=clock)
+    assert ((await run.show()).state, ran) == ("completed", ["inner", "outer"])

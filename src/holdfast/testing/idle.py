@@ -26,9 +26,17 @@ LOOK_SECONDS = 0.01
 PASSES_SECONDS = 0.25
 """How often the slower passes are made while tasks run; when none does, they are made at once."""
 
-# A task whose breaker will be tried again waits for that moment. One that is held open by hand has none.
+# A task whose breaker will be tried again waits for that moment. One that is held open by hand has none. An open run
+# without a task, a wait or an open sub-flow is about to move: the end of a sub-flow, committed or not, is on its way up.
 _LIVE = """
-select count(*) filter (where t.state <> 'w' and b.breaker_id is null) as busy,
+select count(*) filter (where t.state <> 'w' and b.breaker_id is null) + (
+    select count(*)
+    from holdfast.run r
+    where r.state = 'o' and r.paused_at is null
+      and not exists (select from holdfast.live t where t.run_id = r.run_id)
+      and not exists (select from holdfast.node n where n.run_id = r.run_id and n.state = 'w')
+      and not exists (select from holdfast.run c where c.parent_run_id = r.run_id and c.state = 'o')
+  ) as busy,
   count(*) filter (where t.state = 'w' or b.breaker_id is not null) as waiting,
   extract(epoch from least(min(t.due_at), min(b.trial_at)) - holdfast.instant())::double precision as due_seconds,
   extract(epoch from (select min(n.deadline) from holdfast.node n where n.state = 'w') - holdfast.instant()
