@@ -27,7 +27,7 @@ PASSES_SECONDS = 0.25
 """How often the slower passes are made while tasks run; when none does, they are made at once."""
 
 # A task whose breaker will be tried again waits for that moment. One that is held open by hand has none. An open run
-# without a task, a wait or an open sub-flow is about to move: the end of a sub-flow, committed or not, is on its way up.
+# without a task, a wait or an open sub-flow is about to move: the end of a sub-flow is on its way up, committed or not.
 _LIVE = """
 select count(*) filter (where t.state <> 'w' and b.breaker_id is null) + (
     select count(*)
