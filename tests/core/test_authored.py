@@ -44,11 +44,11 @@ def test_places_of_an_output(key, slot):
     assert output_slot_of(key) == slot
 
 
-def test_a_run_may_return_a_list_and_holes_are_dropped():
+def test_a_run_may_return_a_list_where_what_did_not_complete_is_null():
     edges = [an_edge(f"{name}>{RUN_OUTPUT}", f">[{place}]") for name, place in (("a", 2), ("b", 0), ("c", 1))]
     given = {"run_input": {}, "outputs": {"a": 1, "b": 2}, "absent": {"c"}}
-    assert resolve_output(edges, **given) == [2, 1]
-    assert resolve_output(edges[2:], **given) == []
+    assert resolve_output(edges, **given) == [2, None, 1]
+    assert resolve_output(edges[2:], **given) == [None]
 
 
 @pytest.mark.parametrize("keys", [("", "x"), ("[0]", "x"), ("", "[0]"), ("[0]", "[0]"), ("", "")])

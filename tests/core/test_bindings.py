@@ -85,10 +85,10 @@ def test_a_snapshot_that_was_never_validated_still_fails_clearly(edges, config, 
 
 
 @pytest.mark.parametrize("rule", [TriggerRule.ALL_DONE, TriggerRule.ONE_SUCCESS])
-def test_an_absent_upstream_leaves_its_keys_out_and_drops_out_of_lists(rule):
+def test_an_absent_upstream_leaves_its_keys_out_and_is_null_at_its_place_of_a_list(rule):
     edges = [an_edge("gone>n", ">x", ">images[0]", ">alone[0]"), an_edge("a>n", ">y", ">images[1]")]
     given_ = resolved(*edges, outputs={"a": 1}, absent={"gone"}, trigger_rule=rule)
-    assert given_ == {"y": 1, "images": [1], "alone": []}
+    assert given_ == {"y": 1, "images": [None, 1], "alone": [None]}
 
 
 def test_a_lost_output_is_a_fault_under_any_rule():
@@ -97,7 +97,7 @@ def test_a_lost_output_is_a_fault_under_any_rule():
 
 
 @given(st.lists(st.booleans(), max_size=8))
-def test_absence_never_reorders_a_list(presence):
+def test_absence_never_reorders_an_appended_list(presence):
     edges = [an_edge(f"u{number}>n", ">images") for number in range(len(presence))]
     outputs = {f"u{number}": number for number, is_there in enumerate(presence) if is_there}
     absent = {edge.upstream for edge in edges} - set(outputs)
@@ -113,6 +113,8 @@ def test_a_run_returns_what_its_output_edges_say():
     assert output_of() is None
     assert output_of(an_edge(f"a>{RUN_OUTPUT}", ">"), outputs={"a": 7}) == 7
     assert output_of(an_edge(f"a>{RUN_OUTPUT}", ">"), absent={"a"}) is None
+    gone = [an_edge(f"gone>{RUN_OUTPUT}", ">x", ">xs[0]"), an_edge(f"a>{RUN_OUTPUT}", ">xs[1]")]
+    assert output_of(*gone, outputs={"a": 7}, absent={"gone"}) == {"x": None, "xs": [None, 7]}
     parts = [an_edge(f"a>{RUN_OUTPUT}", ">x", ">xs[0]"), an_edge(f"{RUN_INPUT}>{RUN_OUTPUT}", "day>day")]
     assert output_of(*parts, outputs={"a": 7}) == {"x": 7, "xs": [7], "day": "monday"}
 

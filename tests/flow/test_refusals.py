@@ -50,6 +50,11 @@ YAML = {
         f"{A}- {{name: b, action: x, inputs: [{{key: x, is_required: true}}]}}\n",
         "BINDING_REQUIRED", "b", 4,
     ),
+    "a required port that may get nothing": (
+        f"{A}- {{name: b, action: x, trigger_rule: all_done, bind: {{x: a.rows}},"
+        " inputs: [{key: x, is_required: true}]}\n",
+        "BINDING_MAY_BE_ABSENT", "b", 4,
+    ),
     "a port that the node does not have": (
         f"{A}- {{name: b, action: x, inputs: [y], bind: {{x: a.rows}}}}\n",
         "BINDING_INPUT_KEY_MISSING", "a → b", 4,

@@ -17,7 +17,7 @@ from holdfast.errors import Invalid
 
 
 class Absent:
-    """The value of an upstream that ended without one. It takes its place, and leaves a hole there."""
+    """The value of an upstream that ended without one: null at an addressed place of a list, otherwise left out."""
 
     __slots__ = ()
 
@@ -29,7 +29,8 @@ class Assembly:
     """One input under construction. Values arrive config first, then in edge order.
 
     On a list port a value without an index takes the place after the last one taken so far; places are taken also by
-    absent values, so that which upstreams were skipped never moves the others past an addressed index.
+    absent values, so that which upstreams were skipped never moves the others past an addressed index. An absent value
+    at an addressed index is None, because its neighbours are told apart by their places.
     """
 
     __slots__ = ("_lengths", "_list_keys", "_lists", "_values")
@@ -52,7 +53,7 @@ class Assembly:
         index = length if slot.index is None else slot.index
         if index in places:
             return False
-        places[index] = value
+        places[index] = None if value is ABSENT and slot.index is not None else value
         self._lengths[slot.key] = max(length, index + 1)
         return True
 
@@ -65,9 +66,13 @@ class Assembly:
         """Tell whether anything, even an absent value, was put on this port."""
         return key in self._values or key in self._lists
 
-    def finished(self) -> dict[str, Any]:
-        """Give the input: absent values are left out, holes of lists dropped, a list port that got nothing is []."""
-        built = {key: value for key, value in self._values.items() if value is not ABSENT}
+    def finished(self, *, keeps_absent: bool = False) -> dict[str, Any]:
+        """Give the object: absent values are left out, or None with `keeps_absent`; holes of lists are dropped, and a
+        list port that got nothing is []."""
+        if keeps_absent:
+            built = {key: None if value is ABSENT else value for key, value in self._values.items()}
+        else:
+            built = {key: value for key, value in self._values.items() if value is not ABSENT}
         for key, places in self._lists.items():
             built[key] = [places[index] for index in sorted(places) if places[index] is not ABSENT]
         return built

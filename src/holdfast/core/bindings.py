@@ -77,7 +77,7 @@ def resolve_output(
             value = _value(edge.upstream, RUN_OUTPUT, binding.output_key, run_input, outputs, absent)
             is_whole = put_output(assembly, edge, binding, value).key == ""
             is_bound = True
-    built = assembly.finished()
+    built = assembly.finished(keeps_absent=True)
     if is_whole:
         return built.get("")
     return built if is_bound else None

@@ -21,7 +21,7 @@ from holdfast.core.assembly import (
 )
 from holdfast.core.condition import Condition, Operator
 from holdfast.core.node_check import check_name, check_node, is_whole
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, NodeKind
+from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, NodeKind, TriggerRule
 from holdfast.core.plain import is_plain
 from holdfast.core.ports import Port, Slot, is_key, slot_of
 from holdfast.core.refusal import refusal, shown, some_of
@@ -178,6 +178,25 @@ def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
                 node=node.name,
                 input_key=key,
             )
+    _check_absence(node, incoming, set(required), keys)
+
+
+def _check_absence(node: Node, incoming: Sequence[Edge], required: set[str], lists: frozenset[str]) -> None:
+    """Under a rule that lets a node run without some upstream, no required parameter may depend on that upstream."""
+    if node.trigger_rule is TriggerRule.ALL_SUCCESS:
+        return
+    for edge in incoming:
+        for binding in edge.bindings:
+            key = binding.input_key
+            if edge.upstream != RUN_INPUT and key in required and key not in lists:
+                raise refusal(
+                    "DAG_VALIDATION_BINDING_MAY_BE_ABSENT",
+                    f"Node {node.name} needs {key}, and runs also if {edge.upstream} does not complete "
+                    f"({node.trigger_rule.value}).",
+                    f"Give {key} a default in {node.action}, or use the trigger rule all_success.",
+                    node=node.name,
+                    input_key=key,
+                )
 
 
 def _check_output(incoming: Sequence[Edge]) -> None:
