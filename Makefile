@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 PG_BIN ?= /usr/lib/postgresql/15/bin
+STOCK ?= tests/dispatcher tests/client tests/flow tests/store tests/tenants tests/effects tests/datasets tests/cli
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
-.PHONY: help setup programs demo test checked suite oldest sweep lint types docs soak ray bench clean
+.PHONY: stock help setup programs demo test checked suite oldest sweep lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -35,6 +36,10 @@ suite: setup
 
 oldest: setup  ## the whole suite on the oldest PostgreSQL there may be, 15; PG_BIN says where its programs are
 	@HOLDFAST_PG_BIN=$(PG_BIN) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+stock: setup  ## the tests of the engine on PostgreSQL 15 with default settings, as an ordinary role
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python tools/stock_server.py $(PG_BIN) \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(STOCK)
 
 sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
 	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wake tests/launch tests/cli tests/api tests/bench tests/guards tests/tenants tests/dispatcher tests/faults

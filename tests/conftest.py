@@ -78,6 +78,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [one for one in items if one not in out]
 
 
+@pytest.fixture
+def needs_superuser() -> None:
+    """Skip what only a superuser may do, on a server where the tests have an ordinary role (`make stock`)."""
+    if not _is_superuser():
+        pytest.skip("the tests have an ordinary role here; this one does what only a superuser may")
+
+
+@pytest.fixture(autouse=True)
+def _heed_superuser_marker(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("superuser") is not None:
+        request.getfixturevalue("needs_superuser")
+
+
+@cache
+def _is_superuser() -> bool:
+    url = os.environ.get("HOLDFAST_TEST_URL")
+    if url is None:
+        return True  # the embedded server's own
+
+    async def look() -> bool:
+        connection = await asyncpg.connect(url)
+        try:
+            return bool(await connection.fetchval("select rolsuper from pg_roles where rolname = current_user"))
+        finally:
+            await connection.close()
+
+    return run_apart(look())
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Tell which tests waited in vain for a program, and how to get it."""
     skipped = terminalreporter.stats.get("skipped", [])

@@ -2,13 +2,14 @@
 
     python tools/stock_server.py PG_BIN COMMAND…
 
-The server is made by `initdb` and nothing else: no setting is changed but where it listens. The role may create databases,
-which the tests need, and nothing more; an administrator has run the two statements that docs/deploy.md asks for. Server
-and data are gone afterwards.
+The server is made by `initdb` and nothing else: no setting is changed but where it listens. The role may create
+databases, which the tests need, and nothing more; an administrator has run the two statements that docs/deploy.md asks
+for. Where PG_BIN is not there, the embedded programs serve. Server and data are gone afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -16,6 +17,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import asyncpg
+
+from holdfast.store.embedded import binaries
 
 ROLE = "ordinary"
 ADMINISTRATION = (
@@ -54,13 +59,22 @@ def main(programs: Path, command: list[str]) -> int:
     listen = f"-c listen_addresses='' -c unix_socket_directories='{run}'"
     postgres("pg_ctl", "--pgdata", str(data), "--wait", "--log", str(run / "log"), "--options", listen, "start")
     try:
-        for statement in ADMINISTRATION:
-            postgres("psql", "--no-psqlrc", "--quiet", "--host", str(run), "--username", "postgres", "-c", statement)
+        asyncio.run(_administer(f"postgresql://postgres@/postgres?host={run}&port=5432"))
         url = f"postgresql://{ROLE}@/{ROLE}?host={run}&port=5432"
         return subprocess.run(command, env={**os.environ, "HOLDFAST_TEST_URL": url}).returncode
     finally:
         postgres("pg_ctl", "--pgdata", str(data), "--wait", "--mode", "immediate", "stop")
         shutil.rmtree(home, ignore_errors=True)
+
+
+async def _administer(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        print(f"PostgreSQL {await connection.fetchval('show server_version')}, default settings, ordinary role")
+        for statement in ADMINISTRATION:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
 
 
 def _account() -> pwd.struct_passwd | None:
@@ -78,4 +92,5 @@ def _account() -> pwd.struct_passwd | None:
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         raise SystemExit(__doc__)
-    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2:]))
+    wanted = Path(sys.argv[1])
+    raise SystemExit(main(wanted if wanted.is_dir() else binaries.find(os.environ).directory, sys.argv[2:]))

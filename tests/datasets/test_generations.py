@@ -92,6 +92,7 @@ async def test_one_can_go_back_to_a_version_that_is_kept(dispatcher, engine, gen
     assert (await seen(engine), await states(engine)) == ([(1, 100)], {1: "current", 2: "superseded"})
 
 
+@pytest.mark.superuser
 async def test_rights_on_the_view_outlive_a_change_of_columns(engine, generation):
     await engine.database.fetch("create role dataset_reader_x nologin")
     try:

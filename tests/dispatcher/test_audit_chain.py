@@ -24,6 +24,7 @@ async def chain(engine):
     return [row.hash for row in reversed(await rows(engine))]
 
 
+@pytest.mark.superuser
 @pytest.mark.parametrize("script", ["update {} set seq = seq", "delete from {}", "truncate {}"])
 @pytest.mark.parametrize("table", ["holdfast.audit", "holdfast.audit_head"])
 async def test_the_tables_refuse_to_be_rewritten(engine, chain, script, table):
@@ -110,6 +111,7 @@ TAMPERED = {
 
 
 @pytest.mark.breaks_invariants
+@pytest.mark.superuser
 @pytest.mark.parametrize("name", TAMPERED)
 async def test_tampering_is_found_and_the_first_bad_row_named(engine, chain, name, monkeypatch):
     monkeypatch.setattr("holdfast.dispatcher.audit.PAGE", 4)
@@ -142,6 +144,7 @@ async def test_an_anchor_holds_as_long_as_the_chain_grows_behind_it(engine, chai
         assert (verified.checked, verified.broken) == (7, None)
 
 
+@pytest.mark.superuser
 async def test_an_anchor_finds_a_chain_cut_together_with_its_head(engine, chain):
     """Sound to look at: only what was noted elsewhere tells."""
     await tamper(

@@ -215,6 +215,7 @@ async def test_a_carrier_is_away_since_it_first_was(engine, clock):
     assert (await read_wake(engine.database)).away_seconds is None
 
 
+@pytest.mark.superuser
 @pytest.mark.usefixtures("hints_on")
 async def test_whoever_may_enqueue_needs_no_right_to_the_outbox(engine, dispatcher, holdfast_url):
     await dispatcher.enqueue(a_task())

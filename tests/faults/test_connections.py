@@ -84,7 +84,7 @@ CONNECTIONS_MAX = 12
 
 
 @pytest.fixture
-async def scarce_url(engine):
+async def scarce_url(engine, needs_superuser):
     """The same database for a role that may have few connections."""
     name = f"holdfast_test_{uuid.uuid4().hex}"
     await engine.database.fetch(f"create role {name} login connection limit {CONNECTIONS_MAX}")

@@ -19,7 +19,7 @@ from holdfast.testing.dispatcher import Dispatcher
 
 
 @pytest.fixture
-async def owned(holdfast_url):
+async def owned(holdfast_url, needs_superuser):
     """The URL of an empty database whose owner is nothing but that."""
     name = f"holdfast_test_{uuid.uuid4().hex}"
     connection = await asyncpg.connect(holdfast_url)
@@ -57,7 +57,7 @@ async def test_a_server_without_the_role_serves_nobody(owned):
 
 
 @pytest.fixture
-async def roles(holdfast_url, engine):
+async def roles(holdfast_url, engine, needs_superuser):
     """Somebody who only reads, and somebody who works here without owning anything, as an administrator grants it."""
     names = {kind: f"{kind}_{uuid.uuid4().hex}" for kind in ("reader", "writer")}
     connection = await asyncpg.connect(holdfast_url)
