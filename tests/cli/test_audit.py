@@ -87,6 +87,7 @@ def test_a_sound_chain_gives_an_anchor_that_holds(holdfast, seed):
 
 
 @pytest.mark.breaks_invariants
+@pytest.mark.superuser
 def test_a_forged_row_is_named_with_exit_code_1(holdfast, seed):
     seed(plain_changes)
     seed(forge)
