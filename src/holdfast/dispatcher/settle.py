@@ -116,7 +116,8 @@ async def _settle(
         awaited += row["awaited"] or []
         redriven = row["redriven"]
         ends += _node_ends(row, repeat(TaskState.COMPLETED))
-        if locks_runs:
+        # Letters of re-driven tasks are locked before any run: then the statement left the runs alone.
+        if locks_runs and not redriven:
             runs = row["runs"] or ()
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
