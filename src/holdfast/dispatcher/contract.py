@@ -105,11 +105,13 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Extended(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`."""
+    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`. `busy`: it was not
+    extended this time, because another transaction holds the task; the lease goes on until it expires, so ask again."""
 
     lease_expires_at: datetime
     cancel_requested: bool
     capability_token: str | None
+    busy: bool = False
 
 
 class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +128,9 @@ class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beaten(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones."""
+    """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones.
+    `busy`: not renewed this time, because other transactions hold these tasks, and not lost; what is in neither list is
+    lost."""
 
     renewed: list[str]
     canceled: list[str]
@@ -135,6 +139,7 @@ class Beaten(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     lease_seconds: float
     kept: list[str] = []
+    busy: list[str] = []
 
 
 class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -225,11 +230,12 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a claim; `lost` and `canceled` are of what the worker said it holds."""
+    """The answer to a claim; `lost`, `canceled` and `busy` are of what the worker said it holds."""
 
     tasks: list[Handed]
     lost: list[str] = []
     canceled: list[str] = []
+    busy: list[str] = []
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -247,7 +253,8 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a whole batch. `lost` and `canceled` are of what the worker said it holds."""
+    """The answer to a whole batch. `lost`, `canceled` and `busy` are of what the worker said it holds; leases of what
+    is busy were not renewed this time, because other transactions hold these tasks."""
 
     tasks: list[Handed]
     accepted: int
@@ -258,6 +265,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
     """Another claim could find something at once."""
     lease_seconds: float
+    busy: list[str] = []
 
 
 class Spoken(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.store.session import Patience
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +99,12 @@ class Settled(msgspec.Struct, frozen=True):
     def less(self, claimed: Iterable[Claimed]) -> Settled:
         """The same when these were claimed in the same transaction."""
         return Settled(self.accepted, self.refused, self.news.less(one.lane_id for one in claimed))
+
+
+def patience_of(lease_seconds: float) -> Patience:
+    """How long settling may wait for each lock, and hold its own without a word: well below the lease, because what it
+    settles cannot be renewed meanwhile."""
+    return Patience(lock_seconds=lease_seconds / 4, idle_seconds=lease_seconds)
 
 
 NOTHING_SETTLED = Settled(0, [], NO_NEWS)

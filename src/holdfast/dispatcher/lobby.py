@@ -25,6 +25,8 @@ log = logging.getLogger("holdfast.lobby")
 
 RUNNERS = 2
 """How many one ring calls of each kind."""
+AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
+"""After which pause somebody looks again for work that others held, at first and at last."""
 BEAT_SECONDS = 8.0
 """How often those who wait are written down as alive."""
 
@@ -35,7 +37,18 @@ _Kind = tuple[int, frozenset[str], frozenset[str] | None]
 class Place:
     """Where workers of one kind wait: same tenant, same actions, same queues."""
 
-    __slots__ = ("__weakref__", "actions", "is_empty", "looked_at", "queues", "rings", "tenant_id", "waiting")
+    __slots__ = (
+        "__weakref__",
+        "actions",
+        "again_seconds",
+        "is_empty",
+        "is_looked_at_again",
+        "looked_at",
+        "queues",
+        "rings",
+        "tenant_id",
+        "waiting",
+    )
 
     def __init__(self, tenant_id: int, identity: WorkerIdentity) -> None:
         self.tenant_id = tenant_id
@@ -46,6 +59,9 @@ class Place:
         self.is_empty = False
         """Somebody looked in vain, and nothing was announced since."""
         self.looked_at = 0.0
+        self.again_seconds = AGAIN_SECONDS_FIRST
+        self.is_looked_at_again = False
+        """One of them is about to be called, to look for work that others held."""
 
     def serves(self, lane: Lane) -> bool:
         is_ours = lane.tenant_id == self.tenant_id and lane.action in self.actions
@@ -92,13 +108,26 @@ class Lobby:
             found = self._places[key] = Place(tenant_id, identity)
         return found
 
-    def looked(self, place: Place, rings: int, *, is_more: bool) -> None:
-        """Somebody looked for work; `rings` is what the place had heard before. Where there is more, call the next."""
+    def looked(self, place: Place, rings: int, *, is_more: bool, has_missed: bool = False) -> None:
+        """Somebody looked for work; `rings` is what the place had heard before. Where there is more, call the next.
+
+        Work that others held just now is looked for again in a moment: nothing tells when they let go.
+        """
+        if not has_missed:
+            place.again_seconds = AGAIN_SECONDS_FIRST
+        elif not place.is_looked_at_again:
+            place.is_looked_at_again = True
+            asyncio.get_running_loop().call_later(place.again_seconds, self._look_again, place)
+            place.again_seconds = min(place.again_seconds * 2, AGAIN_SECONDS_MAX)
         if is_more:
             place.is_empty = False
             place.call(RUNNERS)
         elif place.rings == rings and self._listener is not None:
             place.is_empty, place.looked_at = True, time.monotonic()
+
+    def _look_again(self, place: Place) -> None:
+        place.is_looked_at_again = False
+        self._announce(place, ())
 
     def pass_on(self, place: Place, lanes: Lanes) -> None:
         """Somebody was called and cannot take anything: the turn is the next one's."""

@@ -20,7 +20,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Claimed, Report, Settled
+from holdfast.dispatcher.leases import Claimed, Report, Settled, patience_of
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.settle_apart import settle_together
@@ -142,7 +142,7 @@ class DirectLine:
     async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
         if self.session is not None:
             return None
-        self.session = await self._engine.database.connect()
+        self.session = await self._engine.database.connect(patience_of(self.settings.worker.lease_seconds))
         await warm(self.session)
         found = await held_by(self.session, self.claimer.identity, known())
         return await with_inputs(self.session, self._engine.catalog, found)
@@ -160,7 +160,12 @@ class DirectLine:
             await notes.store(self._keep)
         catalog, claimer = self._engine.catalog, self.claimer
         done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._tell, start=start)
-        return Turn(settled=done.settled, claimed=done.claimed, may_have_more=self.claimer.may_have_more)
+        return Turn(
+            settled=done.settled,
+            claimed=done.claimed,
+            may_have_more=claimer.may_have_more,
+            has_missed=want > 0 and claimer.has_missed,
+        )
 
     async def _keep(self, batch: list[Note]) -> None:
         assert self.session is not None
@@ -247,7 +252,7 @@ class DirectPulse:
 
     async def _connected(self) -> Session:
         if self._session is None or self._session.is_closed():
-            self._session = await self._database.connect()
+            self._session = await self._database.connect(patience_of(self._lease_seconds))
         return self._session
 
     def drop(self) -> None:

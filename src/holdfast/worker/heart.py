@@ -25,6 +25,8 @@ from holdfast.worker.line import Pulse
 log = logging.getLogger("holdfast.worker")
 
 BEAT_SECONDS_MAX = 2.0
+BUSY_SHARE = 0.75
+"""How much of the pause between two beats is left out after one that found leases busy."""
 
 
 class Body(Protocol):
@@ -122,7 +124,8 @@ class Heart:
             self._is_failing = True
             self._pulse.drop()
             return
-        self._last_beat = now
+        # A lease that was busy is asked for again before the next regular beat: it may be older than one already.
+        self._last_beat = now - (self._heartbeat_seconds * BUSY_SHARE if beat.busy else 0.0)
         self._is_failing = False
         for task_id in beat.renewed:
             due[task_id].lease_seconds = beat.lease_seconds

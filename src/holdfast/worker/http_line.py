@@ -316,10 +316,11 @@ class HttpPulse:
             health=msgspec.json.decode(health),
         )
         answer = await self._calls.post("/internal/heartbeats", body, Beaten)
-        renewed = frozenset(map(int, answer.renewed))
+        renewed, busy = (frozenset(map(int, some)) for some in (answer.renewed, answer.busy))
         return Beat(
             renewed=renewed,
-            lost=frozenset(leases) - renewed,
+            lost=frozenset(leases) - renewed - busy,
+            busy=busy,
             canceled=frozenset(map(int, answer.canceled)),
             worker_state=answer.worker_state,
             crew=answer.crew,

@@ -61,11 +61,13 @@ class Signed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The answer to one exchange. `may_have_more`: another claim could find something at once."""
+    """The answer to one exchange. `may_have_more`: another claim could find something at once. `has_missed`: there is
+    work that others held just now; the worker looks for it again soon."""
 
     settled: Settled
     claimed: Sequence[Claimed]
     may_have_more: bool
+    has_missed: bool = False
 
 
 class Names(Protocol):

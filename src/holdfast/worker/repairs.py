@@ -98,7 +98,7 @@ class Repairs:
     async def _bury(self, worker_id: int) -> None:
         await _until_done(lambda: self._engine.database.fetch(_RETIRE, worker_id), what=f"retiring worker {worker_id}")
         loops = Loops(self._engine)
-        while await _until_done(loops.reap, what="reaping") == 0.0:
+        while await _until_done(loops.bury, what="reaping") == 0.0:
             log.info("more than %s leases to take back", REAP_BATCH)
 
     async def _close(self, seconds_max: float) -> None:
