@@ -73,10 +73,13 @@ async def wait(asked: Asked) -> Response:
     body = await asked.body(Wait)
     seconds = _wait_seconds(body.wait_seconds)
     waiting = asked.workers.wait(
-        worker_number(body.worker_id), queues=body.queues, wait_seconds=seconds, allowed=asked.caller.queues
+        worker_number(body.worker_id),
+        queues=body.queues,
+        wait_seconds=seconds,
+        allowed=asked.caller.queues,
+        takes_work=body.takes_work,
     )
-    work, draining = await while_here(asked, waiting)
-    return reply(Hint(work, draining))
+    return reply(await while_here(asked, waiting))
 
 
 async def heartbeat(asked: Asked) -> Response:

@@ -89,11 +89,13 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Asks to be told when there may be work."""
+    """Asks for an answer as soon as there may be work, or an attempt of this worker was asked to stop; with
+    `takes_work` false only for the latter."""
 
     worker_id: Id
     queues: list[str] | None = None
     wait_seconds: float = WAIT_SECONDS_UNTOLD
+    takes_work: bool = True
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -358,7 +360,9 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """The answer to a wait. `work` false: the time is over, ask again."""
+    """The answer to a wait. `work` false: the time is over, ask again. `stop`: an attempt of this worker was asked to
+    stop; the next beat says which."""
 
     work: bool
     draining: bool = False
+    stop: bool = False

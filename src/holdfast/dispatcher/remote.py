@@ -17,14 +17,14 @@ from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task, sees_work
-from holdfast.dispatcher.contract import Handed
+from holdfast.dispatcher.contract import Handed, Hint
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.heartbeat import Beat, Renewals, keep_leases, renew_all, renew_ended
 from holdfast.dispatcher.inputs import with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled, patience_of
-from holdfast.dispatcher.lobby import Lanes, Lobby
+from holdfast.dispatcher.lobby import STOPPED, Lanes, Lobby
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.remote_answers import Exchange, Renewed, Taken
 from holdfast.dispatcher.remote_guests import Guest, Guests, beat_workers
@@ -260,6 +260,9 @@ class RemoteWorkers:
             lanes = await self.lobby.wait(guest.place, worker_id, left, rings=rings)
             if lanes is None:
                 break
+            if lanes is STOPPED:
+                answer = await self._renew_anew(answer, worker_id, held)
+                continue
             rings = guest.place.rings
             if is_welcome is not None:
                 await self._ask_again(is_welcome, guest, lanes)
@@ -279,21 +282,28 @@ class RemoteWorkers:
         queues: Sequence[str] | None,
         wait_seconds: float,
         allowed: Collection[str] | None = None,
-    ) -> tuple[bool, bool]:
-        """Wait until there may be work: whether there may, and whether the worker drains and gets none anyway."""
+        takes_work: bool = True,
+    ) -> Hint:
+        """Wait until there may be work, for one that `takes_work`, or an attempt of the worker was asked to stop."""
         await self.lobby.open()
         async with self._busy.session() as session:
             guest = await self.guests.find(session, worker_id, queues, allowed, is_brief=True)
             rings = guest.place.rings
-            if guest.is_draining:
-                return False, True
-            if not self.lobby.is_known_empty(guest.place) and await sees_work(session, guest.identity):
-                return True, False
+            if guest.is_draining and takes_work:
+                return Hint(work=False, draining=True)
+            has_look = takes_work and not self.lobby.is_known_empty(guest.place)
+            if has_look and await sees_work(session, guest.identity):
+                return Hint(work=True)
+        if not takes_work:
+            lanes = await self.lobby.wait(None, worker_id, wait_seconds, rings=rings)
+            return Hint(work=False, draining=guest.is_draining, stop=lanes is STOPPED)
         self.lobby.looked(guest.place, rings, is_more=False)
         lanes = await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings)
+        if lanes is STOPPED:
+            return Hint(work=False, draining=guest.is_draining, stop=True)
         if lanes is not None and guest.is_draining:
             self.lobby.pass_on(guest.place, lanes)
-        return lanes is not None and not guest.is_draining, guest.is_draining
+        return Hint(work=lanes is not None and not guest.is_draining, draining=guest.is_draining)
 
     async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
         nothing = Exchange(
@@ -308,6 +318,12 @@ class RemoteWorkers:
             canceled=list(found.canceled),
             busy=list(found.busy),
         )
+
+    async def _renew_anew(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
+        """An attempt of one who waits was asked to stop: the answer says which."""
+        async with self._busy.session() as session:
+            found = await self._renew(session, worker_id, held)
+        return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
 
     async def _unheard(
         self,

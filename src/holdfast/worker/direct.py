@@ -29,10 +29,10 @@ from holdfast.flow.shelf import every_version
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, TROUBLE, Database, Session
 from holdfast.store.statements import sql
-from holdfast.wake.bell import WAKE_CHANNEL
+from holdfast.wake.bell import STOP_CHANNEL, WAKE_CHANNEL
 from holdfast.wake.carriers import addresses_of, is_external, open_transport
 from holdfast.wake.consumer import Consumer
-from holdfast.wake.listener import Listener
+from holdfast.wake.listener import Heard, Listener
 from holdfast.worker.declare import declare_schedules
 from holdfast.worker.ledger import Asking, Ledger
 from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
@@ -104,7 +104,7 @@ class DirectLine:
         """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
-            return [Listener(database, WAKE_CHANNEL, body.ring)]
+            return [Listener(database, WAKE_CHANNEL, body.ring, also={STOP_CHANNEL: self._on_stop(body)})]
         reader = Reader(
             worker_id=self._worker_id,
             tenant_id=self._engine.tenant_id,
@@ -122,6 +122,9 @@ class DirectLine:
             )
             for address in addresses_of(wake, signing.queues)
         ]
+
+    def _on_stop(self, body: Listening) -> Heard:
+        return lambda _turn, worker_ids: body.beat() if self._worker_id in worker_ids else None
 
     async def _declare(self, signing: Signing) -> None:
         engine = self._engine
@@ -182,7 +185,7 @@ class DirectLine:
 
     def _tell(self, news: News) -> None:
         """Announce what was committed, and see to what follows beside the work; the repair loops do it too, later."""
-        self._engine.bell.ring(lanes=news.lanes, done=news.awaited)
+        self._engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
         if news.children or news.waits:
             following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
             self._following.add(following)
@@ -201,7 +204,7 @@ class DirectLine:
     def expect(self, lanes: Sequence[int]) -> None:
         self.claimer.expect(lanes, now=time.monotonic())
 
-    def stand_by(self) -> None:
+    def stand_by(self, *, is_free: bool) -> None:
         """The listener stands by all the time."""
 
     def drop(self) -> None:

@@ -100,8 +100,8 @@ class Flights:
                 self.is_drained = self.is_stopping = True
                 occasion.wake()
                 return
-            if self.want():
-                self._line.stand_by()
+            if self.want() or not self._hold.is_empty:
+                self._line.stand_by(is_free=self.want() > 0)
             await occasion.wait(poll_at - time.monotonic() if self.want() else FOREVER)
 
     def _is_called_for(self, want: int) -> bool:

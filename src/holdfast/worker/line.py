@@ -27,11 +27,13 @@ from holdfast.worker.writing import Datasets, Declared
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
     """What a line calls when it hears of work: `ring` with whose turn it is and the lanes that got some, `look` to have
-    the worker look at once, `free` to learn how many slots are."""
+    the worker look at once, `free` to learn how many slots are. `beat` when an attempt of this worker was asked to
+    stop: the next beat hears which."""
 
     ring: Callable[[int, Sequence[int]], None]
     look: Callable[[Sequence[int]], None]
     free: Callable[[], int]
+    beat: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +108,8 @@ class Ear(Protocol):
         """A ring named lanes: the next claim tries them first."""
         ...
 
-    def stand_by(self) -> None:
-        """Nothing was found and there is room: wake the worker when there may be something."""
+    def stand_by(self, *, is_free: bool) -> None:
+        """Nothing is to be said: wake the worker when there may be work, if it `is_free`, or an attempt shall stop."""
         ...
 
 
