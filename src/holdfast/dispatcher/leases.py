@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -76,6 +76,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """How many nodes wait for this one: what settling it may release."""
     leased_at: float = 0.0
     """When the lease was last renewed while the attempt ran, by the clock of its worker, which alone looks at it."""
+    notes: Sequence[tuple[str, str]] = ()
+    """What the attempt said on the way, as kind and JSON, where that comes with its report: kept with it, once."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
