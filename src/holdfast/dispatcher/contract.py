@@ -65,7 +65,10 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaving(msgspec.Struct, frozen=True):
+    """`stopped`: the worker was asked to stop, so what it still held is handed back and counts as no loss."""
+
     worker_id: Id
+    stopped: bool = False
 
 
 class Left(msgspec.Struct, frozen=True):

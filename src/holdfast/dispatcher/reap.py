@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.failure import LOST_CODE, TIMEOUT_CODE, Failure
-from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
+from holdfast.core.outcome import STOPPED, Canceled, Lost, Outcome, Released, TimedOut
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import Catalog
@@ -169,6 +169,8 @@ def _outcome(row: Any) -> Outcome:
     if row["is_past_deadline"]:
         how = "did not end it" if row["is_leased"] else "went silent"
         return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} {how}."))
+    if row["worker_state"] == "gone" and row["was_asked_to_stop"]:
+        return Released(reason=STOPPED)
     if row["worker_state"] == "gone":
         return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
     expired = f"{row['lease_expires_at']:%H:%M:%S}"

@@ -100,12 +100,14 @@ class RemoteWorkers:
         )
         return int(row["worker_id"])
 
-    async def retire(self, worker_id: int, *, allowed: Collection[str] | None = None) -> bool:
+    async def retire(
+        self, worker_id: int, *, was_asked_to_stop: bool = False, allowed: Collection[str] | None = None
+    ) -> bool:
         """A worker left, or its parent saw it die: what it held goes to others now. Answers whether it was known."""
         known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
         if known is not None:
             require_queues(allowed, known["queues"])
-        row = await self._engine.database.fetchrow(_RETIRE, worker_id)
+        row = await self._engine.database.fetchrow(_RETIRE, worker_id, was_asked_to_stop)
         if row is not None:
             await Loops(self._engine).bury()
         return row is not None

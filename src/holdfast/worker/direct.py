@@ -227,7 +227,7 @@ class DirectLine:
         await self.followed()
         try:
             if is_idle and self._worker_id:
-                await self._engine.database.fetch(_RETIRE, self._worker_id)
+                await self._engine.database.fetch(_RETIRE, self._worker_id, False)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
         if self.session is not None:

@@ -89,7 +89,8 @@ with held as materialized (
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.worker_id, t.state::text as state,
   t.run_id, t.lease_expires_at, t.cancel_at is not null as is_canceled,
   coalesce(t.started_at + make_interval(secs => p.timeout_seconds) <= holdfast.instant(), false) as is_past_deadline,
-  t.lease_expires_at > holdfast.instant() as is_leased, w.state as worker_state, w.name as worker_name, t.lane_id,
+  t.lease_expires_at > holdfast.instant() as is_leased, w.state as worker_state, w.name as worker_name,
+  w.drained_at is not null as was_asked_to_stop, t.lane_id,
   exists (
     select from holdfast.lane l
     join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
