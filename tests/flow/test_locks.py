@@ -13,10 +13,12 @@ from tests.guards.checks.stage import Stage
 
 from holdfast.core.outcome import Completed, Failed
 from holdfast.dispatcher import recover
+from holdfast.dispatcher.campaign_plan import plan_campaign
 from holdfast.dispatcher.children import answer_once
 from holdfast.dispatcher.dead import sweep_once
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.letters import By, redrive_task
+from holdfast.dispatcher.runs import plan_retry
 from holdfast.dispatcher.settle import settle
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
@@ -163,6 +165,29 @@ async def test_a_verb_that_waits_for_letters_holds_neither_their_run_nor_its_nod
     found = await held_while_waiting(stage, run, verbs[name](), before="letter")
     assert found == ["letter"]
     await finish(dispatcher)
+
+
+@pytest.mark.parametrize("name", ["retry", "task", "group"])
+async def test_a_plan_waits_for_nobody_and_holds_nothing(stage, dispatcher, name):
+    run = await dispatcher.runs.start(a_diamond())
+    await step(dispatcher)
+    left, right = await dispatcher.claim(10)
+    await dispatcher.settle(left, Failed(a_failure()))
+    await dispatcher.settle(right, Completed(b"1"))
+    engine = dispatcher.engine
+    [letter] = await dispatcher.letters(left.task_id)
+    plans = {
+        "retry": lambda: plan_retry(engine.database, engine.catalog, 1, int(run)),
+        "task": lambda: recover.repeated_by(engine, 1, int(left.task_id)),
+        "group": lambda: plan_campaign(engine, 1, letter.fingerprint),
+    }
+    async with engine.database.transaction() as holder:
+        for lock in ("letter", "run"):
+            await holder.fetch(LOCKS[lock], int(run))
+        planning = asyncio.ensure_future(plans[name]())
+        await stage.waits(planning)
+        assert planning.done()
+    await planning
 
 
 @pytest.mark.parametrize("name", ["pause", "resume", "retry"])
