@@ -91,6 +91,10 @@ class TenantDatabase(Database):
         whole = self._whole.apart(sessions_max=sessions_max, repeats_itself=repeats_itself, patience=patience)
         return TenantDatabase(whole, self.tenant_id, is_apart=True)
 
+    async def connect(self, patience: Patience | None = None) -> Session:
+        """Behind the wall too, whatever its patience."""
+        return self._on((await super().connect(patience)).connection)
+
     async def open(self) -> Database:
         return self
 
