@@ -54,8 +54,9 @@ types: setup
 docs: setup  ## write the pages that follow from tables in the code
 	@$(BIN)/python tools/generate_docs.py
 
-soak: setup  ## faults at random for SOAK_SECONDS (600); SOAK_SEED repeats a run
+soak: setup  ## faults at random for SOAK_SECONDS (600), then locks under stress as long; SOAK_SEED repeats a run
 	@$(BIN)/python -m pytest -m soak tests/faults/test_soak.py -p no:xdist
+	@LOCK_STRESS_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/python -m pytest -s tests/dispatcher/test_lock_stress.py -p no:xdist
 
 ray: setup  ## the Ray launcher on two local nodes, in a venv of its own (Ray is 240 MB); RAY_VENV says where
 	@test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)

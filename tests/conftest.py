@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 import pytest_asyncio
+from tests import one_session
 from tests.crash.turns import DAY, IS_WHOLE
 from tests.skips import not_tried
 from tests.waiting import eventually
@@ -115,6 +116,22 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("not tried here", sep="-", yellow=True)
     for line in lines:
         terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _watched_pools():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        one_session.watch_pools(monkeypatch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _one_session_at_a_time(request):
+    """A test in which a task holds a pooled session and asks the same pool for another fails."""
+    one_session.violations.clear()
+    yield
+    found, one_session.violations[:] = list(one_session.violations), []
+    assert not found or request.node.get_closest_marker("interposes") is not None, found[0]
 
 
 @pytest.fixture(name="eventually")

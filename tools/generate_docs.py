@@ -43,7 +43,7 @@ retry is shown as `retrying`. Transitions marked re-drive begin a new generation
 {tasks}
 
 An attempt begins as `running` and ends once: {attempts}.
-A released attempt never started user code and spends no budget.
+A released attempt never started user code, or was interrupted by a planned stop; it spends no budget.
 
 ## In the database
 

@@ -228,7 +228,7 @@ async def test_a_draining_worker_is_told_and_does_not_wait(call, worker, engine)
     await engine.database.fetch("update holdfast.worker set state = 'draining'")
     began = time.monotonic()
     answer = (await call.post("/internal/wait", {"worker_id": worker, "wait_seconds": LONG})).json
-    assert (answer, time.monotonic() - began < LONG) == ({"work": False, "draining": True}, True)
+    assert (answer, time.monotonic() - began < LONG) == ({"work": False, "draining": True, "stop": False}, True)
     body = {"worker_id": worker, "limit": 1, "wait_seconds": LONG}
     assert (await call.post("/internal/exchange", body)).json["draining"] is True
 

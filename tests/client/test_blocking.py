@@ -22,7 +22,7 @@ from holdfast.errors import Invalid, Unavailable
 from holdfast.testing.factories import a_failed_task
 from holdfast.worker.once import SyncProcessor
 
-INNER = {"engine", "over", "number_of"}
+INNER = {"engine", "over", "number_of", "make_ready"}
 """For those who work on the same event loop."""
 TWINS = [
     (Client, SyncClient),

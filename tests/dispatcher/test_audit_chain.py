@@ -163,6 +163,7 @@ async def test_what_is_no_anchor_is_refused(engine, bad):
         await verify_audit(engine.database, DEFAULT_TENANT_ID, anchors=[bad])
 
 
+@pytest.mark.interposes
 async def test_checking_sees_one_moment_while_others_write(engine, chain, monkeypatch):
     """A row appended after the rows were read, and before the head is, is no row too many."""
     fetch = Session.fetch

@@ -132,6 +132,7 @@ async def test_lanes_and_policies_are_interned_once_by_callers_at_once(dispatche
     assert await count(dispatcher, "lane") == await count(dispatcher, "policy") == 1
 
 
+@pytest.mark.interposes
 async def test_a_key_whose_task_is_deleted_meanwhile_stands_for_a_new_one(dispatcher, engine):
     old = await a_failed_task(dispatcher, key="order-7")
 
@@ -141,6 +142,7 @@ async def test_a_key_whose_task_is_deleted_meanwhile_stands_for_a_new_one(dispat
     assert not (await dispatcher.enqueue(a_task(key="order-7"))).is_new
 
 
+@pytest.mark.interposes
 async def test_a_key_whose_run_is_deleted_meanwhile_stands_for_a_new_one(dispatcher, engine):
     snapshot = await dispatcher.runs.snapshot(a_flow("a>b"))
     asked = (engine.database, engine.catalog, snapshot, [b"{}"], RunOptions(key="order-7"))

@@ -106,11 +106,19 @@ async def test_a_limit_holds_back_its_own_queue_only(dispatcher):
     assert sorted(queues) == ["default", *["mail"] * 5]
 
 
+async def claim_all(dispatcher, count, worker):
+    """Claim until there is enough or nothing that others count just now: they are not waited for."""
+    claimed = await dispatcher.claim(count, worker=worker)
+    while len(claimed) < count and (await dispatcher._claimer(worker)).has_missed:
+        claimed += await dispatcher.claim(count - len(claimed), worker=worker)
+    return claimed
+
+
 async def test_two_limited_queues_never_deadlock_their_claimers(dispatcher):
     for queue in ("first", "second"):
         await dispatcher.enqueue_many(a_task(queue=queue), [{}] * 40)
         await dispatcher.limit(queue, max_running=30)
-    claims = [dispatcher.claim(number % 7 + 1, worker=f"worker-{number}") for number in range(20)]
+    claims = [claim_all(dispatcher, number % 7 + 1, f"worker-{number}") for number in range(20)]
     await asyncio.gather(*claims)
     assert await running(dispatcher) == 60
 
@@ -154,5 +162,5 @@ async def test_starts_are_spent_only_on_what_started(dispatcher, clock):
 async def test_claimers_at_once_never_exceed_the_starts_of_a_second(dispatcher, clock):
     await clock.freeze()
     await queue_of(dispatcher, starts_per_second=7)
-    claims = await asyncio.gather(*(dispatcher.claim(3, worker=f"worker-{number}") for number in range(8)))
+    claims = await asyncio.gather(*(claim_all(dispatcher, 3, f"worker-{number}") for number in range(8)))
     assert sum(map(len, claims)) == 7

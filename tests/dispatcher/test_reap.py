@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.core.flows import a_diamond
 
 from holdfast.core.outcome import Completed
+from holdfast.core.retry import RetryPolicy
 from holdfast.core.states import AttemptState, TaskState
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.reap import reap_once
+from holdfast.dispatcher.remote import RemoteWorkers
 from holdfast.errors import LeaseLost
+from holdfast.settings import Settings, WorkerSettings
+from holdfast.store.statements import sql
 from holdfast.testing.factories import a_delayed_task, a_running_task, a_task
 
 
@@ -186,3 +191,55 @@ async def test_a_clock_set_forward_expires_everything_and_the_fence_still_holds(
     for lease in leases:
         with pytest.raises(LeaseLost):
             await dispatcher.settle(lease, Completed(b"1"))
+
+
+async def test_a_run_that_is_held_delays_neither_other_runs_nor_plain_tasks(dispatcher, engine, clock):
+    dispatcher.runs.policy = RetryPolicy(max_retries=0, max_losses=0)
+    held, free = await dispatcher.runs.start(a_diamond()), await dispatcher.runs.start(a_diamond())
+    nodes = await dispatcher.claim(10)
+    plain = await a_running_task(dispatcher)
+    await clock.advance(seconds=plain.seconds)
+    loops = Loops(engine)
+    async with engine.database.transaction() as holder:
+        await holder.fetch(sql("lock_runs"), [int(held)])
+        await loops.reap()
+        assert (await dispatcher.task(plain.task_id)).state is TaskState.QUEUED
+        states = {one.claimed.run_id: (await dispatcher.task(one.task_id)).state for one in nodes}
+        assert states == {int(held): TaskState.RUNNING, int(free): TaskState.FAILED}
+        # It is left out for a while: no pass waits for it again and again.
+        assert loops._busy == {one.claimed.task_id for one in nodes if one.claimed.run_id == int(held)}
+    assert await dispatcher.reap_once() == 1
+
+
+class TestAfterTheClockWasSetForward:
+    @pytest.fixture
+    def holdfast_settings(self):
+        return Settings(worker=WorkerSettings(lease_seconds=2.0, heartbeat_seconds=0.5))
+
+    async def test_nothing_is_reaped_for_one_lease(self, dispatcher, engine, clock, eventually, caplog):
+        running = await a_running_task(dispatcher)
+        late = await a_running_task(dispatcher, timeout_seconds=5)
+        dead = await a_running_task(dispatcher, worker="dead")
+        loops = Loops(engine)
+        loops.watch_clock()
+        await loops.reap()
+        await clock.step(3600)
+        await dispatcher.retire("dead")
+        for _ in range(3):
+            await loops.reap()
+        states = [(await dispatcher.task(one.task_id)).state for one in (running, late, dead)]
+        assert states == [TaskState.RUNNING, TaskState.RUNNING, TaskState.QUEUED]
+        assert "the database's clock was set forward" in caplog.text
+
+        async def is_reaped():
+            await loops.reap()
+            return (await dispatcher.task(running.task_id)).state is TaskState.QUEUED
+
+        await eventually(is_reaped)
+
+    async def test_a_process_that_buries_a_worker_reaps_nothing_else(self, dispatcher, engine, clock):
+        running, dead = await a_running_task(dispatcher), await a_running_task(dispatcher, worker="dead")
+        await clock.step(3600)
+        await RemoteWorkers(engine).retire(dead.worker_id)
+        states = [(await dispatcher.task(one.task_id)).state for one in (running, dead)]
+        assert states == [TaskState.RUNNING, TaskState.QUEUED]

@@ -18,7 +18,10 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.loops import Loops
 from holdfast.dispatcher.observe import told_after
 from holdfast.dispatcher.retain import retain_once
+from holdfast.dispatcher.schedule import schedule_once
 from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
+from holdfast.store.database import Patience
+from holdfast.store.statements import sql
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import ACTION, a_failure
 
@@ -351,3 +354,37 @@ async def test_the_loop_comes_back_when_the_next_slot_does(dispatcher, clock, en
     await clock.advance(seconds=0.25)
     assert await loops.schedule() == pytest.approx(HOUR)
     assert await fates(dispatcher) == [("fired", "on_time")]
+
+
+PUT_OFF = "select look_at > holdfast.instant() from holdfast.schedule where name = $1"
+
+
+async def test_a_schedule_that_cannot_be_read_ends_no_other_and_is_put_off(dispatcher, clock, engine):
+    await dispatcher.schedules.keep("broken")
+    await dispatcher.schedules.keep("sound")
+    await engine.database.fetch(r"update holdfast.schedule set input = '\x7b' where name = 'broken'")
+    await until_slot(dispatcher, clock, name="sound")
+    await engine.database.fetch("update holdfast.schedule set look_at = look_at - interval '1s' where name = 'broken'")
+    assert await dispatcher.schedule_once() == 1
+    assert "truncated" in await engine.database.fetchval("select trouble from holdfast.schedule where name = 'broken'")
+    assert await engine.database.fetchval(PUT_OFF, "broken")
+
+
+async def test_a_run_that_is_held_ends_no_pass_and_the_schedule_that_waits_for_it_is_put_off(dispatcher, clock, engine):
+    await dispatcher.schedules.keep("flows", flow=a_flow("a>b"), overlap="replace")
+    await dispatcher.schedules.keep("sound", overlap="allow")
+    await until_slot(dispatcher, clock, name="sound")
+    assert await dispatcher.schedule_once() == 2
+    run_id = await engine.database.fetchval("select run_id from holdfast.run")
+    await until_slot(dispatcher, clock, name="sound")
+    await engine.database.fetch("update holdfast.schedule set look_at = look_at - interval '1s' where name = 'flows'")
+    impatient = engine.database.apart(patience=Patience(lock_seconds=0.1, idle_seconds=60))
+    async with engine.database.transaction() as holder:
+        await holder.fetch(sql("lock_runs"), [run_id])
+        done = await schedule_once(impatient, engine.catalog, grace_seconds=1.0)
+    await impatient.close()
+    assert (done.fired, await engine.database.fetchval(PUT_OFF, "flows")) == (1, True)
+    assert (await dispatcher.schedules.view("flows")).trouble
+    await clock.advance("2m")
+    await dispatcher.schedule_once()
+    assert (await dispatcher.schedules.view("flows")).trouble is None

@@ -96,7 +96,7 @@ async def test_a_worker_is_silent_after_three_leases(dispatcher, engine, clock, 
 
 async def test_the_last_worker_left(dispatcher, engine, ask, register):
     worker_id = await register("web-3")
-    await engine.database.fetch(sql("retire_worker"), worker_id)
+    await engine.database.fetch(sql("retire_worker"), worker_id, False)
     assert "web-3, left" in (await ask(await queued(dispatcher))).headline
 
 

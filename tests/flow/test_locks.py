@@ -1,4 +1,4 @@
-"""Locks go in the order task, run, node, and a parent before its child: who waits holds nothing that comes later."""
+"""Locks go in the order task, dead letter, run, node, and a parent before its child: who waits holds nothing later."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from tests.flow.test_sub_flows import OUTPUTS, a_failed_parent
 from tests.guards.checks.stage import Stage
 
 from holdfast.core.outcome import Completed, Failed
+from holdfast.dispatcher import recover
+from holdfast.dispatcher.campaign_plan import plan_campaign
 from holdfast.dispatcher.children import answer_once
+from holdfast.dispatcher.dead import sweep_once
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.letters import By, redrive_task
+from holdfast.dispatcher.runs import plan_retry
+from holdfast.dispatcher.settle import settle
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
 
 LOCKS = {
     "task": "select from holdfast.live where run_id = $1 for update nowait",
+    "letter": "select from holdfast.dead_letter where run_id = $1 for update nowait",
     "run": "select from holdfast.run where run_id = $1 for no key update nowait",
     "node": "select from holdfast.node where run_id = $1 for update nowait",
 }
@@ -79,10 +87,107 @@ async def test_a_verb_that_waits_for_a_run_holds_no_task_and_no_node(stage, disp
     if name == "resume":
         await dispatcher.runs.pause(run)
     verb = dispatcher.runs.signal("payment", 1) if name == "signal" else getattr(dispatcher.runs, name)(run)
-    assert await held_while_waiting(stage, run, verb) == ["run"]
+    # A retry locks the letters of the run before it.
+    expected = ["letter", "run"] if name == "retry" else ["run"]
+    assert await held_while_waiting(stage, run, verb) == expected
     await finish(dispatcher)
     if name == "pause":
         await dispatcher.runs.cancel(run)
+
+
+BY = By("ann", "fixed")
+
+
+async def a_redriven_node(dispatcher):
+    """A run whose failed node runs again; answers the run and the lease."""
+    run = await dispatcher.runs.start(a_diamond())
+    await step(dispatcher)
+    left, right = await dispatcher.claim(10)
+    await dispatcher.settle(left, Failed(a_failure()))
+    await dispatcher.settle(right, Completed(b"1"))
+    await dispatcher.runs.retry(run)
+    [lease] = await dispatcher.claim(10)
+    return run, lease
+
+
+@pytest.mark.parametrize("outcome", [Completed(b"1"), Failed(a_failure())], ids=lambda one: type(one).__name__)
+async def test_the_end_of_a_redriven_node_holds_no_run_while_it_waits_for_its_letters(stage, dispatcher, outcome):
+    run, lease = await a_redriven_node(dispatcher)
+    verb = dispatcher.settle(lease, outcome)
+    assert await held_while_waiting(stage, run, verb, before="letter") == ["task", "letter"]
+    await finish(dispatcher)
+
+
+async def test_of_many_ends_with_a_redriven_one_no_run_is_held_while_they_wait_for_its_letters(stage, dispatcher):
+    run, lease = await a_redriven_node(dispatcher)
+    other = await dispatcher.runs.start(a_diamond())
+    [first] = await dispatcher.claim(10)
+    engine = dispatcher.engine
+
+    async def settle_both():
+        async with engine.database.transaction() as session:
+            reports = [report_of(one.claimed, Completed(b"1")) for one in (lease, first)]
+            return await settle(session, engine.catalog, reports)
+
+    async with engine.database.transaction() as session:
+        await session.fetch(LOCKS["letter"], int(run))
+        late = asyncio.ensure_future(settle_both())
+        await stage.waits(late)
+        assert not late.done()
+        assert await held(stage, other) == ["task"]
+    assert not (await late).refused
+    await finish(dispatcher)
+    assert [await dispatcher.runs.state(one) for one in (run, other)] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("name", ["redrive", "retry", "sweep", "ignore"])
+async def test_a_verb_that_waits_for_letters_holds_neither_their_run_nor_its_nodes(stage, dispatcher, name):
+    run = await dispatcher.runs.start(a_diamond())
+    await step(dispatcher)
+    left, right = await dispatcher.claim(10)
+    await dispatcher.settle(left, Failed(a_failure()))
+    await dispatcher.settle(right, Completed(b"1"))
+    engine = dispatcher.engine
+    [letter] = await dispatcher.letters(left.task_id)
+    if name == "sweep":
+        await dispatcher.request(letter.fingerprint)
+
+    async def redrive():
+        async with engine.database.transaction() as session:
+            await redrive_task(session, engine.catalog, 1, int(left.task_id), BY)
+
+    verbs = {
+        "redrive": redrive,
+        "retry": lambda: dispatcher.runs.retry(run),
+        "sweep": lambda: sweep_once(engine.database, engine.catalog),
+        "ignore": lambda: recover.ignore(engine, 1, task_id=int(left.task_id), actor="ann", reason="known"),
+    }
+    found = await held_while_waiting(stage, run, verbs[name](), before="letter")
+    assert found == ["letter"]
+    await finish(dispatcher)
+
+
+@pytest.mark.parametrize("name", ["retry", "task", "group"])
+async def test_a_plan_waits_for_nobody_and_holds_nothing(stage, dispatcher, name):
+    run = await dispatcher.runs.start(a_diamond())
+    await step(dispatcher)
+    left, right = await dispatcher.claim(10)
+    await dispatcher.settle(left, Failed(a_failure()))
+    await dispatcher.settle(right, Completed(b"1"))
+    engine = dispatcher.engine
+    [letter] = await dispatcher.letters(left.task_id)
+    plans = {
+        "retry": lambda: plan_retry(engine.database, engine.catalog, 1, int(run)),
+        "task": lambda: recover.repeated_by(engine, 1, int(left.task_id)),
+        "group": lambda: plan_campaign(engine, 1, letter.fingerprint),
+    }
+    async with engine.database.transaction() as holder:
+        for lock in ("letter", "run"):
+            await holder.fetch(LOCKS[lock], int(run))
+        planning = asyncio.ensure_future(plans[name]())
+        await stage.waits(planning)
+        assert planning.done()
+    await planning
 
 
 @pytest.mark.parametrize("name", ["pause", "resume", "retry"])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.core.flows import a_node, a_wait, an_order_edge
 from tests.flow.steps import finish, step
+from tests.waiting import waits
 
 from holdfast.core.graph import FlowDefinition
 from holdfast.core.nodes import Node, NodeKind
+from holdfast.core.outcome import Completed
+from holdfast.dispatcher.leases import report_of
+from holdfast.dispatcher.settle import settle
+from holdfast.dispatcher.signals import _end_wait
 
 
 async def test_a_node_waits_for_an_event_and_returns_its_payload(dispatcher):
@@ -63,3 +70,33 @@ async def test_an_approval_is_given_or_refused_by_somebody(dispatcher, approved,
         [row] = await dispatcher.engine.database.fetch("select code, message from holdfast.failure")
         assert tuple(row) == ("approval_rejected", "ada rejected paid: no.")
     await finish(dispatcher)
+
+
+async def test_an_event_from_before_two_sub_flows_answers_one_of_them_also_at_once(dispatcher, engine):
+    await dispatcher.runs.snapshot(a_wait())
+    inner = (a_node(name, action="shop.wait", kind=NodeKind.FLOW) for name in ("left", "right"))
+    nodes = (a_node("first"), *inner)
+    edges = (an_order_edge("first>left"), an_order_edge("first>right"))
+    run = await dispatcher.runs.start(FlowDefinition(name="shop.both", nodes=nodes, edges=edges).validated())
+    await dispatcher.runs.signal("payment", 7, run_id=run)
+    [lease] = await dispatcher.claim(10)
+    # Without what follows the end: both sub-flows begin, and wait.
+    async with engine.database.transaction() as session:
+        await settle(session, engine.catalog, [report_of(lease.claimed, Completed(b"1"))])
+    waiting = await engine.database.fetch("select run_id, node_no from holdfast.node where state = 'w' order by run_id")
+    signal_id = await engine.database.fetchval("select signal_id from holdfast.signal")
+    assert len(waiting) == 2
+
+    async def end_wait(row):
+        async with engine.database.transaction() as session:
+            return await _end_wait(session, engine.catalog, row["run_id"], row["node_no"], signal_id)
+
+    first, second = waiting
+    async with engine.database.transaction() as session:
+        await _end_wait(session, engine.catalog, first["run_id"], first["node_no"], signal_id)
+        late = asyncio.ensure_future(end_wait(second))
+        await waits(engine.database, late)
+    await late
+    left = await engine.database.fetch("select run_id from holdfast.node where state = 'w'")
+    assert [row["run_id"] for row in left] == [second["run_id"]]
+    await dispatcher.runs.cancel(run)

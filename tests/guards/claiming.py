@@ -60,11 +60,19 @@ CLAIMING: Sequence[Mutant] = [
     ),
     redundant("held_task", "t.state = 'r' and ", "", "live_sound: only a running row has a worker"),
     *killed(
-        "lock_limits",
+        "try_limits",
         (
-            "select pg_advisory_xact_lock(1752132965, q.queue_id)",
-            "select",
+            "where pg_try_advisory_xact_lock(1752132965, q.queue_id)",
+            "",
             "a_limited_queue_starts_no_more_than_its_limit",
+        ),
+    ),
+    *killed(
+        "lock_limit",
+        (
+            "select pg_advisory_xact_lock(1752132965, $1)",
+            "select $1::int",
+            "a_named_task_of_a_limited_queue_waits_for_other_counts",
         ),
     ),
     *killed(

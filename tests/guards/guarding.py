@@ -79,10 +79,10 @@ GUARDING: Sequence[Mutant] = [
         "pass_trials holds the row in the same transaction",
     ),
     *killed(
-        "lock_trials",
+        "try_trials",
         (
-            "select pg_advisory_xact_lock(1752132968, b.breaker_id)",
-            "select",
+            "where pg_try_advisory_xact_lock(1752132968, b.breaker_id)",
+            "",
             "claimers_at_once_start_no_more_trials_than_granted",
         ),
     ),

@@ -41,11 +41,19 @@ REQUESTING: Sequence[Mutant] = [
 
 SEPARATING: Sequence[Mutant] = [
     *killed(
-        "lock_tenants",
+        "try_tenants",
         (
-            "select pg_advisory_xact_lock(1752132969, n.tenant_id)",
-            "select",
+            "where pg_try_advisory_xact_lock(1752132969, n.tenant_id)",
+            "",
             "a_limited_tenant_starts_no_more_than_its_limit",
+        ),
+    ),
+    *killed(
+        "lock_tenant_limit",
+        (
+            "select pg_advisory_xact_lock(1752132969, $1)",
+            "select $1::int",
+            "a_named_task_of_a_limited_tenant_waits_for_other_counts",
         ),
     ),
     *killed("create_tenant", ("on conflict (name) do nothing", "", "a_tenant_is_made_once")),

@@ -23,6 +23,8 @@ from tests.guards.running import RUNNING
 from tests.guards.scheduling import SCHEDULING
 from tests.guards.writing import WRITING
 
+_BUSY = "only_a_lease_that_is_held_is_busy"
+_BELIEVED = "a_clock_that_is_not_believed_ends_nothing"
 _DRAINS_ON = "a_drained_worker_that_was_silent_drains_on"
 
 LEASING: Sequence[Mutant] = [
@@ -31,7 +33,10 @@ LEASING: Sequence[Mutant] = [
         ("and given.lease_token = held.lease_token", "", "a_stale_token_renews_nothing"),
         ("held.state = 'r'", "true", "a_reservation_is_not_kept_alive_by_beats"),
         ("held.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_never_revived"),
-        ("for no key update of t", "", "a_beat_that_waited_does_not_renew_the_next_lease"),
+        ("for no key update of t skip locked", "", "a_beat_waits_for_nobody_and_does_not_renew_the_next_lease"),
+        ("and given.lease_token = busy.lease_token", "", _BUSY),
+        ("and busy.state = 'r'", "", _BUSY),
+        ("and busy.lease_expires_at > holdfast.instant()", "", _BUSY),
     ),
     *_of(
         "renew_ended",
@@ -43,7 +48,11 @@ LEASING: Sequence[Mutant] = [
     *_of(
         "expired",
         ("t.lease_expires_at <= holdfast.instant()", "true", "a_valid_lease_is_not_reaped"),
-        ("or t.cancel_at <= holdfast.instant()", "", "a_cancel_past_its_grace_is_forced"),
+        ("or ($5 and t.cancel_at <= holdfast.instant())", "", "a_cancel_past_its_grace_is_forced"),
+        ("($5 and t.lease_expires_at", "($5::boolean is not null and t.lease_expires_at", _BELIEVED),
+        ("($5 and t.cancel_at", "($5::boolean is not null and t.cancel_at", _BELIEVED),
+        ("($5 and t.state", "($5::boolean is not null and t.state", _BELIEVED),
+        ("and (t.run_id is not null) = $4", "and $4::boolean is not null", "nodes_are_reaped_apart_from_other_tasks"),
         ("w.state = 'gone'", "true", "a_valid_lease_is_not_reaped"),
         ("t.worker_id in (select", "false and t.worker_id in (select", "work_of_a_buried_worker_is_reaped_at_once"),
         ("t.state = 'r' and", "", "the_time_limit_does_not_count_before_anybody_attached"),
@@ -92,7 +101,7 @@ LEASING: Sequence[Mutant] = [
 ]
 
 SETTLING: Sequence[Mutant] = [
-    *_of("lock_tasks", ("for update of t", "", "a_mixed_batch_and_a_beat_do_not_lock_each_other_out")),
+    *_of("lock_tasks", ("for update of t", "", "a_mixed_batch_and_a_cancel_do_not_lock_each_other_out")),
     *_of(
         "settle_completed",
         ("and given.attempt = held.attempt", "", "a_report_must_name_the_current_attempt"),

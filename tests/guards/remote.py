@@ -8,6 +8,7 @@ from tests.guards.mutant import Mutant, killed, redundant
 
 _DRAINS_ON = "a_drained_worker_that_was_silent_drains_on"
 _BEAT = "a_remote_beat_needs_attempt_token_and_a_running_task"
+_BUSY = "only_a_lease_that_is_held_is_busy"
 _HELD = "an_exchange_renews_only_what_the_worker_holds"
 _LEDGER = "a_remote_ledger_needs_attempt_token_and_a_running_task"
 _UNNAMED = "an_exchange_finds_only_unnamed_tasks_of_its_worker"
@@ -30,14 +31,22 @@ REMOTE: Sequence[Mutant] = [
         ("t.lease_token = $3", "$3::uuid is not null", _BEAT),
         ("and t.state = 'r'", "", _BEAT),
         ("and t.lease_expires_at > holdfast.instant()", "", "a_remote_beat_revives_no_expired_lease"),
+        ("for no key update of t skip locked", "", "a_remote_beat_waits_for_nobody"),
+        ("busy.attempt = $2", "$2::int is not null", _BUSY),
+        ("and busy.lease_token = $3", "and $3::uuid is not null", _BUSY),
+        ("and busy.state = 'r'", "", _BUSY),
+        ("and busy.lease_expires_at > holdfast.instant()", "", _BUSY),
     ),
     *killed(
         "renew_held",
-        ("for no key update of t", "", "an_exchange_that_waited_renews_nothing_it_lost"),
+        ("for no key update of t skip locked", "", "an_exchange_waits_for_nobody_to_renew"),
+        ("and busy.worker_id = $1", "", _BUSY),
+        ("and busy.lease_expires_at > holdfast.instant()", "", _BUSY),
         ("held.worker_id = $1", "$1::int is not null", _HELD),
         ("and held.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
     ),
     redundant("renew_held", "and held.state = 'r'", "", "live_sound: only a running row has a worker"),
+    redundant("renew_held", "and busy.state = 'r'", "", "live_sound: only a running row has a worker"),
     *killed(
         "held_unnamed",
         ("t.worker_id = $1", "$1::int is not null", _UNNAMED),

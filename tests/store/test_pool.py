@@ -83,3 +83,47 @@ async def test_a_connection_made_while_the_pool_closes_is_nobodys():
     with pytest.raises(Unavailable, match="client_closed"):
         await asked
     assert (made.is_closed(), pool.use.open) == (True, 0)
+
+
+async def test_a_connection_that_comes_free_goes_to_the_one_who_waits_and_to_no_newcomer():
+    pool = Pool(connect, 1)
+    first = await pool.acquire(seconds_max=1)
+    waits = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    pool.release(first)
+    assert pool.take() is None
+    newcomer = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    assert waits.done()
+    assert not newcomer.done()
+    assert await waits is first
+    pool.release(first)
+    assert await newcomer is first
+
+
+async def test_the_room_of_a_broken_connection_goes_to_the_one_who_waits():
+    pool = Pool(connect, 1)
+    first = await pool.acquire(seconds_max=1)
+    waits = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    first.terminate()
+    pool.release(first)
+    newcomer = asyncio.create_task(pool.acquire(seconds_max=60))
+    await asyncio.sleep(0)
+    second = await waits
+    assert second is not first
+    assert (pool.use.open, pool.use.waiting, newcomer.done()) == (1, 1, False)
+    pool.release(second)
+    assert await newcomer is second
+
+
+async def test_room_handed_to_one_who_gives_up_goes_on():
+    pool = Pool(connect, 1)
+    first = await pool.acquire(seconds_max=1)
+    gives_up, waits = (asyncio.create_task(pool.acquire(seconds_max=60)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.terminate()
+    pool.release(first)
+    gives_up.cancel()
+    assert not (await waits).is_closed()
+    assert pool.use.open == 1

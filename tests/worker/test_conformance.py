@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 import holdfast as hf
-from holdfast.core.states import TaskState
+from holdfast.core.states import AttemptState, TaskState
 from holdfast.worker.loop import Worker
 
 
@@ -183,23 +183,42 @@ async def test_a_stop_hands_back_what_never_began_and_finishes_the_rest(line, cl
         assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
 
-async def test_an_interrupted_attempt_costs_a_loss_at_once(line, client_of, engine):
-    began = asyncio.Event()
+async def test_planned_stops_hand_an_attempt_back_and_spend_nothing(line, client_of, engine, dispatcher):
+    """As many deploys as interrupt a long task: none of them counts as a loss, and what it kept is not forgotten."""
+    began, thought = asyncio.Event(), Counter()
+    deploys = 5
 
-    async def slow() -> None:
+    async def slow(ctx: hf.Context) -> int:
+        def think() -> int:
+            thought["once"] += 1
+            return 42
+
+        answer = await ctx.step("think", think)
         began.set()
-        await asyncio.sleep(60)
+        if ctx.attempt <= deploys:
+            await asyncio.sleep(60)
+        return answer
 
-    app = app_with(slow, max_losses=3)
+    app = app_with(slow, max_losses=1, max_retries=0)
     async with client_of(app) as client:
+        task = await client.enqueue("local.slow")
+        for attempt in range(1, deploys + 1):
+            worker = Worker(line(), app.actions)
+            running = asyncio.create_task(worker.run())
+            await asyncio.wait_for(began.wait(), 20)
+            began.clear()
+            worker.stop(within_seconds=0)
+            await asyncio.wait_for(running, 20)
+            row = await engine.database.fetchrow("select attempt, losses, retries, lease_token from holdfast.live")
+            assert tuple(row) == (attempt, 0, 0, None)
         worker = Worker(line(), app.actions)
         running = asyncio.create_task(worker.run())
-        await client.enqueue("local.slow")
-        await began.wait()
+        assert await task.result(20) == 42
         worker.stop(within_seconds=0)
-        await asyncio.wait_for(running, 20)
-        row = await engine.database.fetchrow("select losses, lease_token from holdfast.live")
-        assert (row["losses"], row["lease_token"]) == (1, None)
+        await running
+    assert thought["once"] == 1
+    states = [attempt.state for attempt in await dispatcher.attempts(task.task_id)]
+    assert states == [AttemptState.RELEASED] * deploys + [AttemptState.COMPLETED]
 
 
 async def test_effects_are_sent_once_and_steps_remembered(running_worker, client_of):

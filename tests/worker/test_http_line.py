@@ -313,9 +313,9 @@ async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_othe
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         line = HttpLine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", settings)
         about = {"name": "w", "version": "", "actions": {}, "pulled": [], "flows": {}, "queues": None, "slots": 1}
-        listening = Listening(ring=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1)
+        listening = Listening(ring=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1, beat=lambda: None)
         await line.sign_on(Signing(**about, schedules=(), origin=""), listening)
-        line.stand_by()
+        line.stand_by(is_free=True)
         await asyncio.wait_for(rung.wait(), 20)
         line.drop()
         await line.sign_off(is_idle=False)

@@ -148,7 +148,7 @@ async def test_interrupting_twice_hands_work_back_at_once(fleet, client, journal
     assert await one.ended() == 0
     await one.is_extinct()
     row = await client.engine.database.fetchrow("select state, attempt, losses from holdfast.live")
-    assert dict(row) == {"state": b"q", "attempt": 1, "losses": 1}
+    assert dict(row) == {"state": b"q", "attempt": 1, "losses": 0}
     gate.touch()
     fleet()
     assert await task.result(20) == "done"
@@ -162,6 +162,9 @@ async def test_interrupting_twice_does_not_wait_for_a_thread(fleet, client, jour
     await one.interrupt_twice()
     assert await one.ended() == 0
     await one.is_extinct()
+    # The parent saw it end, and knows that it was asked to: no loss.
+    row = await client.engine.database.fetchrow("select state, attempt, losses from holdfast.live")
+    assert dict(row) == {"state": b"q", "attempt": 1, "losses": 0}
     gate.touch()
     fleet()
     assert await task.result(20) == "done"

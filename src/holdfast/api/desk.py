@@ -27,7 +27,7 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
     async def answer(asked: Asked) -> Response:
         request = await decode(operation, asked)
         key = asked.request.headers.get(KEY_HEADER)
-        with _client(operation, asked) as client:
+        with asked.house.long_reads.one() if operation.is_long else nullcontext(), _client(operation, asked) as client:
             request, once = with_key(operation, request, key, client.engine.tenant_id)
             doing = perform(operation, Clerk(client, asked.caller.actor, once), request)
             if operation.in_vain is not None:

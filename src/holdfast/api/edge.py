@@ -21,6 +21,7 @@ from holdfast.api.clients import Clients
 from holdfast.api.door.door import Door
 from holdfast.api.identity import NOBODY, Access, Caller, authorize
 from holdfast.api.lag import Lag
+from holdfast.api.long_reads import LongReads
 from holdfast.api.pace import Pace
 from holdfast.api.readiness import Readiness
 from holdfast.api.streams import Streams
@@ -61,6 +62,7 @@ class House:
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
     lag: Lag = field(default_factory=Lag)
+    long_reads: LongReads = field(default_factory=LongReads)
 
     async def close(self) -> None:
         """Let go of what clients hold."""

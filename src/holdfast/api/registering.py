@@ -120,7 +120,9 @@ def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
 async def leave(asked: Asked) -> Response:
     """A worker is gone, and what it held is free."""
     body = await asked.body(Leaving)
-    return reply(Left(await asked.workers.retire(worker_number(body.worker_id), allowed=asked.caller.queues)))
+    worker_id, allowed = worker_number(body.worker_id), asked.caller.queues
+    is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, allowed=allowed)
+    return reply(Left(is_known))
 
 
 ENDPOINTS = (

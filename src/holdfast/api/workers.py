@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from holdfast import wire
@@ -65,7 +64,8 @@ async def claim(asked: Asked) -> Response:
     )
     done = await (while_here(asked, taking) if seconds else taking)
     tasks = await _with_capabilities(asked, done.tasks)
-    return reply(Given(tasks=tasks, lost=list(map(str, done.lost)), canceled=list(map(str, done.canceled))))
+    lost, canceled, busy = (list(map(str, some)) for some in (done.lost, done.canceled, done.busy))
+    return reply(Given(tasks=tasks, lost=lost, canceled=canceled, busy=busy))
 
 
 async def wait(asked: Asked) -> Response:
@@ -73,10 +73,13 @@ async def wait(asked: Asked) -> Response:
     body = await asked.body(Wait)
     seconds = _wait_seconds(body.wait_seconds)
     waiting = asked.workers.wait(
-        worker_number(body.worker_id), queues=body.queues, wait_seconds=seconds, allowed=asked.caller.queues
+        worker_number(body.worker_id),
+        queues=body.queues,
+        wait_seconds=seconds,
+        allowed=asked.caller.queues,
+        takes_work=body.takes_work,
     )
-    work, draining = await while_here(asked, waiting)
-    return reply(Hint(work, draining))
+    return reply(await while_here(asked, waiting))
 
 
 async def heartbeat(asked: Asked) -> Response:
@@ -88,7 +91,14 @@ async def heartbeat(asked: Asked) -> Response:
     capability_token = await asked.house.door.capabilities.renewed(
         asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, asked.caller.token_id
     )
-    return reply(Extended(**msgspec.structs.asdict(renewed), capability_token=capability_token))
+    return reply(
+        Extended(
+            lease_expires_at=renewed.lease_expires_at,
+            cancel_requested=renewed.cancel_requested,
+            capability_token=capability_token,
+            busy=renewed.is_busy,
+        )
+    )
 
 
 async def heartbeats(asked: Asked) -> Response:
@@ -114,6 +124,7 @@ async def heartbeats(asked: Asked) -> Response:
             rank=beat.rank,
             lease_seconds=beat.lease_seconds,
             kept=[str(task_id) for task_id in beat.kept],
+            busy=[str(task_id) for task_id in beat.busy],
         )
     )
 
@@ -153,6 +164,7 @@ async def exchange(asked: Asked) -> Response:
             refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
             lost=[str(task_id) for task_id in done.lost],
             canceled=[str(task_id) for task_id in done.canceled],
+            busy=[str(task_id) for task_id in done.busy],
             draining=done.is_draining,
             more=done.may_have_more,
             lease_seconds=asked.engine.settings.worker.lease_seconds,

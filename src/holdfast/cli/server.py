@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ from holdfast.errors import Unavailable
 from holdfast.garbage import set_aside
 
 if TYPE_CHECKING:
+    from holdfast.api.server import Addresses
     from holdfast.dispatcher.engine import Engine
     from holdfast.launch.profiles import Profiles
     from holdfast.place import Place
@@ -91,21 +93,31 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
-    sessions_max = HTTP_SESSIONS_MAX if with_http else LOOP_SESSIONS_MAX
-    async with Engine(place.url, settings, sessions_max=sessions_max, migrates=place.is_embedded) as engine:
+    async with Engine(place.url, settings, sessions_max=LOOP_SESSIONS_MAX, migrates=place.is_embedded) as engine:
         await require_durable(engine.database, is_unsafe=settings.unsafe)
         launchers_of(engine).check()
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
         if not with_http:
             return await _loop_until(stop, engine)
         await require_tenant_role(engine.database)
-        from holdfast.api.server import listening
-
-        async with listening(engine) as addresses:
+        async with offered(place, settings) as addresses:
             shell.talk(f"HTTP API on {addresses.url}")
             if addresses.internal_url != addresses.url:
                 shell.talk(f"Workers on {addresses.internal_url}")
             return await _loop_until(stop, engine)
+
+
+@asynccontextmanager
+async def offered(place: Place, settings: Settings) -> AsyncIterator[Addresses]:
+    """Offer the API on a pool of its own: requests that use up its sessions leave the repair loops theirs."""
+    from holdfast.api.server import listening
+    from holdfast.dispatcher.engine import Engine
+
+    async with (
+        Engine(place.url, settings, sessions_max=HTTP_SESSIONS_MAX) as engine,
+        listening(engine) as addresses,
+    ):
+        yield addresses
 
 
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:

@@ -146,7 +146,7 @@ class Client:
         if (key := bound.options.key) is None:
             interned = await self._intake.intern(bound)
             if not engine.catalog.allowance.is_open(engine.tenant_id):
-                await engine.catalog.allowance.require(engine.tenant_id, 1)
+                await engine.catalog.allowance.require(engine.tenant_id, 1, session=theirs)
             number = await accept_one(theirs or engine.database, interned, encoded)
         else:
             order, keys = self._intake.order(bound), [limits.valid_key(key)]
@@ -177,10 +177,10 @@ class Client:
         first, second = next(parts, []), next(parts, [])
         if not second:
             encoded = self._intake.encode(bound, first)
-            await engine.catalog.allowance.require(engine.tenant_id, len(encoded))
+            await engine.catalog.allowance.require(engine.tenant_id, len(encoded), session=theirs)
             numbers = await accept(theirs or engine.database, interned, encoded) if encoded else []
         else:
-            await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second))
+            await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second), session=theirs)
             # How many there are is known only at the end. One too many undoes them all.
             more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in parts)
             rest = (self._intake.encode(bound, batch) for batch in chain([first, second], more))
@@ -192,6 +192,13 @@ class Client:
         if theirs is None:
             self._intake.announce(engine, interned)
         return [Task(self, number) for number in numbers]
+
+    async def make_ready(self, work: Any) -> None:
+        """Store the names that handing in `work` needs: a transaction that then does so needs no second session."""
+        if isinstance(work, Action | Bound | str):
+            await self._intake.intern(self._intake.bound(work))
+        else:
+            await self._flow_intake.snapshot(await self._flow_intake.found(work))
 
     async def start(
         self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, *, connection: Any = None, **given: Any

@@ -34,6 +34,7 @@ class DatasetClient:
         """
         generation = await self.declare(dataset)
         client, engine = self._client, self._client.engine
+        await client.make_ready(work)
         async with engine.database.transaction() as session:
             handles: list[Any]
             if isinstance(work, Action | Bound | str):

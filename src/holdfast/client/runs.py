@@ -238,7 +238,7 @@ async def start_many(
     engine = client.engine
     snapshot = await intake.snapshot(found)
     if session is not None:
-        await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key)
+        await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key, session=session)
         numbers, _ = await start_within(session, engine.catalog, snapshot, encoded, options)
     else:
         numbers, news = await start(engine.database, engine.catalog, snapshot, encoded, options)

@@ -50,10 +50,13 @@ class Canceled:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Handed back before user code started; spends no budget."""
+    """Handed back before user code started, or interrupted because its worker was asked to stop; spends no budget."""
 
     reason: str = ""
 
+
+STOPPED = "the worker was asked to stop"
+"""Why an attempt is handed back that a planned stop interrupted."""
 
 Outcome: TypeAlias = Completed | Failed | TimedOut | Lost | Canceled | Released
 

@@ -65,14 +65,20 @@ async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
     return AuditPage(rows=rows, next=following)
 
 
-@operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX)
+@operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX, is_long=True)
 async def verify_audit(clerk: Clerk, asked: VerifyAudit) -> AuditVerified:
     """Recomputes the whole chain of the audit log."""
     return await audit.verify_audit(clerk.database, clerk.tenant_id, anchors=asked.anchor)
 
 
 @operation(
-    "verify", "GET /api/v1/verify", Access.OPERATOR, commands=("verify",), seconds_max=VERIFY_SECONDS_MAX, is_whole=True
+    "verify",
+    "GET /api/v1/verify",
+    Access.OPERATOR,
+    commands=("verify",),
+    seconds_max=VERIFY_SECONDS_MAX,
+    is_whole=True,
+    is_long=True,
 )
 async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
     """Checks the invariants on the live database."""

@@ -62,6 +62,8 @@ class Operation(Generic[Q, A]):
     """Whether it is about the whole installation, not about one tenant."""
     is_bulk: bool
     """Whether its body holds many inputs, so that the limit of one does not bound it."""
+    is_long: bool
+    """Whether it reads for minutes, and so holds a session for as long: a server does few of these at once."""
     in_vain: Callable[[Q], A] | None
     """For one that waits: what it answers to whoever waited in vain, as when a server stops meanwhile."""
 
@@ -97,6 +99,7 @@ def operation(
     seconds_max: float = ANSWER_SECONDS_MAX,
     is_whole: bool = False,
     is_bulk: bool = False,
+    is_long: bool = False,
     in_vain: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[[Clerk, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
     """Declare the decorated handler as an operation; its types are the request and the answer, its doc the summary."""
@@ -120,6 +123,7 @@ def operation(
             seconds_max=seconds_max,
             is_whole=is_whole,
             is_bulk=is_bulk,
+            is_long=is_long,
             in_vain=in_vain,
         )
 

@@ -62,7 +62,7 @@ async def reserve(
     granted = 0
     if found["is_on_trial"]:
         rooms = await trial_rooms(session, [found["breaker_id"]])
-        granted = found["breaker_id"] if rooms[found["breaker_id"]] else 0
+        granted = found["breaker_id"] if rooms.get(found["breaker_id"]) else 0
     token = secrets.token_urlsafe(32)
     # A worker that may take longer to attach must find its token still good.
     token_seconds = max(TOKEN_SECONDS, launch_seconds)

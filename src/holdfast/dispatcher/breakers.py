@@ -28,7 +28,7 @@ _READ = sql("read_breakers")
 _OPEN = sql("open_breaker")
 _PASS = sql("pass_trials")
 _CLOSE = sql("close_breaker")
-_LOCK_TRIALS = sql("lock_trials")
+_TRY_TRIALS = sql("try_trials")
 _BEGIN_TRIALS = sql("begin_trials")
 _TRIALS = sql("trials")
 _STEER = sql("steer_breaker")
@@ -121,11 +121,11 @@ async def read_windows(session: Session | Database, guard_ids: Sequence[int]) ->
 async def trial_rooms(session: Session, breaker_ids: Sequence[int]) -> dict[int, int]:
     """How many trials breakers grant now, inside the caller's transaction, which holds off everybody else's.
 
-    One whose time has come becomes half-open here. One that is open grants none.
+    One whose time has come becomes half-open here. One that is open grants none, nor does one whose trials another
+    transaction counts: that one is not in the answer.
     """
     assert session.is_in_transaction()
-    ordered = sorted(breaker_ids)
-    await session.fetch(_LOCK_TRIALS, ordered)
+    ordered = [row["breaker_id"] for row in await session.fetch(_TRY_TRIALS, sorted(breaker_ids))]
     await session.fetch(_BEGIN_TRIALS, ordered)
     rooms = dict.fromkeys(ordered, 0)
     for row in await session.fetch(_TRIALS, ordered):

@@ -76,7 +76,8 @@ async def cancel_in(
     ends: list[NodeEnd] = [
         (row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED) for row in rows if row["run_id"] is not None
     ]
-    news = News(set(), [row["task_id"] for row in rows if row["is_awaited"]], [])
+    stops = frozenset(row["worker_id"] for row in rows if row["worker_id"] is not None)
+    news = News(set(), [row["task_id"] for row in rows if row["is_awaited"]], [], stops=stops)
     if ends:
         news = news.and_(await end_nodes(session, catalog, ends))
     return Cancellation(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.selection import Gate, Head, Take, plan, plan_within, short_of
+from holdfast.core.selection import Gate, Head, Row, Take, plan, plan_within, short_of
 from holdfast.core.states import ENDS
 from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.leases import Claimed
@@ -25,10 +25,12 @@ _CLAIM_TASK = sql("claim_task")
 _WHY_NOT = sql("why_not_claimable")
 _HELD_BY = sql("held_by")
 _HELD_TASK = sql("held_task")
-_LOCK_LIMITS = sql("lock_limits")
+_TRY_LIMITS = sql("try_limits")
+_LOCK_LIMIT = sql("lock_limit")
 _ROOMS = sql("rooms")
 _SPEND_STARTS = sql("spend_starts")
-_LOCK_TENANTS = sql("lock_tenants")
+_TRY_TENANTS = sql("try_tenants")
+_LOCK_TENANT_LIMIT = sql("lock_tenant_limit")
 _TENANT_ROOMS = sql("tenant_rooms")
 _TALLY_STARTS = sql("tally_starts")
 _FIND_WINNER = sql("find_winner")
@@ -58,6 +60,9 @@ class Claimer:
         self.may_have_more = True
         self.has_plenty = False
         """The last claim got all it wanted: there was work for more."""
+        self.has_missed = False
+        """The last look saw work that could not be taken, because others hold its row or count its limit just now. No
+        wake-up may follow when they let go: somebody has to look again soon."""
         self._heads: list[Head] = []
         self._usual: dict[int, int] = {}
         self.guarded: set[int] = set()
@@ -116,6 +121,7 @@ class Claimer:
             await self.count_starts(session, claimed)
             return claimed
         await self._look(session, now)
+        self.has_missed = False
         claimed = await self._take_looked(session, want)
         self.may_have_more = self.has_plenty = len(claimed) == want
         await self.count_starts(session, claimed)
@@ -127,7 +133,7 @@ class Claimer:
         if want == 0 or self._gates or not self._is_fresh(now):
             return []
         claimed = await self._take(session, want, {})
-        self.has_plenty = len(claimed) == want
+        self.has_plenty, self.has_missed = len(claimed) == want, False
         return claimed
 
     async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
@@ -158,6 +164,7 @@ class Claimer:
     async def _take(self, session: Session, want: int, rooms: dict[Gate, int]) -> list[Claimed]:
         """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
         claimed: list[Claimed] = []
+        heads, found = self._heads, set[Row]()
         while self._heads and len(claimed) < want:
             left = want - len(claimed)
             takes = allowed = plan(self._heads, left, slot=self._slot)
@@ -165,15 +172,19 @@ class Claimer:
                 allowed = plan_within(self._heads, left, slot=self._slot, gates=self._gates, rooms=rooms)
             rows = await self._fetch(session, allowed, rooms)
             claimed += [Claimed(*row[:-1]) for row in rows]
+            found.update(_row_of(row) for row in rows)
             # A slot whose owner had nothing is dealt again.
             self._slot += len(rows)
             if len(rows) < left:
                 self._drop_spent(takes, rows, rooms)
+        if len(claimed) < want:
+            open_heads = (one for one in heads if all(rooms.get(gate) for gate in self._gates.get(one.lane_id, ())))
+            self.has_missed = self.has_missed or any(one.row not in found for one in open_heads)
         return claimed
 
     def _drop_spent(self, takes: Sequence[Take], rows: Sequence[Any], rooms: dict[Gate, int]) -> None:
         """Ask no more where there was less than asked for, or no room for it."""
-        taken = Counter((row["lane_id"], row["priority"], row["run_id"] is not None) for row in rows)
+        taken = Counter(map(_row_of, rows))
         for (lane_id, _, _), count in taken.items():
             for gate in self._gates.get(lane_id, ()):
                 rooms[gate] -= count
@@ -193,25 +204,30 @@ class Claimer:
             [take.count for take in takes],
             self.identity.worker_id,
             self.identity.lease_seconds,
-            *([number for kind, number in rooms if kind == counted] for counted in ("breaker", "queue", "tenant")),
+            *(
+                [number for (kind, number), room in rooms.items() if kind == counted and room > 0]
+                for counted in ("breaker", "queue", "tenant")
+            ),
         )
 
     async def _take_gated(self, session: Session, want: int) -> list[Claimed]:
-        """Take while holding the locks of every gate in sight, in one order, so claimers never deadlock."""
+        """Take while holding the locks of every gate in sight that nobody else holds: no claimer waits for another."""
         gates = {gate for closing in self._gates.values() for gate in closing}
         queue_ids = sorted(number for kind, number in gates if kind == "queue")
         breaker_ids = sorted(number for kind, number in gates if kind == "breaker")
         tenant_ids = sorted(number for kind, number in gates if kind == "tenant")
         rooms: dict[Gate, int] = {}
         if tenant_ids:
-            rooms |= await _tenant_rooms(session, tenant_ids)
+            mine = [row["tenant_id"] for row in await session.fetch(_TRY_TENANTS, tenant_ids)]
+            rooms |= await _tenant_rooms(session, mine)
         if queue_ids:
-            await session.fetch(_LOCK_LIMITS, queue_ids)
-            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_ROOMS, queue_ids)}
+            mine = [row["queue_id"] for row in await session.fetch(_TRY_LIMITS, queue_ids)]
+            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_ROOMS, mine)}
         if breaker_ids:
             granted = await trial_rooms(session, breaker_ids)
             rooms |= {("breaker", number): room for number, room in granted.items()}
-        claimed = await self._take(session, want, rooms)
+        self.has_missed = gates != rooms.keys()
+        claimed = await self._take(session, want, dict.fromkeys(gates, 0) | rooms)
         started = Counter(
             number for one in claimed for kind, number in self._gates.get(one.lane_id, ()) if kind == "queue"
         )
@@ -252,9 +268,13 @@ async def tally_starts(session: Session, lane_ids: Iterable[int]) -> None:
         await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
 
 
+def _row_of(row: Any) -> Row:
+    """The place in the queue that a task was taken from."""
+    return row["lane_id"], row["priority"], row["run_id"] is not None
+
+
 async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
-    """What limited tenants may start now, counted under a lock that ends with the transaction."""
-    await session.fetch(_LOCK_TENANTS, tenant_ids)
+    """What limited tenants may start now, counted under a lock that the caller has until its transaction ends."""
     rows = await session.fetch(_TENANT_ROOMS, tenant_ids)
     # A limit lifted since the look leaves no row: as much room as anybody asks for.
     found = {row["tenant_id"]: max(0, row["room"]) for row in rows}
@@ -280,7 +300,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     granted = 0
     if is_open and found["is_on_trial"]:
         trials = await trial_rooms(session, [found["breaker_id"]])
-        granted = found["breaker_id"] if trials[found["breaker_id"]] else 0
+        granted = found["breaker_id"] if trials.get(found["breaker_id"]) else 0
     row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
         await spend_room(session, found)
@@ -303,12 +323,13 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
 async def has_room(session: Session, found: Any) -> bool:
     """Whether a limited tenant and queue may start one more, under their locks. Who starts it spends it."""
     if found["is_tenant_limited"]:
+        await session.fetch(_LOCK_TENANT_LIMIT, found["tenant_id"])
         rooms = await _tenant_rooms(session, [found["tenant_id"]])
         if rooms["tenant", found["tenant_id"]] == 0:
             return False
     if not found["is_limited"] or found["is_paused"]:
         return True
-    await session.fetch(_LOCK_LIMITS, [found["queue_id"]])
+    await session.fetch(_LOCK_LIMIT, found["queue_id"])
     return _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) > 0
 
 

@@ -65,7 +65,10 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaving(msgspec.Struct, frozen=True):
+    """`stopped`: the worker was asked to stop, so what it still held is handed back and counts as no loss."""
+
     worker_id: Id
+    stopped: bool = False
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -89,11 +92,13 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Asks to be told when there may be work."""
+    """Asks for an answer as soon as there may be work, or an attempt of this worker was asked to stop; with
+    `takes_work` false only for the latter."""
 
     worker_id: Id
     queues: list[str] | None = None
     wait_seconds: float = WAIT_SECONDS_UNTOLD
+    takes_work: bool = True
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -105,11 +110,13 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Extended(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`."""
+    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`. `busy`: it was not
+    extended this time, because another transaction holds the task; the lease goes on until it expires, so ask again."""
 
     lease_expires_at: datetime
     cancel_requested: bool
     capability_token: str | None
+    busy: bool = False
 
 
 class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +133,9 @@ class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beaten(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones."""
+    """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones.
+    `busy`: not renewed this time, because other transactions hold these tasks, and not lost; what is in neither list is
+    lost."""
 
     renewed: list[str]
     canceled: list[str]
@@ -135,6 +144,7 @@ class Beaten(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     lease_seconds: float
     kept: list[str] = []
+    busy: list[str] = []
 
 
 class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -225,11 +235,12 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a claim; `lost` and `canceled` are of what the worker said it holds."""
+    """The answer to a claim; `lost`, `canceled` and `busy` are of what the worker said it holds."""
 
     tasks: list[Handed]
     lost: list[str] = []
     canceled: list[str] = []
+    busy: list[str] = []
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -247,7 +258,8 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a whole batch. `lost` and `canceled` are of what the worker said it holds."""
+    """The answer to a whole batch. `lost`, `canceled` and `busy` are of what the worker said it holds; leases of what
+    is busy were not renewed this time, because other transactions hold these tasks."""
 
     tasks: list[Handed]
     accepted: int
@@ -258,6 +270,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
     """Another claim could find something at once."""
     lease_seconds: float
+    busy: list[str] = []
 
 
 class Spoken(msgspec.Struct, frozen=True):
@@ -350,7 +363,9 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """The answer to a wait. `work` false: the time is over, ask again."""
+    """The answer to a wait. `work` false: the time is over, ask again. `stop`: an attempt of this worker was asked to
+    stop; the next beat says which."""
 
     work: bool
     draining: bool = False
+    stop: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from holdfast.dispatcher.engine import TENANTS_MAX, Engine
+from holdfast.dispatcher.leases import patience_of
 from holdfast.dispatcher.lobby import Lobby
 from holdfast.dispatcher.remote import SESSIONS_MAX, RemoteWorkers
 from holdfast.dispatcher.remote_guests import beat_workers
@@ -26,7 +27,8 @@ class Crews:
         )
 
     async def __aenter__(self) -> Crews:
-        self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True)
+        patience = patience_of(self._engine.settings.worker.lease_seconds)
+        self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
         return self
 
     async def __aexit__(

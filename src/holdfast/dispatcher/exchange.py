@@ -2,7 +2,8 @@
 
 Safe to repeat: a report settled before its answer was lost is found on record, and a claim whose answer was lost is
 found again through what the worker holds. A report that cannot be settled is split off and refused alone; its lease
-runs out and the reaper decides.
+runs out and the reaper decides. Where others hold a lock for too long nothing is settled, and the leases are renewed
+before the exchange is repeated.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.dispatcher.claim import Claimer, warm_claim
+from holdfast.dispatcher.heartbeat import keep_leases
 from holdfast.dispatcher.inputs import readable, with_inputs
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled
 from holdfast.dispatcher.news import News
@@ -20,7 +22,7 @@ from holdfast.dispatcher.release import warm_release
 from holdfast.dispatcher.settle import settle, warm_settle
 from holdfast.dispatcher.settle_apart import UNFIT, settle_apart
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import Session
+from holdfast.store.database import LOCKED_OUT, Session
 
 Start = Callable[[Sequence[Claimed]], Awaitable[None]]
 Tell = Callable[[News], None]
@@ -82,6 +84,9 @@ async def exchange(
             if is_to_claim and settled.news.released <= want:
                 claimed += await claimer.claim(session, want - len(claimed), now=now)
                 is_to_claim = False
+    except LOCKED_OUT:
+        await keep_leases(session, reports, lease_seconds=claimer.identity.lease_seconds)
+        raise
     except UNFIT:
         claimed, settled, is_to_claim = [], await settle_apart(session, catalog, reports), False
     settled = settled.less(claimed)

@@ -15,7 +15,7 @@ from holdfast.dispatcher.signals import deliver_to_runs
 
 async def follow_up(engine: Engine, news: News) -> None:
     """Announce, and follow what follows until nothing does."""
-    engine.bell.ring(lanes=news.lanes, done=news.awaited)
+    engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
     while news.children or news.waits:
         following = NO_NEWS
         if news.children:
@@ -23,5 +23,5 @@ async def follow_up(engine: Engine, news: News) -> None:
             following = following.and_(await retry_children_once(engine.database, engine.catalog))
         if news.waits:
             following = following.and_(await deliver_to_runs(engine.database, engine.catalog, news.waits))
-        engine.bell.ring(lanes=following.lanes, done=following.awaited)
+        engine.bell.ring(lanes=following.lanes, done=following.awaited, stops=following.stops)
         news = following

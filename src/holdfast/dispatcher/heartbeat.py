@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.dispatcher.leases import Claimed
+from holdfast.dispatcher.leases import Claimed, Report
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -18,12 +18,17 @@ _BEAT_WORKER = sql("beat_worker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """The answer: leases that go on, those lost, those asked to stop, and the worker's own state (None: unknown)."""
+    """The answer: leases that go on, those lost, those asked to stop, and the worker's own state (None: unknown).
+
+    A lease that is `busy` is neither renewed nor lost: another transaction holds its row. It goes on until it expires,
+    and is asked for again soon.
+    """
 
     renewed: frozenset[int]
     lost: frozenset[int]
     canceled: frozenset[int]
     worker_state: str | None
+    busy: frozenset[int] = frozenset()
     crew: int = 1
     """How many workers of the same kind are present."""
     rank: int = 0
@@ -49,9 +54,10 @@ async def heartbeat(
     kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=lease_seconds)
     worker = await session.fetchrow(_BEAT_WORKER, worker_id, health)
     return Beat(
-        renewed=frozenset(found),
-        lost=frozenset(leases) - found.keys(),
-        canceled=frozenset(task_id for task_id, is_canceled in found.items() if is_canceled),
+        renewed=found.renewed,
+        lost=frozenset(leases) - found.renewed - found.busy,
+        canceled=found.canceled,
+        busy=found.busy,
         worker_state=None if worker is None else worker["state"],
         crew=1 if worker is None else worker["crew"],
         rank=0 if worker is None else worker["rank"],
@@ -60,14 +66,29 @@ async def heartbeat(
     )
 
 
+class Renewals(NamedTuple):
+    """Which leases were extended, which of all were asked to stop, and which another transaction holds."""
+
+    renewed: frozenset[int] = frozenset()
+    canceled: frozenset[int] = frozenset()
+    busy: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(rows: Sequence[Any]) -> Renewals:
+        return Renewals(
+            renewed=frozenset(row["task_id"] for row in rows if not row["is_busy"]),
+            canceled=frozenset(row["task_id"] for row in rows if row["cancel_requested"]),
+            busy=frozenset(row["task_id"] for row in rows if row["is_busy"]),
+        )
+
+
 async def renew_all(
     session: Session, task_ids: Sequence[int], tokens: Sequence[Any], *, lease_seconds: float
-) -> dict[int, bool]:
-    """Extend leases that are still held: which, and whether each was asked to stop."""
+) -> Renewals:
+    """Extend leases that are still held, without waiting for any lock."""
     if not task_ids:
-        return {}
-    rows = await session.fetch(_HEARTBEAT, list(task_ids), list(tokens), lease_seconds)
-    return {row["task_id"]: row["cancel_requested"] for row in rows}
+        return Renewals()
+    return Renewals.of(await session.fetch(_HEARTBEAT, list(task_ids), list(tokens), lease_seconds))
 
 
 async def renew_ended(
@@ -80,8 +101,17 @@ async def renew_ended(
     return frozenset(row["task_id"] for row in rows)
 
 
+async def keep_leases(session: Session, reports: Sequence[Report], *, lease_seconds: float) -> None:
+    """Renew the leases of reports that could not be settled, because others hold a lock: they are reported again."""
+    tokens = [report.lease_token for report in reports]
+    await renew_ended(session, [report.task_id for report in reports], tokens, lease_seconds=lease_seconds)
+
+
 async def renew(database: Database, claimed: Claimed, lease_seconds: float) -> bool:
-    """Renew one lease at its holder's own wish; True if it was asked to stop, `LeaseLost` if it is gone."""
+    """Renew one lease at its holder's own wish; True if it was asked to stop, `LeaseLost` if it is gone.
+
+    Where another transaction holds its row it is not renewed this time, and not lost: the worker's beats go on.
+    """
     row = await database.fetchrow(_HEARTBEAT, [claimed.task_id], [claimed.lease_token], lease_seconds)
     if row is None:
         raise LeaseLost(f"Attempt {claimed.attempt} of task {claimed.task_id} lost its lease.")

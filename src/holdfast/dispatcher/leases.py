@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.outcome import Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.store.session import Patience
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +76,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """How many nodes wait for this one: what settling it may release."""
     leased_at: float = 0.0
     """When the lease was last renewed while the attempt ran, by the clock of its worker, which alone looks at it."""
+    notes: Sequence[tuple[str, str]] = ()
+    """What the attempt said on the way, as kind and JSON, where that comes with its report: kept with it, once."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -98,6 +101,12 @@ class Settled(msgspec.Struct, frozen=True):
     def less(self, claimed: Iterable[Claimed]) -> Settled:
         """The same when these were claimed in the same transaction."""
         return Settled(self.accepted, self.refused, self.news.less(one.lane_id for one in claimed))
+
+
+def patience_of(lease_seconds: float) -> Patience:
+    """How long settling may wait for each lock, and hold its own without a word: well below the lease, because what it
+    settles cannot be renewed meanwhile."""
+    return Patience(lock_seconds=lease_seconds / 4, idle_seconds=lease_seconds)
 
 
 NOTHING_SETTLED = Settled(0, [], NO_NEWS)

@@ -18,24 +18,41 @@ from weakref import WeakValueDictionary
 from holdfast.dispatcher.claim import WorkerIdentity
 from holdfast.store.catalog import Catalog, Lane
 from holdfast.store.database import TROUBLE, Database
-from holdfast.wake.bell import WAKE_CHANNEL
+from holdfast.wake.bell import STOP_CHANNEL, WAKE_CHANNEL
 from holdfast.wake.listener import Listener
 
 log = logging.getLogger("holdfast.lobby")
 
 RUNNERS = 2
 """How many one ring calls of each kind."""
+AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
+"""After which pause somebody looks again for work that others held, at first and at last."""
 BEAT_SECONDS = 8.0
 """How often those who wait are written down as alive."""
 
 Lanes = tuple[int, ...]
+STOPPED: Lanes = (-1,)
+"""What one who waits is called with when an attempt that it holds was asked to stop."""
+UNHEARD_MAX = 1_000
+UNHEARD_SECONDS_MAX = 10.0
 _Kind = tuple[int, frozenset[str], frozenset[str] | None]
 
 
 class Place:
     """Where workers of one kind wait: same tenant, same actions, same queues."""
 
-    __slots__ = ("__weakref__", "actions", "is_empty", "looked_at", "queues", "rings", "tenant_id", "waiting")
+    __slots__ = (
+        "__weakref__",
+        "actions",
+        "again_seconds",
+        "is_empty",
+        "is_looked_at_again",
+        "looked_at",
+        "queues",
+        "rings",
+        "tenant_id",
+        "waiting",
+    )
 
     def __init__(self, tenant_id: int, identity: WorkerIdentity) -> None:
         self.tenant_id = tenant_id
@@ -46,6 +63,9 @@ class Place:
         self.is_empty = False
         """Somebody looked in vain, and nothing was announced since."""
         self.looked_at = 0.0
+        self.again_seconds = AGAIN_SECONDS_FIRST
+        self.is_looked_at_again = False
+        """One of them is about to be called, to look for work that others held."""
 
     def serves(self, lane: Lane) -> bool:
         is_ours = lane.tenant_id == self.tenant_id and lane.action in self.actions
@@ -79,6 +99,8 @@ class Lobby:
         self._places: WeakValueDictionary[_Kind, Place] = WeakValueDictionary()
         self._here: dict[int, set[asyncio.Future[Lanes | None]]] = {}
         """Who waits, and the turns they wait for."""
+        self._unheard: dict[int, float] = {}
+        """Workers that did not wait here when they were called to stop something, and when that was."""
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
@@ -92,13 +114,26 @@ class Lobby:
             found = self._places[key] = Place(tenant_id, identity)
         return found
 
-    def looked(self, place: Place, rings: int, *, is_more: bool) -> None:
-        """Somebody looked for work; `rings` is what the place had heard before. Where there is more, call the next."""
+    def looked(self, place: Place, rings: int, *, is_more: bool, has_missed: bool = False) -> None:
+        """Somebody looked for work; `rings` is what the place had heard before. Where there is more, call the next.
+
+        Work that others held just now is looked for again in a moment: nothing tells when they let go.
+        """
+        if not has_missed:
+            place.again_seconds = AGAIN_SECONDS_FIRST
+        elif not place.is_looked_at_again:
+            place.is_looked_at_again = True
+            asyncio.get_running_loop().call_later(place.again_seconds, self._look_again, place)
+            place.again_seconds = min(place.again_seconds * 2, AGAIN_SECONDS_MAX)
         if is_more:
             place.is_empty = False
             place.call(RUNNERS)
         elif place.rings == rings and self._listener is not None:
             place.is_empty, place.looked_at = True, time.monotonic()
+
+    def _look_again(self, place: Place) -> None:
+        place.is_looked_at_again = False
+        self._announce(place, ())
 
     def pass_on(self, place: Place, lanes: Lanes) -> None:
         """Somebody was called and cannot take anything: the turn is the next one's."""
@@ -116,18 +151,22 @@ class Lobby:
         """Whether a look would be in vain, as far as anybody can tell from here."""
         return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
 
-    async def wait(self, place: Place, worker_id: int, seconds: float, *, rings: int) -> Lanes | None:
-        """Wait for a call: the lanes that were announced, or None when the time is over.
+    async def wait(self, place: Place | None, worker_id: int, seconds: float, *, rings: int) -> Lanes | None:
+        """Wait for a call: the lanes that were announced, `STOPPED`, or None when the time is over.
 
         `rings` is what the place had heard before the worker looked in vain: who was called meanwhile looks again.
+        Without a place there is nothing but stops to wait for.
         """
         await self.open()
         if self._is_closed:
             return None
-        if place.rings != rings:
+        if time.monotonic() - self._unheard.pop(worker_id, float("-inf")) < UNHEARD_SECONDS_MAX:
+            return STOPPED
+        if place is not None and place.rings != rings:
             return ()
         turn: asyncio.Future[Lanes | None] = asyncio.get_running_loop().create_future()
-        place.waiting.append(turn)
+        if place is not None:
+            place.waiting.append(turn)
         self._here.setdefault(worker_id, set()).add(turn)
         try:
             async with asyncio.timeout(seconds):
@@ -135,15 +174,29 @@ class Lobby:
         except TimeoutError:
             return None
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.result() is not None:
+            if turn.done() and not turn.cancelled() and turn.result() is STOPPED:
+                self._unheard[worker_id] = time.monotonic()
+            elif place is not None and turn.done() and not turn.cancelled() and turn.result() is not None:
                 # Called and gone in the same moment: the turn is the next one's.
                 place.call(1, turn.result() or ())
             raise
         finally:
             self._leave(place, turn, worker_id)
 
-    def _leave(self, place: Place, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
-        if turn in place.waiting:
+    def _on_stop(self, _turn: int, worker_ids: Sequence[int]) -> None:
+        """Attempts of these workers were asked to stop."""
+        now = time.monotonic()
+        for worker_id in worker_ids:
+            turns = [turn for turn in self._here.get(worker_id, ()) if not turn.done()]
+            for turn in turns:
+                turn.set_result(STOPPED)
+            if not turns:
+                self._unheard[worker_id] = now
+        if len(self._unheard) > UNHEARD_MAX:
+            self._unheard = {one: at for one, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
+
+    def _leave(self, place: Place | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
+        if place is not None and turn in place.waiting:
             place.waiting.remove(turn)
         turns = self._here[worker_id]
         turns.discard(turn)
@@ -170,7 +223,7 @@ class Lobby:
             return
         async with self._starting:
             if self._listener is None and not self._is_closed:
-                listener = Listener(self._database, WAKE_CHANNEL, self._on_ring)
+                listener = Listener(self._database, WAKE_CHANNEL, self._on_ring, also={STOP_CHANNEL: self._on_stop})
                 await listener.start()
                 self._listener = listener
                 self._begin(self._poll(), "holdfast-lobby-poll")

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
+from holdfast.core.clock_watch import ClockWatch
 from holdfast.dispatcher.campaign import campaigns_once
 from holdfast.dispatcher.children import answer_once, retry_children_once
 from holdfast.dispatcher.counts import count_once
@@ -23,7 +24,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.items import move_items_once
 from holdfast.dispatcher.pause import free_children_once, hold_children_once
 from holdfast.dispatcher.probe import probe_once
-from holdfast.dispatcher.reap import PREPARE_SECONDS, REAP_BATCH, lose_workers_once, reap_once
+from holdfast.dispatcher.reap import PREPARE_SECONDS, lose_workers_once, reap_once
 from holdfast.dispatcher.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.dispatcher.relay import Relay
 from holdfast.dispatcher.retain import retain_once, vacuum_once
@@ -35,7 +36,10 @@ from holdfast.dispatcher.take_back import TAKE_BATCH, take_back_once
 from holdfast.net.address import Rules
 from holdfast.net.guarded import Guarded, is_possible
 from holdfast.store.database import TROUBLE
+from holdfast.store.statements import sql
 from holdfast.wake.carriers import is_external
+
+_READ_CLOCK = sql("read_clock")
 
 log = logging.getLogger("holdfast.loops")
 
@@ -46,6 +50,8 @@ DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
 STUCK_SECONDS = 60.0
 """For so long a lease that could not be settled is left out: at the head of every batch it would slow all others."""
+BUSY_SECONDS = 2.0
+"""For so long a node is left out whose run somebody held."""
 CAMPAIGN_SECONDS = 0.25
 CAMPAIGN_REST = 14.0
 """Campaigns rest fourteen times as long as a pass over them took: together they have a fifteenth of one connection's
@@ -65,6 +71,10 @@ class Loops:
         self._waits_to = START
         self._stuck: set[int] = set()
         self._stuck_until = 0.0
+        self._busy: set[int] = set()
+        self._busy_until = 0.0
+        self._clock: ClockWatch | None = None
+        """Set where passes are repeated: a single one has nothing to compare the database's clock with."""
         self._guarded = Guarded(Rules.of(engine.settings.egress))
         self._deliveries = Deliveries(engine, self._guarded)
 
@@ -75,7 +85,12 @@ class Loops:
             await self._deliveries.close()
             await self._guarded.close()
 
+    def watch_clock(self) -> None:
+        """From now on, compare the database's clock with this process's own between two passes of the reaper."""
+        self._clock = ClockWatch()
+
     async def _run(self) -> None:
+        self.watch_clock()
         loops = self._settings.loops
         # A lease of a second wants a reaper that looks more often than once a second.
         reap_seconds = min(loops.reap_seconds, self._settings.worker.lease_seconds / 4)
@@ -105,18 +120,45 @@ class Loops:
         """End what nobody can be running; at once again while there is a full batch."""
         if time.monotonic() >= self._stuck_until:
             self._stuck.clear()
+        if time.monotonic() >= self._busy_until:
+            self._busy.clear()
         worker = self._settings.worker
         reaped = await reap_once(
             self._engine.database,
             self._engine.catalog,
-            leave=self._stuck,
+            leave=self._stuck | self._busy,
             overdue_seconds=PREPARE_SECONDS + worker.cancel_grace_seconds + worker.lease_seconds,
+            by_time=await self._is_clock_steady(),
         )
         if reaped.stuck and not self._stuck:
             self._stuck_until = time.monotonic() + STUCK_SECONDS
         self._stuck.update(reaped.stuck)
+        if reaped.busy and not self._busy:
+            self._busy_until = time.monotonic() + BUSY_SECONDS
+        self._busy.update(reaped.busy)
         await follow_up(self._engine, reaped.settled.news)
-        return 0.0 if reaped.count + len(reaped.stuck) == REAP_BATCH else None
+        return 0.0 if reaped.is_full else None
+
+    async def bury(self) -> float | None:
+        """End what workers held that are known to be dead; at once again while there is a full batch."""
+        reaped = await reap_once(self._engine.database, self._engine.catalog, by_time=False)
+        await follow_up(self._engine, reaped.settled.news)
+        return 0.0 if reaped.is_full else None
+
+    async def _is_clock_steady(self) -> bool:
+        """Whether leases may be judged by the database's clock: not for one lease after it was set forward."""
+        if self._clock is None:
+            return True
+        asked_at = time.monotonic()
+        database_at = await self._engine.database.fetchval(_READ_CLOCK)
+        lease_seconds = self._settings.worker.lease_seconds
+        before, answered_at = self._clock.waits_until, time.monotonic()
+        self._clock = self._clock.read(
+            database_at, asked_at=asked_at, answered_at=answered_at, lease_seconds=lease_seconds
+        )
+        if self._clock.waits_until > before:
+            log.warning("the database's clock was set forward; nothing is reaped for %g s", lease_seconds)
+        return self._clock.is_steady(answered_at)
 
     async def reconcile(self) -> float | None:
         """Promote what is due; come back when the next one is."""

@@ -10,7 +10,7 @@ import msgspec
 
 
 class News(msgspec.Struct, frozen=True):
-    """What to tell after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
+    """What to announce after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
     parent to answer."""
 
     lanes: set[int]
@@ -20,6 +20,8 @@ class News(msgspec.Struct, frozen=True):
     """Runs of which a node began to wait for an event, which may have come already."""
     counted: Mapping[int, int] = {}
     """Of the lanes, those whose new work was counted: so many tasks, and no more."""
+    stops: frozenset[int] = frozenset()
+    """Workers of which attempts were asked to stop."""
 
     @property
     def released(self) -> int:
@@ -28,7 +30,7 @@ class News(msgspec.Struct, frozen=True):
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
-        return bool(self.lanes or self.awaited or self.children or self.waits)
+        return bool(self.lanes or self.awaited or self.children or self.waits or self.stops)
 
     def and_(self, other: News) -> News:
         uncounted = (self.lanes - self.counted.keys()) | (other.lanes - other.counted.keys())
@@ -39,6 +41,7 @@ class News(msgspec.Struct, frozen=True):
             self.children + other.children,
             self.waits | other.waits,
             {lane_id: count for lane_id, count in counted.items() if lane_id not in uncounted},
+            self.stops | other.stops,
         )
 
     def less(self, taken: Iterable[int]) -> News:
@@ -48,7 +51,7 @@ class News(msgspec.Struct, frozen=True):
             return self
         lost = Counter(taken)
         rest = {lane_id for lane_id in self.lanes if lost[lane_id] < self.counted.get(lane_id, inf)}
-        return News(rest, self.awaited, self.children, self.waits)
+        return News(rest, self.awaited, self.children, self.waits, stops=self.stops)
 
 
 NO_NEWS = News(set(), [], [])

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.failure import LOST_CODE, TIMEOUT_CODE, Failure
-from holdfast.core.outcome import Canceled, Lost, Outcome, TimedOut
+from holdfast.core.outcome import STOPPED, Canceled, Lost, Outcome, Released, TimedOut
 from holdfast.dispatcher.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.dispatcher.settle import settle
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import AWAY, Database, Session
+from holdfast.store.database import AWAY, LOCKED_OUT, Database, Session
 from holdfast.store.statements import sql
 
 _EXPIRED = sql("expired")
@@ -34,13 +34,31 @@ OVERDUE_SECONDS = PREPARE_SECONDS + 20.0
 grace to clean up, and a lease."""
 
 
+BUSY_RUNS_MAX = 4
+"""How many runs that others hold one pass waits for, each for a moment; the rest is left to the next pass."""
+_RUN_PATIENCE = "set local lock_timeout = '250ms'"
+"""A row that is to be ended is locked while its run is waited for: nobody else should have to wait for it for long."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaped:
-    """How many attempts were ended, and the tasks whose attempts could not be."""
+    """How many attempts were ended, and the tasks whose attempts could not be: never, or not while others hold their
+    runs. `is_full`: there may be more."""
 
-    count: int
-    settled: Settled
+    count: int = 0
+    settled: Settled = NOTHING_SETTLED
     stuck: Sequence[int] = ()
+    busy: Sequence[int] = ()
+    is_full: bool = False
+
+    def and_(self, other: Reaped) -> Reaped:
+        return Reaped(
+            count=self.count + other.count,
+            settled=self.settled.and_(other.settled),
+            stuck=[*self.stuck, *other.stuck],
+            busy=[*self.busy, *other.busy],
+            is_full=self.is_full or other.is_full,
+        )
 
 
 async def reap_once(
@@ -50,13 +68,29 @@ async def reap_once(
     overdue_seconds: float = OVERDUE_SECONDS,
     limit: int = REAP_BATCH,
     leave: Collection[int] = (),
+    by_time: bool = True,
 ) -> Reaped:
-    """End at most `limit` attempts that nobody can be running with a valid lease; `leave` out some tasks."""
+    """End at most `limit` attempts that nobody can be running with a valid lease; `leave` out some tasks.
+
+    Tasks outside of runs first, apart: they wait for no run. Not `by_time`, only those of workers known to be dead.
+    """
+    plain, node = ((limit, list(leave), overdue_seconds, is_node, by_time) for is_node in (False, True))
+    reaped = await _reap(database, catalog, plain)
+    if (left := limit - reaped.count - len(reaped.stuck)) <= 0:
+        return reaped
+    return reaped.and_(await _reap(database, catalog, (left, *node[1:]), patience=_RUN_PATIENCE))
+
+
+async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, patience: str | None = None) -> Reaped:
     rows: Sequence[Any] = ()
     try:
         async with database.transaction() as session:
-            rows = await session.fetch(_EXPIRED, limit, list(leave), overdue_seconds)
+            if patience is not None:
+                await session.execute(patience)
+            rows = await session.fetch(_EXPIRED, *asked)
             settled = await _end(session, catalog, rows) if rows else NOTHING_SETTLED
+    except LOCKED_OUT:
+        return await _reap_by_run(database, catalog, rows)
     except AWAY:
         raise
     except Exception as error:
@@ -64,7 +98,32 @@ async def reap_once(
             raise
         log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(rows), error)
         return await _reap_apart(database, catalog, rows)
-    return Reaped(count=len(rows), settled=settled)
+    return Reaped(count=len(rows), settled=settled, is_full=len(rows) == asked[0])
+
+
+async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+    """Settle the nodes of each run in a transaction of its own: a run that somebody holds delays no other."""
+    runs: dict[int | None, list[Any]] = {}
+    for row in rows:
+        runs.setdefault(row["run_id"], []).append(row)
+    reaped, busy_runs = Reaped(is_full=True), 0
+    for some in runs.values():
+        try:
+            async with database.transaction() as session:
+                await session.execute(_RUN_PATIENCE)
+                settled = await _end(session, catalog, some)
+            reaped = reaped.and_(Reaped(count=len(some), settled=settled))
+        except LOCKED_OUT:
+            reaped = reaped.and_(Reaped(busy=[row["task_id"] for row in some]))
+            busy_runs += 1
+            if busy_runs == BUSY_RUNS_MAX:
+                break
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - what is wrong with one row is found below
+            log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(some), error)
+            reaped = reaped.and_(await _reap_apart(database, catalog, some))
+    return reaped
 
 
 async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
@@ -110,6 +169,8 @@ def _outcome(row: Any) -> Outcome:
     if row["is_past_deadline"]:
         how = "did not end it" if row["is_leased"] else "went silent"
         return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} {how}."))
+    if row["worker_state"] == "gone" and row["was_asked_to_stop"]:
+        return Released(reason=STOPPED)
     if row["worker_state"] == "gone":
         return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
     expired = f"{row['lease_expires_at']:%H:%M:%S}"

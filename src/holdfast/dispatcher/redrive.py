@@ -31,6 +31,7 @@ from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
+_SEE_RUN = sql("see_run")
 _NODE_STATES = sql("node_states")
 _LAST_ATTEMPTS = sql("last_attempts")
 _RESUME_RUN = sql("resume_run")
@@ -88,7 +89,7 @@ async def redrive_run(
     paused run nothing does unless this `lifts_pause`, and then what was held back goes too. `NotFound` without such a
     run or node; `Conflict` if the run was canceled or has nothing to run again.
     """
-    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_LOCK_RUN)
     is_resumed = False
     if lifts_pause and found["is_paused"]:
         is_resumed = await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None
@@ -130,8 +131,8 @@ def children_of(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> tuple
 async def plan_redrive(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
 ) -> PlannedRedrive:
-    """What `redrive_run` would reset now; it raises what that would raise. Changes nothing."""
-    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only)
+    """What `redrive_run` would reset now; it raises what that would raise. Changes nothing, and locks nothing."""
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_SEE_RUN)
     reset = {one.node for one in plan.resets}
     names = [node.name for node in catalog.flows.snapshot(found["snapshot_id"]).plan.nodes]
     task_ids: list[int] = []
@@ -141,7 +142,7 @@ async def plan_redrive(
             task_ids += [row["task_id"]] if first is None else range(first, first + row["items"])
     kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
     for child_id in kept:
-        child = await session.fetchrow(_LOCK_RUN, child_id, tenant_id)
+        child = await session.fetchrow(_SEE_RUN, child_id, tenant_id)
         if child is not None and child["state"] == "f":
             task_ids += (await plan_redrive(session, catalog, tenant_id, child_id)).task_ids
     for row in await session.fetch(_TASKS_BELOW, replaced) if replaced else ():
@@ -150,10 +151,10 @@ async def plan_redrive(
 
 
 async def _plan(
-    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None, *, read: str
 ) -> tuple[Any, Redrive, list[Any]]:
-    """Plan a re-drive under the lock of its run: the run, what to reset, and where its nodes stand."""
-    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    """Plan a re-drive: the run as `read` (under its lock, or only seen), what to reset, and where its nodes stand."""
+    found = await session.fetchrow(read, run_id, tenant_id)
     if found is None:
         raise no_run(run_id)
     if found["is_canceled"]:

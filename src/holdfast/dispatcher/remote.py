@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -19,22 +17,23 @@ from holdfast.core import limits
 from holdfast.core.access import require_queues
 from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task, sees_work
-from holdfast.dispatcher.contract import Handed
+from holdfast.dispatcher.contract import Handed, Hint
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.heartbeat import Beat, renew_all, renew_ended
+from holdfast.dispatcher.heartbeat import Beat, Renewals, keep_leases, renew_all, renew_ended
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Refusal, Settled
-from holdfast.dispatcher.lobby import Lanes, Lobby
+from holdfast.dispatcher.leases import NOTHING_SETTLED, Claimed, Report, Settled, patience_of
+from holdfast.dispatcher.lobby import STOPPED, Lanes, Lobby
 from holdfast.dispatcher.loops import Loops
+from holdfast.dispatcher.remote_answers import Exchange, Renewed, Taken
 from holdfast.dispatcher.remote_guests import Guest, Guests, beat_workers
 from holdfast.dispatcher.remote_handing import Handing
 from holdfast.dispatcher.remote_ledger import RemoteLedger
 from holdfast.dispatcher.remote_reports import Done, Reports
 from holdfast.dispatcher.settle import settle
 from holdfast.errors import LeaseLost
-from holdfast.store.database import Database, Session
+from holdfast.store.database import LOCKED_OUT, Database, Session
 from holdfast.store.statements import sql
 
 _REGISTER = sql("register_worker")
@@ -50,36 +49,6 @@ Asking = Callable[[], Awaitable[None]]
 
 SESSIONS_MAX = 8
 """For claims and exchanges of one server, beside its pool for everything else."""
-
-
-class Renewed(msgspec.Struct, frozen=True, kw_only=True):
-    lease_expires_at: datetime
-    cancel_requested: bool
-
-
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a whole batch. `lost` and `canceled` are of what the worker said it holds."""
-
-    tasks: list[Handed]
-    accepted: int
-    refused: list[Refusal]
-    lost: list[int]
-    canceled: list[int]
-    is_draining: bool
-    may_have_more: bool
-
-    @property
-    def is_silent(self) -> bool:
-        """Nothing that its worker has to know now."""
-        return not (self.tasks or self.refused or self.lost or self.canceled or self.is_draining)
-
-
-class Taken(NamedTuple):
-    """What one look at the database gave, and whether another could give more."""
-
-    claimed: Sequence[Claimed]
-    settled: Settled
-    may_have_more: bool
 
 
 class RemoteWorkers:
@@ -102,8 +71,8 @@ class RemoteWorkers:
         self.guests = Guests(engine.tenant_id, self.lobby, lease_seconds=self._lease_seconds)
 
     async def __aenter__(self) -> RemoteWorkers:
-        database = self._engine.database
-        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True)
+        database, patience = self._engine.database, patience_of(self._lease_seconds)
+        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
         return self
 
     async def __aexit__(
@@ -131,14 +100,16 @@ class RemoteWorkers:
         )
         return int(row["worker_id"])
 
-    async def retire(self, worker_id: int, *, allowed: Collection[str] | None = None) -> bool:
+    async def retire(
+        self, worker_id: int, *, was_asked_to_stop: bool = False, allowed: Collection[str] | None = None
+    ) -> bool:
         """A worker left, or its parent saw it die: what it held goes to others now. Answers whether it was known."""
         known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
         if known is not None:
             require_queues(allowed, known["queues"])
-        row = await self._engine.database.fetchrow(_RETIRE, worker_id)
+        row = await self._engine.database.fetchrow(_RETIRE, worker_id, was_asked_to_stop)
         if row is not None:
-            await Loops(self._engine).reap()
+            await Loops(self._engine).bury()
         return row is not None
 
     async def claim_named(
@@ -170,7 +141,7 @@ class RemoteWorkers:
             return await self._handing.hand_out(session, found, tells_ends=True)
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
-        """Extend one lease; `LeaseLost` if it expired or was never this attempt's."""
+        """Extend one lease, unless its row is busy; `LeaseLost` if it expired or was never this attempt's."""
         async with self._engine.database.transaction() as session:
             row = await session.fetchrow(_HEARTBEAT_TASK, task_id, attempt, lease_token, self._lease_seconds)
             if row is None:
@@ -180,7 +151,9 @@ class RemoteWorkers:
                     task_id=str(task_id),
                 )
             await session.fetch(_BEAT_WORKERS, [row["worker_id"]], None)
-        return Renewed(lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"])
+        return Renewed(
+            lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"], is_busy=row["is_busy"]
+        )
 
     async def beat(
         self,
@@ -203,11 +176,11 @@ class RemoteWorkers:
             self.guests.told(worker_id, worker["state"])
             if worker["state"] != "active":
                 self.lobby.send_away([worker_id])
-        canceled = frozenset(task_id for task_id, is_canceled in found.items() if is_canceled)
         return Beat(
-            renewed=frozenset(found),
-            lost=frozenset(task_ids) - found.keys(),
-            canceled=canceled,
+            renewed=found.renewed,
+            lost=frozenset(task_ids) - found.renewed - found.busy,
+            canceled=found.canceled,
+            busy=found.busy,
             worker_state=None if worker is None else worker["state"],
             lease_seconds=self._lease_seconds,
             kept=kept,
@@ -216,8 +189,8 @@ class RemoteWorkers:
     async def complete(self, done: Done) -> None:
         """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
         await self._reports.prepare()
-        async with self._engine.database.transaction() as session:
-            settled = await settle(session, self._engine.catalog, await self._reports.of(session, [done]))
+        async with self._busy.session() as session:
+            settled = await self._settle(session, done)
         await follow_up(self._engine, settled.news)
         if settled.refused:
             [refusal] = settled.refused
@@ -227,6 +200,16 @@ class RemoteWorkers:
                 task_id=str(done.task_id),
                 winner=refusal.winner,
             )
+
+    async def _settle(self, session: Session, done: Done) -> Settled:
+        reports: Sequence[Report] = ()
+        try:
+            async with session.transaction():
+                reports = await self._reports.of(session, [done])
+                return await settle(session, self._engine.catalog, reports)
+        except LOCKED_OUT:
+            await keep_leases(session, reports, lease_seconds=self._lease_seconds)
+            raise
 
     async def exchange(
         self,
@@ -279,6 +262,9 @@ class RemoteWorkers:
             lanes = await self.lobby.wait(guest.place, worker_id, left, rings=rings)
             if lanes is None:
                 break
+            if lanes is STOPPED:
+                answer = await self._renew_anew(answer, worker_id, held)
+                continue
             rings = guest.place.rings
             if is_welcome is not None:
                 await self._ask_again(is_welcome, guest, lanes)
@@ -298,21 +284,28 @@ class RemoteWorkers:
         queues: Sequence[str] | None,
         wait_seconds: float,
         allowed: Collection[str] | None = None,
-    ) -> tuple[bool, bool]:
-        """Wait until there may be work: whether there may, and whether the worker drains and gets none anyway."""
+        takes_work: bool = True,
+    ) -> Hint:
+        """Wait until there may be work, for one that `takes_work`, or an attempt of the worker was asked to stop."""
         await self.lobby.open()
         async with self._busy.session() as session:
             guest = await self.guests.find(session, worker_id, queues, allowed, is_brief=True)
             rings = guest.place.rings
-            if guest.is_draining:
-                return False, True
-            if not self.lobby.is_known_empty(guest.place) and await sees_work(session, guest.identity):
-                return True, False
+            if guest.is_draining and takes_work:
+                return Hint(work=False, draining=True)
+            has_look = takes_work and not self.lobby.is_known_empty(guest.place)
+            if has_look and await sees_work(session, guest.identity):
+                return Hint(work=True)
+        if not takes_work:
+            lanes = await self.lobby.wait(None, worker_id, wait_seconds, rings=rings)
+            return Hint(work=False, draining=guest.is_draining, stop=lanes is STOPPED)
         self.lobby.looked(guest.place, rings, is_more=False)
         lanes = await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings)
+        if lanes is STOPPED:
+            return Hint(work=False, draining=guest.is_draining, stop=True)
         if lanes is not None and guest.is_draining:
             self.lobby.pass_on(guest.place, lanes)
-        return lanes is not None and not guest.is_draining, guest.is_draining
+        return Hint(work=lanes is not None and not guest.is_draining, draining=guest.is_draining)
 
     async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
         nothing = Exchange(
@@ -320,13 +313,19 @@ class RemoteWorkers:
         )
         if not held:
             return nothing
-        rows = await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds)
-        renewed = {row["task_id"]: row["cancel_requested"] for row in rows}
+        found = Renewals.of(await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds))
         return msgspec.structs.replace(
             nothing,
-            lost=[task_id for task_id in held if task_id not in renewed],
-            canceled=[task_id for task_id, is_canceled in renewed.items() if is_canceled],
+            lost=[task_id for task_id in held if task_id not in found.renewed | found.busy],
+            canceled=list(found.canceled),
+            busy=list(found.busy),
         )
+
+    async def _renew_anew(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
+        """An attempt of one who waits was asked to stop: the answer says which."""
+        async with self._busy.session() as session:
+            found = await self._renew(session, worker_id, held)
+        return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
 
     async def _unheard(
         self,
@@ -361,7 +360,9 @@ class RemoteWorkers:
             done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
             may_have_more = bool(want) and claimer.may_have_more
         if want:
-            self.lobby.looked(guest.place, rings, is_more=bool(done.claimed) and may_have_more)
+            self.lobby.looked(
+                guest.place, rings, is_more=bool(done.claimed) and may_have_more, has_missed=claimer.has_missed
+            )
         return Taken(done.claimed, done.settled, may_have_more)
 
     async def _ask_again(self, is_welcome: Asking, guest: Guest, lanes: Lanes) -> None:

@@ -15,7 +15,6 @@ from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
 _OPEN_ATTEMPTS = sql("open_attempts")
-_ADD_NOTES = sql("add_notes")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,12 +56,12 @@ class Reports:
             await self._engine.catalog.learn((), {row["policy_id"] for row in rows}, session=session)
             # Another server may have handed the task out, so what its claims learned of breakers is not known here.
             self._engine.catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
-        await self._say(session, dones)
         return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]
 
     def _report(self, done: Done, row: Any) -> Report:
         if row is None:
-            return Report(done.task_id, done.attempt, done.lease_token, self._any_policy_id, 0, 0, done.outcome)
+            lease = (done.task_id, done.attempt, done.lease_token)
+            return Report(*lease, self._any_policy_id, 0, 0, done.outcome, notes=done.notes)
         return Report(
             done.task_id,
             done.attempt,
@@ -73,17 +72,5 @@ class Reports:
             done.outcome,
             input=done.input,
             lane_id=row["lane_id"],
+            notes=done.notes,
         )
-
-    async def _say(self, session: Session, dones: Sequence[Done]) -> None:
-        """Keep what attempts said, while their lease is still theirs."""
-        said = [(done, kind, detail) for done in dones for kind, detail in done.notes]
-        if said:
-            await session.fetch(
-                _ADD_NOTES,
-                [done.task_id for done, _, _ in said],
-                [done.attempt for done, _, _ in said],
-                [done.lease_token for done, _, _ in said],
-                [kind for _, kind, _ in said],
-                [detail for _, _, detail in said],
-            )

@@ -32,6 +32,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
+_SEE_RUN = sql("see_run")
 _CANCEL_RUN = sql("cancel_run")
 _CANCEL_WAITS = sql("cancel_waits")
 _CANCELING_RUNS = sql("canceling_runs")
@@ -228,7 +229,7 @@ def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, 
 
 async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
     """Say why a run cannot be paused, resumed or canceled."""
-    row = await database.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    row = await database.fetchrow(_SEE_RUN, run_id, tenant_id)
     if row is None:
         return no_run(run_id)
     now = ENDS.get(row["state"]) or (

@@ -8,8 +8,8 @@ that cannot fire says so on its row and does not hold up the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,9 +27,9 @@ from holdfast.dispatcher.enqueue import Interned, Order, accept_one, intern
 from holdfast.dispatcher.news import NO_NEWS, News
 from holdfast.dispatcher.runs import cancel_run
 from holdfast.dispatcher.start import RunOptions, start_runs
-from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import AWAY, REFUSED, Database, Session
+from holdfast.store.database import BROKEN, REFUSED, TROUBLE, Database, Session
 from holdfast.store.flows import Snapshot
 from holdfast.store.statements import sql
 
@@ -133,38 +133,56 @@ class Scheduled:
 async def schedule_once(
     database: Database, catalog: Catalog, *, grace_seconds: float, limit: int = SCHEDULE_BATCH
 ) -> Scheduled:
-    """Look at the schedules whose time has come, at most `limit`."""
-    fired, news = 0, NO_NEWS
+    """Look at the schedules whose time has come, at most `limit`.
+
+    One that fails is put off, and ends nothing but its own look. What has to make room for a slot is canceled after all
+    of them had their turn: that may wait for a run.
+    """
+    fired, news, crowded = 0, NO_NEWS, []
     for found in await database.fetch(_DUE, limit):
         row = ScheduleRow(*found)
-        try:
-            settled = await _look(database, catalog, row, grace_seconds)
-        except AWAY:
-            raise
-        except CANNOT_FIRE as error:
-            log.warning("schedule %s cannot fire: %s", row.name, error)
-            await database.fetch(_TROUBLE, row.schedule_id, row.revision, str(error)[:1000], TROUBLE_SECONDS)
-            continue
-        fired += len(settled.fired)
-        news = news.and_(settled.news)
+        async with _apart(database, row):
+            target = await find_target(database, catalog, row)
+            settled = await _settle(database, catalog, row, target)
+            fired, news = fired + len(settled.fired), news.and_(settled.news)
+            if settled.in_the_way:
+                crowded.append((row, target, settled.in_the_way))
+    for row, target, in_the_way in crowded:
+        async with _apart(database, row):
+            news = news.and_(await make_room(database, catalog, row, in_the_way, grace_seconds))
+            # What had not started is gone at once, and the slot need not wait.
+            settled = await _settle(database, catalog, row, target)
+            fired, news = fired + len(settled.fired), news.and_(settled.news)
     return Scheduled(fired=fired, news=news)
+
+
+@asynccontextmanager
+async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
+    """Let what goes wrong for one schedule end the look at it alone; the schedule says so, and is put off."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except (*CANNOT_FIRE, *TROUBLE) as error:
+        if isinstance(error, BROKEN):
+            raise
+        log.warning("schedule %s cannot fire: %s", row.name, error)
+        await _put_off(database, row, error)
+    except Exception as error:
+        # A row of a newer version, a damaged one, or a bug of ours: the schedules behind it have nothing to do with it.
+        log.exception("schedule %s cannot fire", row.name)
+        await _put_off(database, row, error)
+
+
+async def _put_off(database: Database, row: ScheduleRow, error: Exception) -> None:
+    said = str(error) or type(error).__name__
+    await database.fetch(_TROUBLE, row.schedule_id, row.revision, said[:1000], TROUBLE_SECONDS)
 
 
 async def seconds_until_slot(database: Database) -> float | None:
     """How long until a schedule wants a look; None when none will."""
     seconds = await database.fetchval(_NEXT_LOOK)
     return None if seconds is None else max(0.0, float(seconds))
-
-
-async def _look(database: Database, catalog: Catalog, row: ScheduleRow, grace_seconds: float) -> Settled:
-    target = await find_target(database, catalog, row)
-    settled = await _settle(database, catalog, row, target)
-    if not settled.in_the_way:
-        return settled
-    news = settled.news.and_(await make_room(database, catalog, row, settled.in_the_way, grace_seconds))
-    # What had not started is gone at once, and the slot need not wait.
-    again = await _settle(database, catalog, row, target)
-    return replace(again, fired=settled.fired + again.fired, news=news.and_(again.news))
 
 
 async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target: Target) -> Settled:

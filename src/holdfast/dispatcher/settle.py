@@ -25,6 +25,7 @@ from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
+_ADD_NOTES = sql("add_notes")
 _LOCK_TASKS = sql("lock_tasks")
 _SETTLE_COMPLETED = sql("settle_completed")
 _SETTLE_OTHERWISE = sql("settle_otherwise")
@@ -46,6 +47,8 @@ async def settle(
     `before_release` is awaited before runs are locked, if any are: whatever else this transaction has to do delays
     nobody who ends nodes of the same runs, if it is done by then. Without, they are locked a round trip earlier.
     """
+    if said := [report for report in reports if report.notes]:
+        await _keep_notes(session, said)
     first, again = _apart(reports)
     settled = await _settle(session, catalog, first, before_release)
     while again:
@@ -54,6 +57,20 @@ async def settle(
     if catalog.guarded and (ended := [_ended(catalog, one) for one in reports if _says_something(catalog, one)]):
         settled = settled.and_(Settled(0, [], News(set(await count(session, ended)), [], [])))
     return settled
+
+
+async def _keep_notes(session: Session, reports: Sequence[Report]) -> None:
+    """Keep what attempts said with their reports, in the transaction that settles them: what is undone is said again,
+    and a report that is repeated finds its lease gone, and adds nothing."""
+    said = [(report, kind, detail) for report in reports for kind, detail in report.notes]
+    await session.fetch(
+        _ADD_NOTES,
+        [report.task_id for report, _, _ in said],
+        [report.attempt for report, _, _ in said],
+        [report.lease_token for report, _, _ in said],
+        [kind for _, kind, _ in said],
+        [detail for _, _, detail in said],
+    )
 
 
 def _says_something(catalog: Catalog, report: Report) -> bool:
@@ -116,7 +133,8 @@ async def _settle(
         awaited += row["awaited"] or []
         redriven = row["redriven"]
         ends += _node_ends(row, repeat(TaskState.COMPLETED))
-        if locks_runs:
+        # Letters of re-driven tasks are locked before any run: then the statement left the runs alone.
+        if locks_runs and not redriven:
             runs = row["runs"] or ()
     if others:
         row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]

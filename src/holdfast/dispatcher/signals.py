@@ -37,6 +37,7 @@ _WAIT_EDGE = sql("wait_edge")
 _OPEN_RUNS_BELOW = sql("open_runs_below")
 _OVERDUE_WAITS = sql("overdue_waits")
 _READ_SIGNAL = sql("read_signal")
+_LOCK_SIGNAL = sql("lock_signal")
 _WAITING_NODE = sql("waiting_node")
 
 WAITS_BATCH = 500
@@ -179,7 +180,10 @@ async def _end_wait(session: Session, catalog: Catalog, run_id: int, node_no: in
     waiting = await session.fetchrow(_WAITING_NODE, run_id, node_no) if runs else None
     if waiting is None or (signal_id is None and not waiting["is_overdue"]):
         return NO_NEWS
-    signal = None if signal_id is None else await session.fetchrow(_READ_SIGNAL, signal_id, run_id)
+    signal = None
+    if signal_id is not None:
+        await session.fetch(_LOCK_SIGNAL, signal_id, run_id)
+        signal = await session.fetchrow(_READ_SIGNAL, signal_id, run_id)
     if signal_id is not None and signal is None:
         return NO_NEWS
     [run] = runs

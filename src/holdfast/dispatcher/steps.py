@@ -40,9 +40,9 @@ class KeepStep(msgspec.Struct, frozen=True, tag=True):
 async def recall_steps(database: Database, claimed: Claimed) -> list[Step]:
     """What earlier attempts of this generation kept.
 
-    Nothing is asked where there was none: every attempt that ran code and did not complete spent a retry or a loss.
+    Nothing is asked where there was none.
     """
-    if not claimed.retries and not claimed.losses:
+    if claimed.attempt == 1:
         return []
     rows = await database.fetch(_RECALL_STEPS, claimed.task_id, claimed.lease_token)
     return [Step(row["name"], row["digest"], row["output"]) for row in rows]

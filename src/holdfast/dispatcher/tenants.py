@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.core import limits
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
 _FIND = sql("find_tenant")
@@ -88,7 +88,7 @@ async def limit_tenant(
     async with database.transaction() as session:
         row = await session.fetchrow(_LOCK, name)
         if row is None:
-            raise await _unknown(database, name)
+            raise await _unknown(session, name)
         before = {"max_running": row["max_running"], "max_queued": row["max_queued"]}
         after = {**before, **named}
         if before == after:
@@ -99,8 +99,8 @@ async def limit_tenant(
     return TenantView(**dict(changed))
 
 
-async def _unknown(database: Database, name: str) -> NotFound:
-    names = [row["name"] for row in await database.fetch(_NAMES)]
+async def _unknown(source: Database | Session, name: str) -> NotFound:
+    names = [row["name"] for row in await source.fetch(_NAMES)]
     near = get_close_matches(name, names, n=1)
     advice = f"Did you mean {near[0]}?" if near else f"Make it: `holdfast tenant create {name}`."
     return NotFound(f"There is no tenant {name}.", code="tenant_not_found", advice=advice)

@@ -132,9 +132,9 @@ async def add_webhook(
     return Made(name=name, secret=secret or None)
 
 
-async def list_webhooks(database: Database, tenant_id: int, *, name: str | None = None) -> list[WebhookView]:
+async def list_webhooks(source: Database | Session, tenant_id: int, *, name: str | None = None) -> list[WebhookView]:
     """Every webhook (or one), by name."""
-    return [_view(row) for row in await database.fetch(_LIST, tenant_id, name)]
+    return [_view(row) for row in await source.fetch(_LIST, tenant_id, name)]
 
 
 async def show_webhook(database: Database, tenant_id: int, name: str) -> WebhookView:
@@ -148,7 +148,7 @@ async def show_webhook(database: Database, tenant_id: int, name: str) -> Webhook
 async def remove_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str = "") -> None:
     """Deliver nothing more to a webhook and forget it."""
     async with engine.database.transaction() as session:
-        row = await _locked(engine, session, tenant_id, name)
+        row = await _locked(session, tenant_id, name)
         await session.fetch(_REMOVE, tenant_id, name)
         await _record(
             session, tenant_id, "webhook.remove", name, before={"url": row["url"]}, actor=actor, reason=reason
@@ -163,7 +163,7 @@ async def rotate_webhook(
         raise Invalid("The grace must be from 0 to 30 days.", code="invalid_grace")
     secret = webhooks.new_secret()
     async with engine.database.transaction() as session:
-        row = await _locked(engine, session, tenant_id, name)
+        row = await _locked(session, tenant_id, name)
         if is_reporter(row["url"]):
             raise Invalid(
                 f"{name} is a reporter: nothing is signed for it, so it has no secret.", code="reporter_has_no_secret"
@@ -177,7 +177,7 @@ async def rotate_webhook(
 async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str = "") -> bool:
     """Stop delivering; events go on being kept for it as long as history is. False if it was paused already."""
     async with engine.database.transaction() as session:
-        await _locked(engine, session, tenant_id, name)
+        await _locked(session, tenant_id, name)
         is_changed = bool(await session.fetch(_PAUSE, tenant_id, name, actor, reason))
         if is_changed:
             change = {"before": {"paused": False}, "after": {"paused": True}}
@@ -191,7 +191,7 @@ async def resume_webhook(
     """Deliver again, from where it stopped or only what comes from now on. False if it was not paused."""
     cursor = await event_tail(engine.database) if from_now else None
     async with engine.database.transaction() as session:
-        row = await _locked(engine, session, tenant_id, name)
+        row = await _locked(session, tenant_id, name)
         is_changed = bool(await session.fetch(_RESUME, tenant_id, name, cursor))
         if is_changed:
             before = {"paused_reason": row["paused_reason"], "cursor": row["cursor"]}
@@ -207,7 +207,7 @@ async def try_webhook(
 ) -> Tested:
     """Send a test event now, whether the webhook is paused or not; nothing of it is kept but that somebody did."""
     async with engine.database.transaction() as session:
-        row = dict(await _locked(engine, session, tenant_id, name))
+        row = dict(await _locked(session, tenant_id, name))
         await _record(session, tenant_id, "webhook.test", name, actor=actor, reason=reason)
     detail = {"webhook": name, "actor": actor}
     began = time.monotonic()
@@ -271,15 +271,15 @@ def _test_id() -> str:
     return f"test_{randomness.token_hex(8)}"
 
 
-async def _locked(engine: Engine, session: Session, tenant_id: int, name: str) -> Any:
+async def _locked(session: Session, tenant_id: int, name: str) -> Any:
     row = await session.fetchrow(_LOCK, tenant_id, name)
     if row is None:
-        raise await _missing(engine.database, tenant_id, name)
+        raise await _missing(session, tenant_id, name)
     return row
 
 
-async def _missing(database: Database, tenant_id: int, name: str) -> NotFound:
-    names = [view.name for view in await list_webhooks(database, tenant_id)]
+async def _missing(source: Database | Session, tenant_id: int, name: str) -> NotFound:
+    names = [view.name for view in await list_webhooks(source, tenant_id)]
     near = get_close_matches(name, names, n=1)
     advice = f"Did you mean {near[0]}?" if near else "See `holdfast webhook list`."
     return NotFound(f"There is no webhook {name[:80]!r}.", code="webhook_not_found", advice=advice)

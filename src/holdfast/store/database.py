@@ -22,7 +22,7 @@ import asyncpg
 
 from holdfast.errors import Unavailable
 from holdfast.store.pool import Pool, PoolUse
-from holdfast.store.session import Session, Tap
+from holdfast.store.session import Patience, ScriptedSession, Session, Tap, begin_script
 from holdfast.store.trouble import (
     AWAY,
     BROKEN,
@@ -55,6 +55,7 @@ __all__ = [
     "TROUBLE",
     "UNFIT",
     "Database",
+    "Patience",
     "Session",
     "Tap",
     "is_refusal",
@@ -109,9 +110,12 @@ class Database:
         direct_url: str | None = None,
         prepare: str = AUTO,
         repeats_itself: bool = False,
+        patience: Patience | None = None,
     ) -> None:
-        """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once."""
-        self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
+        """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once. `patience` is
+        that of its transactions, if not the usual."""
+        self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {}) | _patience(patience)
+        self.patience = patience
         self.url = url
         self.tap = tap
         self.is_pooled = False
@@ -138,7 +142,9 @@ class Database:
         self._is_open = False
         await self._pool.close()
 
-    def apart(self, *, sessions_max: int = 10, repeats_itself: bool = False) -> Database:
+    def apart(
+        self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: Patience | None = None
+    ) -> Database:
         """The same way to the same server, for another event loop or other statements."""
         return Database(
             self.url,
@@ -146,6 +152,7 @@ class Database:
             direct_url=self._direct_url,
             prepare=self._prepare,
             repeats_itself=repeats_itself,
+            patience=patience,
         )
 
     @property
@@ -163,10 +170,13 @@ class Database:
         """How busy this process's connections are."""
         return self._pool.use
 
-    async def connect(self) -> Session:
+    async def connect(self, patience: Patience | None = None) -> Session:
         """A session of its own, outside the pool: for a worker's exchange and heartbeats."""
-        settings = _SERVER_SETTINGS | _SAME_PLAN
-        return self._on(await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings))
+        settings = _SERVER_SETTINGS | _SAME_PLAN | _patience(patience)
+        connection = await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings)
+        if patience is not None and self.is_pooled:
+            return ScriptedSession(connection, begin_script(patience), self.tap)
+        return self._on(connection)
 
     async def connect_directly(self) -> Session:
         """The same past a pooler, where a direct URL is known: for LISTEN."""
@@ -242,6 +252,8 @@ class Database:
         return rows[0][0] if rows else None
 
     def _on(self, connection: Any) -> Session:
+        if self.patience is not None and self.is_pooled:
+            return ScriptedSession(connection, begin_script(self.patience), self.tap)
         return Session(connection, self.tap)
 
     async def _acquire(self) -> Any:
@@ -275,6 +287,14 @@ class Database:
 
     def _unprepared(self) -> dict[str, int]:
         return {} if self.prepares else {"statement_cache_size": 0}
+
+
+def _patience(patience: Patience | None) -> dict[str, str]:
+    """The same as settings of a connection; a pooler that refuses those is sent them with every transaction."""
+    if patience is None:
+        return {}
+    given = ("lock_timeout", patience.lock_seconds), ("idle_in_transaction_session_timeout", patience.idle_seconds)
+    return {name: f"{max(1, round(seconds * 1000))}ms" for name, seconds in given}
 
 
 def _notice_partitions(connection: Any) -> None:

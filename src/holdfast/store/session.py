@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.store.trouble import AWAY, BROKEN
 
@@ -119,3 +119,71 @@ class Session:
             await self.connection.close(timeout=2)
         except AWAY:
             self.connection.terminate()
+
+
+class Patience(NamedTuple):
+    """How long a transaction waits for a lock that another one holds, and how long it may hold its own while nothing is
+    said in it."""
+
+    lock_seconds: float
+    idle_seconds: float
+
+
+def begin_script(patience: Patience) -> str:
+    """Begin a transaction that has so much patience."""
+    settings = ("lock_timeout", patience.lock_seconds), ("idle_in_transaction_session_timeout", patience.idle_seconds)
+    return "begin; " + "; ".join(f"set local {name} = {max(1, round(seconds * 1000))}" for name, seconds in settings)
+
+
+class ScriptedSession(Session):
+    """A session whose transactions begin with a script, in the round trip that begins them: for what holds until their
+    end, where no state may stay on the connection."""
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, connection: Any, begin: str, tap: Tap | None = None) -> None:
+        super().__init__(connection, tap)
+        self._begin = begin
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """As everywhere: commit on leaving, roll back on any exception; inside another one, up to a savepoint."""
+        is_inner = self.is_in_transaction()
+        begin, commit, undo = _INNER if is_inner else (self._begin, "commit", "rollback")
+        await self._enter(begin, is_inner=is_inner)
+        try:
+            yield
+        except BaseException as error:
+            await self._undo(undo, error)
+            raise
+        if self.tap is None or is_inner:
+            await self.connection.execute(commit)
+            return
+        with self._tapped(self.tap, commit):
+            await self.connection.execute(commit)
+
+    async def _enter(self, begin: str, *, is_inner: bool) -> None:
+        try:
+            await self.connection.execute(begin)
+        except BaseException as error:
+            await self._undo("rollback", error)
+            raise
+
+    async def _undo(self, script: str, error: BaseException) -> None:
+        if self.connection.is_closed():
+            return
+        try:
+            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            if isinstance(error, Exception):
+                await self.connection.execute(script)
+                return
+        except BROKEN:
+            pass
+        self.connection.terminate()
+
+
+_INNER = (
+    "savepoint inner_part",
+    "release savepoint inner_part",
+    "rollback to savepoint inner_part; release inner_part",
+)

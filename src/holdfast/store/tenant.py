@@ -7,28 +7,24 @@ the role cannot be taken nothing runs at all.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
 
 from holdfast.errors import Unavailable
-from holdfast.store.database import BROKEN, Database, Session, Tap
+from holdfast.store.database import Database, Session
+from holdfast.store.session import Patience, ScriptedSession, begin_script
 
 TENANT_ROLE = "holdfast_tenant"
 
 _NO_ROLE = (asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedObjectError)
 
 
-class TenantSession(Session):
+class TenantSession(ScriptedSession):
     """A session whose every transaction begins by becoming the tenant."""
 
-    __slots__ = ("_begin",)
-
-    def __init__(self, connection: Any, begin: str, tap: Tap | None = None) -> None:
-        super().__init__(connection, tap)
-        self._begin = begin
+    __slots__ = ()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         if self.is_in_transaction():
@@ -52,23 +48,6 @@ class TenantSession(Session):
         async with self.transaction():
             await super().copy(schema, table, columns, records)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """As everywhere: commit on leaving, roll back on any exception; inside another one, up to a savepoint."""
-        is_inner = self.is_in_transaction()
-        begin, commit, undo = _INNER if is_inner else (self._begin, "commit", "rollback")
-        await self._enter(begin, is_inner=is_inner)
-        try:
-            yield
-        except BaseException as error:
-            await self._undo(undo, error)
-            raise
-        if self.tap is None or is_inner:
-            await self.connection.execute(commit)
-            return
-        with self._tapped(self.tap, commit):
-            await self.connection.execute(commit)
-
     async def _enter(self, begin: str, *, is_inner: bool) -> None:
         try:
             await self.connection.execute(begin)
@@ -85,25 +64,6 @@ class TenantSession(Session):
             await self._undo("rollback", error)
             raise
 
-    async def _undo(self, script: str, error: BaseException) -> None:
-        if self.connection.is_closed():
-            return
-        try:
-            # A cancelled caller may have left a statement under way, and has no time to wait for it.
-            if isinstance(error, Exception):
-                await self.connection.execute(script)
-                return
-        except BROKEN:
-            pass
-        self.connection.terminate()
-
-
-_INNER = (
-    "savepoint inner_part",
-    "release savepoint inner_part",
-    "rollback to savepoint inner_part; release inner_part",
-)
-
 
 class TenantDatabase(Database):
     """The sessions of another database, each working for one tenant."""
@@ -114,7 +74,8 @@ class TenantDatabase(Database):
         self._is_apart = is_apart
         self.tenant_id = tenant_id
         # No query among them: the isolation level can still be chosen.
-        self._begin = f"begin; set local role {TENANT_ROLE}; set local holdfast.tenant_id = '{int(tenant_id)}'"
+        role = f"set local role {TENANT_ROLE}; set local holdfast.tenant_id = '{int(tenant_id)}'"
+        self._begin = f"begin; {role}" if whole.patience is None else f"{begin_script(whole.patience)}; {role}"
 
     @property
     def prepares(self) -> bool:
@@ -124,9 +85,15 @@ class TenantDatabase(Database):
     def can_listen(self) -> bool:
         return self._whole.can_listen
 
-    def apart(self, *, sessions_max: int = 10, repeats_itself: bool = False) -> Database:
-        whole = self._whole.apart(sessions_max=sessions_max, repeats_itself=repeats_itself)
+    def apart(
+        self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: Patience | None = None
+    ) -> Database:
+        whole = self._whole.apart(sessions_max=sessions_max, repeats_itself=repeats_itself, patience=patience)
         return TenantDatabase(whole, self.tenant_id, is_apart=True)
+
+    async def connect(self, patience: Patience | None = None) -> Session:
+        """Behind the wall too, whatever its patience."""
+        return self._on((await super().connect(patience)).connection)
 
     async def open(self) -> Database:
         return self

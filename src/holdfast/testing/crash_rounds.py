@@ -163,7 +163,7 @@ class Round:
 
     async def _bury(self, claimer: Claimer) -> None:
         """Its worker is known to be dead, so its attempt is lost."""
-        await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id)
+        await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id, False)
         await self._loops.reap()
 
 

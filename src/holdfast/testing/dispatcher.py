@@ -297,9 +297,9 @@ class Dispatcher:
         """Set or lift the retry quota of a queue, or of the tenant where none is named."""
         return await set_quota(self.engine, self.engine.tenant_id, quota, queue=queue, actor="test", reason=reason)
 
-    async def retire(self, worker: str) -> None:
+    async def retire(self, worker: str, *, was_asked_to_stop: bool = False) -> None:
         """The worker's process is known to have ended."""
-        await self.engine.database.fetch(_RETIRE, await self.worker_id(worker))
+        await self.engine.database.fetch(_RETIRE, await self.worker_id(worker), was_asked_to_stop)
 
     async def drain(self, worker: str) -> None:
         """The worker shall take no more work."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.store.database import AWAY, Database, Session
 
 WAKE_CHANNEL = "holdfast_wake"
 DONE_CHANNEL = "holdfast_done"
+STOP_CHANNEL = "holdfast_stop"
 GATHER_SECONDS = 0.01
 _IDS_MAX = 400
 _TURNS = 1_000_000
@@ -25,22 +26,24 @@ _NOTIFY = (
 
 
 class Bell:
-    """Rings for lanes with new work and for awaited tasks that ended."""
+    """Rings for lanes with new work, for awaited tasks that ended, and for workers whose attempts shall stop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._session: Session | None = None
         self._lanes: set[int] = set()
         self._done: set[int] = set()
+        self._stops: set[int] = set()
         self._ringing: asyncio.Task[None] | None = None
         self._turn = random.randrange(_TURNS)
         self._is_closed = False
 
-    def ring(self, *, lanes: Iterable[int] = (), done: Iterable[int] = ()) -> None:
+    def ring(self, *, lanes: Iterable[int] = (), done: Iterable[int] = (), stops: Iterable[int] = ()) -> None:
         """Announce, without waiting."""
         self._lanes.update(lanes)
         self._done.update(done)
-        if (self._lanes or self._done) and (self._ringing is None or self._ringing.done()):
+        self._stops.update(stops)
+        if (self._lanes or self._done or self._stops) and (self._ringing is None or self._ringing.done()):
             self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
 
     def make_ready(self) -> None:
@@ -63,11 +66,12 @@ class Bell:
     async def _ring(self) -> None:
         try:
             session = await self._connected()
-            while self._lanes or self._done:
+            while self._lanes or self._done or self._stops:
                 lanes, self._lanes = self._lanes, set()
                 done, self._done = self._done, set()
+                stops, self._stops = self._stops, set()
                 if session is not None:
-                    await self._send(session, lanes, done)
+                    await self._send(session, {WAKE_CHANNEL: lanes, DONE_CHANNEL: done, STOP_CHANNEL: stops})
                     await asyncio.sleep(GATHER_SECONDS)
         except AWAY:
             # A lost ring costs time, never work: the poll finds what it announced.
@@ -85,9 +89,9 @@ class Bell:
             self._session = await self._database.connect()
         return self._session
 
-    async def _send(self, session: Session, lanes: set[int], done: set[int]) -> None:
+    async def _send(self, session: Session, rings: Mapping[str, set[int]]) -> None:
         self._turn = (self._turn + 1) % _TURNS
-        for channel, ids in ((WAKE_CHANNEL, lanes), (DONE_CHANNEL, done)):
+        for channel, ids in rings.items():
             if ids:
                 await session.connection.fetch(_NOTIFY, channel, _payloads(self._turn, sorted(ids)))
 

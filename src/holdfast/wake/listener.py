@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.store.database import AWAY, Database, Session
@@ -31,17 +31,24 @@ async def hears(database: Database, *, seconds_max: float = 1.0) -> bool:
     return True
 
 
+Heard = Callable[[int, Sequence[int]], None]
+
+
 class Listener:
-    """Calls `heard(turn, ids)` for each ring on a channel; all who hear it hear the same turn.
+    """Calls `heard(turn, ids)` for each ring on a channel; all who hear it hear the same turn. `also` are further
+    channels on the same connection, each with what it calls.
 
     A reconnect counts as a ring of nothing: look yourself. Behind a pooler that hands no notifications on, and without
     a direct way, nothing is heard: polling lies beneath.
     """
 
-    def __init__(self, database: Database, channel: str, heard: Callable[[int, Sequence[int]], None]) -> None:
+    def __init__(
+        self, database: Database, channel: str, heard: Heard, *, also: Mapping[str, Heard] | None = None
+    ) -> None:
         self._database = database
         self._channel = channel
         self._heard = heard
+        self._also = also or {}
         self._task: asyncio.Task[None] | None = None
         self._broken = asyncio.Event()
 
@@ -62,13 +69,15 @@ class Listener:
         self._broken = asyncio.Event()
         session = await self._database.connect_directly()
         session.connection.add_termination_listener(lambda _connection: self._broken.set())
-        await session.connection.add_listener(self._channel, self._on_ring)
+        for channel in (self._channel, *self._also):
+            await session.connection.add_listener(channel, self._on_ring)
         return session
 
-    def _on_ring(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _on_ring(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         # Anybody who can connect may forge a ring; it is a hint, so a malformed one only means "look".
         turn, _, ids = payload.rpartition(":")
-        self._heard(int(turn) if turn.isdigit() else 0, [int(part) for part in ids.split(",") if part.isdigit()])
+        heard = self._also.get(channel, self._heard)
+        heard(int(turn) if turn.isdigit() else 0, [int(part) for part in ids.split(",") if part.isdigit()])
 
     async def _stay(self, session: Session) -> None:
         pause = 0.05

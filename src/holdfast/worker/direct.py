@@ -20,7 +20,7 @@ from holdfast.dispatcher.follow import follow_up
 from holdfast.dispatcher.guard import Guards, declare_guards
 from holdfast.dispatcher.heartbeat import Beat, heartbeat
 from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Claimed, Report, Settled
+from holdfast.dispatcher.leases import Claimed, Report, Settled, patience_of
 from holdfast.dispatcher.news import News
 from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.dispatcher.settle_apart import settle_together
@@ -29,10 +29,10 @@ from holdfast.flow.shelf import every_version
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, TROUBLE, Database, Session
 from holdfast.store.statements import sql
-from holdfast.wake.bell import WAKE_CHANNEL
+from holdfast.wake.bell import STOP_CHANNEL, WAKE_CHANNEL
 from holdfast.wake.carriers import addresses_of, is_external, open_transport
 from holdfast.wake.consumer import Consumer
-from holdfast.wake.listener import Listener
+from holdfast.wake.listener import Heard, Listener
 from holdfast.worker.declare import declare_schedules
 from holdfast.worker.ledger import Asking, Ledger
 from holdfast.worker.line import Listening, Names, Pulse, Signed, Signing, Turn
@@ -104,7 +104,7 @@ class DirectLine:
         """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
-            return [Listener(database, WAKE_CHANNEL, body.ring)]
+            return [Listener(database, WAKE_CHANNEL, body.ring, also={STOP_CHANNEL: self._on_stop(body)})]
         reader = Reader(
             worker_id=self._worker_id,
             tenant_id=self._engine.tenant_id,
@@ -122,6 +122,9 @@ class DirectLine:
             )
             for address in addresses_of(wake, signing.queues)
         ]
+
+    def _on_stop(self, body: Listening) -> Heard:
+        return lambda _turn, worker_ids: body.beat() if self._worker_id in worker_ids else None
 
     async def _declare(self, signing: Signing) -> None:
         engine = self._engine
@@ -142,7 +145,7 @@ class DirectLine:
     async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
         if self.session is not None:
             return None
-        self.session = await self._engine.database.connect()
+        self.session = await self._engine.database.connect(patience_of(self.settings.worker.lease_seconds))
         await warm(self.session)
         found = await held_by(self.session, self.claimer.identity, known())
         return await with_inputs(self.session, self._engine.catalog, found)
@@ -160,7 +163,12 @@ class DirectLine:
             await notes.store(self._keep)
         catalog, claimer = self._engine.catalog, self.claimer
         done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._tell, start=start)
-        return Turn(settled=done.settled, claimed=done.claimed, may_have_more=self.claimer.may_have_more)
+        return Turn(
+            settled=done.settled,
+            claimed=done.claimed,
+            may_have_more=claimer.may_have_more,
+            has_missed=want > 0 and claimer.has_missed,
+        )
 
     async def _keep(self, batch: list[Note]) -> None:
         assert self.session is not None
@@ -177,7 +185,7 @@ class DirectLine:
 
     def _tell(self, news: News) -> None:
         """Announce what was committed, and see to what follows beside the work; the repair loops do it too, later."""
-        self._engine.bell.ring(lanes=news.lanes, done=news.awaited)
+        self._engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
         if news.children or news.waits:
             following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
             self._following.add(following)
@@ -196,7 +204,7 @@ class DirectLine:
     def expect(self, lanes: Sequence[int]) -> None:
         self.claimer.expect(lanes, now=time.monotonic())
 
-    def stand_by(self) -> None:
+    def stand_by(self, *, is_free: bool) -> None:
         """The listener stands by all the time."""
 
     def drop(self) -> None:
@@ -219,7 +227,7 @@ class DirectLine:
         await self.followed()
         try:
             if is_idle and self._worker_id:
-                await self._engine.database.fetch(_RETIRE, self._worker_id)
+                await self._engine.database.fetch(_RETIRE, self._worker_id, False)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
         if self.session is not None:
@@ -247,7 +255,7 @@ class DirectPulse:
 
     async def _connected(self) -> Session:
         if self._session is None or self._session.is_closed():
-            self._session = await self._database.connect()
+            self._session = await self._database.connect(patience_of(self._lease_seconds))
         return self._session
 
     def drop(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from holdfast import wire
 from holdfast.action import Action, Isolation
 from holdfast.core.failure import LOST_CODE, TIMEOUT_CODE, Failure, input_failure
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Outcome, TimedOut, outcome_of
+from holdfast.core.outcome import STOPPED, Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut, outcome_of
 from holdfast.dispatcher.effects import Sender
 from holdfast.dispatcher.leases import Claimed
 from holdfast.dispatcher.stage import AttemptLease
@@ -205,11 +205,10 @@ def verdict_of(held: Held) -> Outcome:
     """Why an attempt was cancelled from outside."""
     if held.verdict == CANCELED:
         return Canceled()
-    if held.verdict in (INTERRUPTED, FENCED):
-        why = (
-            "The worker stopped before the attempt finished." if held.verdict == INTERRUPTED else "The lease was lost."
-        )
-        return Lost(Failure(code=LOST_CODE, message=why))
+    if held.verdict == INTERRUPTED:
+        return Released(reason=STOPPED)
+    if held.verdict == FENCED:
+        return Lost(Failure(code=LOST_CODE, message="The lease was lost."))
     return Failed(
         Failure(
             code="DAG_TASK_EXECUTION_EXCEPTION",

@@ -27,6 +27,8 @@ log = logging.getLogger("holdfast.worker")
 
 RECONNECT_SECONDS_FIRST = 0.05
 RECONNECT_SECONDS_MAX = 5.0
+AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
+"""After which pause a worker looks again for work that others held, at first and at last."""
 
 
 def share_of(slots: int, flights: int) -> int:
@@ -59,6 +61,7 @@ class Flights:
         self._none_beside = asyncio.Event()
         self._none_beside.set()
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
+        self._again_seconds = AGAIN_SECONDS_FIRST
         self.is_stopping = False
         self.is_draining = False
         self.is_drained = False
@@ -97,8 +100,8 @@ class Flights:
                 self.is_drained = self.is_stopping = True
                 occasion.wake()
                 return
-            if self.want():
-                self._line.stand_by()
+            if self.want() or not self._hold.is_empty:
+                self._line.stand_by(is_free=self.want() > 0)
             await occasion.wait(poll_at - time.monotonic() if self.want() else FOREVER)
 
     def _is_called_for(self, want: int) -> bool:
@@ -168,6 +171,19 @@ class Flights:
         self._announce(done.settled)
         if want:
             self._occasion.looked(rings, may_have_more=done.may_have_more, has_found=bool(done.claimed))
+            self._look_again(done.has_missed)
+
+    def _look_again(self, has_missed: bool) -> None:
+        """Look again in a moment for work that others held: nothing tells when they let go. Later each time in vain."""
+        if not has_missed:
+            self._again_seconds = AGAIN_SECONDS_FIRST
+            return
+        asyncio.get_running_loop().call_later(self._again_seconds, self._ring_again)
+        self._again_seconds = min(self._again_seconds * 2, AGAIN_SECONDS_MAX)
+
+    def _ring_again(self) -> None:
+        self._occasion.ring()
+        self._occasion.wake()
 
     async def _resume(self) -> None:
         """Take up what this worker has and never heard of.

@@ -25,6 +25,10 @@ from holdfast.worker.line import Pulse
 log = logging.getLogger("holdfast.worker")
 
 BEAT_SECONDS_MAX = 2.0
+ASKED_SECONDS_MIN = 0.1
+"""Between two beats that somebody asked for: many tasks may be canceled one after the other."""
+BUSY_SHARE = 0.75
+"""How much of the pause between two beats is left out after one that found leases busy."""
 
 
 class Body(Protocol):
@@ -71,6 +75,9 @@ class Heart:
         self._publish = publish
         self._health = health
         self._stopping = threading.Event()
+        self._called = threading.Event()
+        """Somebody wants a beat now, or the end."""
+        self._is_asked = False
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._is_failing = False
         # Workers started together would beat together, and whoever starts a task then waits for all of them.
@@ -81,7 +88,13 @@ class Heart:
 
     def close(self) -> None:
         self._stopping.set()
+        self._called.set()
         self._thread.join(timeout=5)
+
+    def beat_soon(self) -> None:
+        """Beat without waiting for the time: an attempt may have been asked to stop. From any thread."""
+        self._is_asked = True
+        self._called.set()
 
     def _run(self) -> None:
         try:
@@ -94,18 +107,21 @@ class Heart:
         tick = min(0.2, self._heartbeat_seconds / 3, self._lease_seconds / 30)
         while not self._stopping.is_set():
             # The thread waits, not its loop: nothing else runs here, and `close` wakes it at once.
-            self._stopping.wait(tick)
+            self._called.wait(tick)
+            self._called.clear()
             entries = list(self._held.values())
             now = time.monotonic()
             self._publish()
-            if now - self._last_beat >= self._heartbeat_seconds - tick / 2:
-                await self._beat(entries, now)
+            if self._is_asked and now - self._last_beat >= min(ASKED_SECONDS_MIN, self._heartbeat_seconds):
+                self._is_asked = False
+                await self._beat(entries, now, young_seconds=0.0)
+            elif now - self._last_beat >= self._heartbeat_seconds - tick / 2:
+                await self._beat(entries, now, young_seconds=self._heartbeat_seconds * 0.9)
             await self._guard(entries, time.monotonic())
         await self._pulse.close()
 
-    async def _beat(self, entries: list[Held], now: float) -> None:
-        """Renew what is older than a beat; young attempts usually end before they need it."""
-        young_seconds = self._heartbeat_seconds * 0.9
+    async def _beat(self, entries: list[Held], now: float, *, young_seconds: float) -> None:
+        """Renew what is older than `young_seconds`; young attempts usually end before they need it."""
         due = {
             entry.claimed.task_id: entry
             for entry in entries
@@ -122,7 +138,8 @@ class Heart:
             self._is_failing = True
             self._pulse.drop()
             return
-        self._last_beat = now
+        # A lease that was busy is asked for again before the next regular beat: it may be older than one already.
+        self._last_beat = now - (self._heartbeat_seconds * BUSY_SHARE if beat.busy else 0.0)
         self._is_failing = False
         for task_id in beat.renewed:
             due[task_id].lease_seconds = beat.lease_seconds

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.action import Action, Isolation
-from holdfast.core.outcome import Canceled, Completed, Failed, Outcome, Released
+from holdfast.core.outcome import STOPPED, Canceled, Completed, Failed, Lost, Outcome, Released
 from holdfast.dispatcher.leases import Claimed, Report, Settled, report_of
 from holdfast.errors import Invalid
 from holdfast.worker.attempts import Attempts
@@ -145,6 +145,9 @@ class Hold:
     def _ended(self, held: Held, outcome: Outcome) -> None:
         """Queue the report of one attempt."""
         self.entries.pop(held.claimed.task_id, None)
+        if held.verdict == INTERRUPTED and isinstance(outcome, Lost):
+            # Its process was ended because this worker stops: nobody's fault, and no loss.
+            outcome = Released(reason=STOPPED)
         if held.verdict == FENCED:
             # It has no right to report: whatever it did, the reaper decides.
             self._given_up.append((held.claimed.task_id, held.claimed.lease_token))

@@ -131,7 +131,7 @@ class HttpLine:
         self._server = Server.of(url, settings)
         self._calls = Calls(self._server)
         self._beside = [Calls(self._server) for _ in range(FLIGHTS - 1)]
-        self._waits = Calls(self._server)
+        self._waits, self._stops = Calls(self._server), Calls(self._server)
         self.settings = settings
         self.names: Names = (names := HttpNames())
         self.ledger: Asking = (ledger := HttpLedger(self._server))
@@ -142,12 +142,15 @@ class HttpLine:
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
+        self._beat: Callable[[], None] = lambda: None
+        self._free: Callable[[], int] = lambda: 1
         self._is_resumed = False
         self._calls_in_vain = 0
         self._waiting: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
-        self._heard = body.ring
+        self._heard, self._beat, self._free = body.ring, body.beat, body.free
         if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
             log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
         probe_url = self.settings.worker.probe_url
@@ -247,9 +250,26 @@ class HttpLine:
     def expect(self, lanes: Sequence[int]) -> None:
         """The server knows which lanes to try."""
 
-    def stand_by(self) -> None:
-        if self._waiting is None or self._waiting.done():
+    def stand_by(self, *, is_free: bool) -> None:
+        is_waiting = self._waiting is not None and not self._waiting.done()
+        if is_free and not is_waiting:
             self._waiting = asyncio.create_task(self._wait(), name="holdfast-http-wait")
+        elif not is_free and not is_waiting and (self._stopping is None or self._stopping.done()):
+            self._stopping = asyncio.create_task(self._wait_for_stop(), name="holdfast-http-stop")
+
+    async def _wait_for_stop(self) -> None:
+        """While no slot is free, ask the server to say when an attempt shall stop; otherwise `_wait` hears it."""
+        while not self._free():
+            seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
+            body = Wait(self._worker_id, wait_seconds=seconds, takes_work=False)
+            try:
+                hint = await self._stops.post("/internal/wait", body, Hint, seconds_max=seconds + LATE_SECONDS)
+            except HoldfastError as error:
+                log.debug("could not wait for stops at the server: %s", error)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if hint.stop:
+                self._beat()
 
     async def _wait(self) -> None:
         """Ask the server to say when there may be work, until it does."""
@@ -266,6 +286,8 @@ class HttpLine:
                 log.debug("could not wait for work at the server: %s", error)
                 hint = Hint(work=True)
                 await asyncio.sleep(PAUSE_SECONDS)
+            if hint.stop:
+                self._beat()
             if hint.work:
                 is_at_once = time.monotonic() - asked_at < AT_ONCE_SECONDS
                 self._calls_in_vain = min(10, self._calls_in_vain + 1) if is_at_once else 0
@@ -286,15 +308,16 @@ class HttpLine:
         return NoDatasets()
 
     async def sign_off(self, *, is_idle: bool) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            await asyncio.gather(self._waiting, return_exceptions=True)
+        for waiting in (self._waiting, self._stopping):
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
         try:
             if is_idle and self._worker_id:
                 await self._calls.post("/internal/leave", Leaving(self._worker_id), dict[str, Any], seconds_max=5.0)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
-        for calls in (self._calls, *self._beside, self._waits):
+        for calls in (self._calls, *self._beside, self._waits, self._stops):
             calls.drop()
         self._ledger.drop()
 
@@ -316,10 +339,11 @@ class HttpPulse:
             health=msgspec.json.decode(health),
         )
         answer = await self._calls.post("/internal/heartbeats", body, Beaten)
-        renewed = frozenset(map(int, answer.renewed))
+        renewed, busy = (frozenset(map(int, some)) for some in (answer.renewed, answer.busy))
         return Beat(
             renewed=renewed,
-            lost=frozenset(leases) - renewed,
+            lost=frozenset(leases) - renewed - busy,
+            busy=busy,
             canceled=frozenset(map(int, answer.canceled)),
             worker_state=answer.worker_state,
             crew=answer.crew,

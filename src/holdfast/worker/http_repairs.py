@@ -35,9 +35,9 @@ class HttpRepairs:
     def start(self) -> None:
         self._thread.start()
 
-    def bury(self, worker_id: int) -> None:
+    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
         """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
-        self._loop.call_soon_threadsafe(self._begin, worker_id)
+        self._loop.call_soon_threadsafe(self._begin, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:
         closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
@@ -47,16 +47,16 @@ class HttpRepairs:
         self._thread.join(timeout=5)
         self._loop.close()
 
-    def _begin(self, worker_id: int) -> None:
-        burial = asyncio.create_task(self._bury(worker_id), name=f"holdfast-bury-{worker_id}")
+    def _begin(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        burial = asyncio.create_task(self._bury(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}")
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
 
-    async def _bury(self, worker_id: int) -> None:
+    async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
         calls, pause = Calls(self._server), REPEAT_SECONDS_FIRST
         while True:
             try:
-                body = Leaving(str(worker_id))
+                body = Leaving(str(worker_id), stopped=was_asked_to_stop)
                 await calls.post("/internal/leave", body, dict[str, Any], seconds_max=ANSWER_SECONDS_MAX)
                 calls.drop()
                 return

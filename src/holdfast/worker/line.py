@@ -27,11 +27,13 @@ from holdfast.worker.writing import Datasets, Declared
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
     """What a line calls when it hears of work: `ring` with whose turn it is and the lanes that got some, `look` to have
-    the worker look at once, `free` to learn how many slots are."""
+    the worker look at once, `free` to learn how many slots are. `beat` when an attempt of this worker was asked to
+    stop: the next beat hears which."""
 
     ring: Callable[[int, Sequence[int]], None]
     look: Callable[[Sequence[int]], None]
     free: Callable[[], int]
+    beat: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +63,13 @@ class Signed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The answer to one exchange. `may_have_more`: another claim could find something at once."""
+    """The answer to one exchange. `may_have_more`: another claim could find something at once. `has_missed`: there is
+    work that others held just now; the worker looks for it again soon."""
 
     settled: Settled
     claimed: Sequence[Claimed]
     may_have_more: bool
+    has_missed: bool = False
 
 
 class Names(Protocol):
@@ -104,8 +108,8 @@ class Ear(Protocol):
         """A ring named lanes: the next claim tries them first."""
         ...
 
-    def stand_by(self) -> None:
-        """Nothing was found and there is room: wake the worker when there may be something."""
+    def stand_by(self, *, is_free: bool) -> None:
+        """Nothing is to be said: wake the worker when there may be work, if it `is_free`, or an attempt shall stop."""
         ...
 
 

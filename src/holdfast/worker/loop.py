@@ -96,6 +96,7 @@ class Worker:
         self._flights = Flights(
             self.line, self._hold, self._occasion, self._notes, slots=self.slots, announce=self._announce
         )
+        self._heart: Heart | None = None
         self._finish_by = FOREVER
         self._crew, self._rank = 1, 0
         self.ready = asyncio.Event()
@@ -134,7 +135,7 @@ class Worker:
         """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
         self._loop = asyncio.get_running_loop()
         await self._register()
-        heart = Heart(
+        heart = self._heart = Heart(
             self.line.pulse(),
             self._hold.entries,
             self._hold.ended,
@@ -165,7 +166,7 @@ class Worker:
                 schedules=self._schedules,
                 origin=self._origin,
             ),
-            Listening(ring=self._on_ring, look=self._look, free=self._flights.want),
+            Listening(ring=self._on_ring, look=self._look, free=self._flights.want, beat=self._beat_soon),
         )
         # The pace is the dispatcher's: a worker elsewhere may have been told another.
         self._hold.settings = replace(
@@ -193,6 +194,10 @@ class Worker:
             self._look(lanes)
         else:
             self._loop.call_later(SECOND_WAVE_SECONDS, self._look, lanes)
+
+    def _beat_soon(self) -> None:
+        if self._heart is not None:
+            self._heart.beat_soon()
 
     def _look(self, lanes: Sequence[int]) -> None:
         self.line.expect(lanes)

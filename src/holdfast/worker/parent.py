@@ -96,7 +96,7 @@ def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Itera
 class Undertaker(Protocol):
     """Sees to it that the tasks of a dead worker go to others."""
 
-    def bury(self, worker_id: int) -> None: ...
+    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class _Parent:
         seat.process = None
         if worker_id:
             self._has_worked = True
-            self._repairs.bury(worker_id)
+            self._repairs.bury(worker_id, was_asked_to_stop=self._is_stopping)
         if self._is_stopping:
             log.info("worker process %s ended: %s", seat.number, _how(code))
         elif code == Ending.DRAINED:

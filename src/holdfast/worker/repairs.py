@@ -57,9 +57,9 @@ class Repairs:
             self._end_thread()
             raise
 
-    def bury(self, worker_id: int) -> None:
+    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
         """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
-        self._loop.call_soon_threadsafe(self._begin_burial, worker_id)
+        self._loop.call_soon_threadsafe(self._begin_burial, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:
         """Finish burials within the time, then let go of the database."""
@@ -90,15 +90,16 @@ class Repairs:
                 log.exception("the repair loops failed, starting them again")
             await asyncio.sleep(REPEAT_SECONDS_MAX)
 
-    def _begin_burial(self, worker_id: int) -> None:
-        burial = asyncio.create_task(self._bury(worker_id), name=f"holdfast-bury-{worker_id}")
+    def _begin_burial(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        burial = asyncio.create_task(self._bury(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}")
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
 
-    async def _bury(self, worker_id: int) -> None:
-        await _until_done(lambda: self._engine.database.fetch(_RETIRE, worker_id), what=f"retiring worker {worker_id}")
+    async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        retired = (_RETIRE, worker_id, was_asked_to_stop)
+        await _until_done(lambda: self._engine.database.fetch(*retired), what=f"retiring worker {worker_id}")
         loops = Loops(self._engine)
-        while await _until_done(loops.reap, what="reaping") == 0.0:
+        while await _until_done(loops.bury, what="reaping") == 0.0:
             log.info("more than %s leases to take back", REAP_BATCH)
 
     async def _close(self, seconds_max: float) -> None:

@@ -12,6 +12,7 @@ from tests.guards.checks.stage import (
     check,
     claimed_at_once,
     handed_over,
+    named_beside_a_claim,
     refuses,
 )
 
@@ -142,6 +143,13 @@ async def a_limited_queue_starts_no_more_than_its_limit(stage: Stage) -> None:
     await stage.dispatcher.enqueue_many(a_task(), [{}] * 4)
     await stage.dispatcher.limit(max_running=2)
     assert await claimed_at_once(stage) == (2, 0)
+
+
+@check
+async def a_named_task_of_a_limited_queue_waits_for_other_counts(stage: Stage) -> None:
+    *_, last = await stage.dispatcher.enqueue_many(a_task(), [{}] * 2)
+    await stage.dispatcher.limit(max_running=1)
+    assert isinstance(await named_beside_a_claim(stage, last.task_id), Conflict)
 
 
 async def _told(stage: Stage, claimed: list[Any]) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 
 import msgspec
+from tests.core.flows import a_diamond
 from tests.guards.checks.stage import (
     Stage,
     check,
@@ -18,7 +19,9 @@ from tests.guards.checks.stage import (
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.claim import claim_task
 from holdfast.dispatcher.heartbeat import heartbeat, renew_ended
-from holdfast.errors import Conflict
+from holdfast.dispatcher.reap import reap_once
+from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.errors import Conflict, LeaseLost
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_delayed_task,
@@ -55,12 +58,50 @@ async def an_expired_lease_is_never_revived(stage: Stage) -> None:
 
 
 @check
-async def a_beat_that_waited_does_not_renew_the_next_lease(stage: Stage) -> None:
+async def a_beat_waits_for_nobody_and_does_not_renew_the_next_lease(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     async with handed_over(stage, lease):
         beating = asyncio.ensure_future(stage.dispatcher.heartbeat(lease))
         await stage.waits(beating)
-    assert (await beating).lost == {lease.claimed.task_id}
+        assert beating.done() and beating.result().busy == {lease.claimed.task_id}
+    await beating
+    assert (await stage.dispatcher.heartbeat(lease)).lost == {lease.claimed.task_id}
+
+
+@check
+async def only_a_lease_that_is_held_is_busy(stage: Stage) -> None:
+    """Under a lock of its row; a stale token, a reservation and an expired lease are lost."""
+    stale, expired, own = [await a_running_task(stage.dispatcher) for _ in range(3)]
+    task = await stage.dispatcher.enqueue(a_task())
+    reservation = await stage.dispatcher.reserve(task.task_id, launch_seconds=60)
+    assert reservation is not None
+    await stage.value(
+        "update holdfast.live set lease_expires_at = holdfast.instant() where task_id = $1", expired.claimed.task_id
+    )
+    tokens = {one.claimed.task_id: one.token for one in (expired, own)}
+    tokens |= {stale.claimed.task_id: uuid.uuid4(), reservation.task_id: reservation.lease_token}
+    workers, held = RemoteWorkers(stage.engine), [expired, own, stale]
+    async with stage.engine.database.transaction() as holder, stage.engine.database.session() as session:
+        await holder.fetch(sql("lock_tasks"), list(tokens))
+        beat = await heartbeat(session, own.worker_id, tokens, lease_seconds=60)
+        assert (beat.busy, beat.renewed) == ({own.claimed.task_id}, set())
+        assert beat.lost == tokens.keys() - {own.claimed.task_id}
+        alone = {}
+        for one in held:
+            try:
+                token = tokens[one.claimed.task_id]
+                alone[one.task_id] = (await workers.heartbeat(one.claimed.task_id, one.attempt, token)).is_busy
+            except LeaseLost:
+                alone[one.task_id] = False
+        for attempt, number in ((own.attempt + 1, own.claimed.task_id), (reservation.attempt, reservation.task_id)):
+            with refuses():
+                await workers.heartbeat(number, attempt, tokens[number])
+        assert [one for one, is_busy in alone.items() if is_busy] == [own.task_id]
+        # An exchange names no tokens: what its worker holds is busy.
+        for worker, busy in (("first", {own.claimed.task_id, stale.claimed.task_id}), ("second", set[int]())):
+            number = await stage.dispatcher.worker_id(worker)
+            answer = await workers.exchange(number, held=list(tokens), dones=(), queues=None, limit=0)
+            assert (set(answer.busy), set(answer.lost)) == (busy, tokens.keys() - busy)
 
 
 @check
@@ -217,9 +258,44 @@ async def reapers_do_not_wait_for_one_another(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     await stage.clock.advance(seconds=lease.seconds + 1)
     async with stage.engine.database.transaction() as held, stage.impatient() as session:
-        assert len(await held.fetch(sql("expired"), 10, [], 20.0)) == 1
+        assert len(await held.fetch(sql("expired"), 10, [], 20.0, False, True)) == 1
         async with session.transaction():
-            assert await session.fetch(sql("expired"), 10, [], 20.0) == []
+            assert await session.fetch(sql("expired"), 10, [], 20.0, False, True) == []
+
+
+@check
+async def a_clock_that_is_not_believed_ends_nothing(stage: Stage) -> None:
+    """Only what a dead worker held."""
+    _, canceled, late, dead = (
+        await a_running_task(stage.dispatcher, worker="first"),
+        await a_running_task(stage.dispatcher, worker="first"),
+        await a_running_task(stage.dispatcher, worker="first", timeout_seconds=5),
+        await a_running_task(stage.dispatcher, worker="second"),
+    )
+    await stage.dispatcher.cancel(canceled.task_id)
+    await stage.clock.advance("1h")
+    # Expired leases are not all there is: an attempt that beats may be past its time limit.
+    await stage.value(
+        "update holdfast.live set lease_expires_at = holdfast.instant() + interval '1h' where task_id = $1",
+        late.claimed.task_id,
+    )
+    await stage.dispatcher.retire("second")
+    engine = stage.engine
+    reaped = await reap_once(engine.database, engine.catalog, by_time=False)
+    assert (reaped.count, await stage.state(dead.task_id)) == (1, "queued")
+    assert await stage.dispatcher.reap_once() == 3
+
+
+@check
+async def nodes_are_reaped_apart_from_other_tasks(stage: Stage) -> None:
+    plain = await a_running_task(stage.dispatcher)
+    await stage.dispatcher.runs.start(a_diamond())
+    [node] = await stage.dispatcher.claim(10)
+    await stage.clock.advance(seconds=plain.seconds + 1)
+    for is_node, lease in ((False, plain), (True, node)):
+        async with stage.engine.database.transaction() as session:
+            rows = await session.fetch(sql("expired"), 10, [], 20.0, is_node, True)
+        assert [row["task_id"] for row in rows] == [lease.claimed.task_id]
 
 
 @check

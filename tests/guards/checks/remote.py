@@ -8,6 +8,7 @@ import uuid
 from tests.guards.checks.stage import Stage, check, handed_over, refuses, reserved
 
 from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.store.statements import sql
 from holdfast.testing.factories import a_running_task
 
 
@@ -82,13 +83,27 @@ async def an_exchange_revives_no_expired_lease(stage: Stage) -> None:
 
 
 @check
-async def an_exchange_that_waited_renews_nothing_it_lost(stage: Stage) -> None:
+async def an_exchange_waits_for_nobody_to_renew(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
     task_id = lease.claimed.task_id
     async with handed_over(stage, lease):
         asking = asyncio.ensure_future(_exchange(stage, "first", [task_id]))
         await stage.waits(asking)
-    assert await asking == ([task_id], [])
+        assert asking.done() and asking.result() == ([], [])
+    await asking
+    assert await _exchange(stage, "first", [task_id]) == ([task_id], [])
+
+
+@check
+async def a_remote_beat_waits_for_nobody(stage: Stage) -> None:
+    lease = await a_running_task(stage.dispatcher)
+    workers = RemoteWorkers(stage.engine)
+    async with stage.engine.database.transaction() as holder:
+        await holder.fetch(sql("lock_tasks"), [lease.claimed.task_id])
+        beating = asyncio.ensure_future(workers.heartbeat(lease.claimed.task_id, lease.attempt, lease.token))
+        await stage.waits(beating)
+        assert beating.done() and beating.result().is_busy
+    await beating
 
 
 @check

@@ -11,6 +11,7 @@ from tests.guards.checks.stage import (
     check,
     claimed_at_once,
     elsewhere,
+    named_beside_a_claim,
     refuses,
     reserved,
 )
@@ -50,6 +51,13 @@ async def a_limited_tenant_starts_no_more_than_its_limit(stage: Stage) -> None:
     await stage.dispatcher.enqueue_many(a_task(), [{}] * 4)
     await limit_tenant(stage.engine.database, "default", max_running=2, max_queued=None, **WHO)
     assert await claimed_at_once(stage) == (2, 0)
+
+
+@check
+async def a_named_task_of_a_limited_tenant_waits_for_other_counts(stage: Stage) -> None:
+    *_, last = await stage.dispatcher.enqueue_many(a_task(), [{}] * 2)
+    await limit_tenant(stage.engine.database, "default", max_running=1, max_queued=None, **WHO)
+    assert isinstance(await named_beside_a_claim(stage, last.task_id), Conflict)
 
 
 @check

@@ -15,7 +15,7 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.heartbeat import heartbeat
+from holdfast.dispatcher.cancel import cancel_in
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.settle import settle
 from holdfast.store.statements import sql
@@ -113,17 +113,17 @@ async def a_repeated_report_that_says_something_else_is_refused(stage: Stage) ->
 
 
 @check
-async def a_mixed_batch_and_a_beat_do_not_lock_each_other_out(stage: Stage) -> None:
-    """The beat locks in order of ids; so must the two statements of a batch together."""
+async def a_mixed_batch_and_a_cancel_do_not_lock_each_other_out(stage: Stage) -> None:
+    """The cancel locks in order of ids; so must the two statements of a batch together."""
     first, second = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher)
     ids = [second.claimed.task_id, first.claimed.task_id]
-    async with stage.impatient() as session, stage.impatient() as heart:
+    async with stage.impatient() as session, stage.impatient() as operator:
         async with session.transaction():
             await session.fetch(sql("lock_tasks"), ids)
             await settle(session, stage.engine.catalog, [report_of(second.claimed, Completed(b"1"))])
-            tokens = {lease.claimed.task_id: lease.token for lease in (first, second)}
-            await heart.execute("set lock_timeout = '5s'")
-            beating = asyncio.ensure_future(heartbeat(heart, first.worker_id, tokens, lease_seconds=10))
-            await stage.waits(beating)
+            await operator.execute("set lock_timeout = '5s'")
+            how = {"grace_seconds": 10, "reason": "", "actor": "ann"}
+            canceling = asyncio.ensure_future(cancel_in(operator, stage.engine.catalog, 1, sorted(ids), **how))
+            await stage.waits(canceling)
             await settle(session, stage.engine.catalog, [report_of(first.claimed, Failed(a_failure()))])
-        assert (await beating).lost == set(ids)
+        assert (await canceling).states == {first.claimed.task_id: "canceled"}

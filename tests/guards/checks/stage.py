@@ -103,6 +103,17 @@ async def handed_over(stage: Stage, lease: Lease) -> Any:
         yield
 
 
+async def named_beside_a_claim(stage: Stage, task_id: str) -> Any:
+    """What claiming a task by its name comes to while a claim that took another one is not committed."""
+    first = await stage.dispatcher._claimer("first")
+    async with stage.engine.database.transaction() as session:
+        assert len(await first.claim(session, 1, now=0.0)) == 1
+        claiming = asyncio.ensure_future(stage.dispatcher.claim_task(task_id, worker="second"))
+        await stage.waits(claiming)
+    [found] = await asyncio.gather(claiming, return_exceptions=True)
+    return found
+
+
 async def claimed_at_once(stage: Stage) -> tuple[int, int]:
     """How many of two tasks a claimer gets, and how many another one that comes before that is committed."""
     first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")

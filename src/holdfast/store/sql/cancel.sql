@@ -15,7 +15,7 @@ asked as (
   set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3)),
     cancel_actor = coalesce(t.cancel_actor, $5), cancel_reason = coalesce(t.cancel_reason, $4)
   where t.task_id = any(array(select task_id from held where state = 'r'))
-  returning t.task_id
+  returning t.task_id, t.worker_id
 ),
 gone as (
   delete from holdfast.live t
@@ -48,11 +48,12 @@ told as (
   group by tenant_id
 )
 select gone.task_id, 'canceled' as state, gone.is_awaited, gone.run_id, gone.node_no, held.state::text as was,
-  held.is_retrying, held.is_canceling
+  held.is_retrying, held.is_canceling, null::bigint as worker_id
 from gone
 join held on held.task_id = gone.task_id
 union all
-select asked.task_id, 'canceling', false, null, null, held.state::text, held.is_retrying, held.is_canceling
+select asked.task_id, 'canceling', false, null, null, held.state::text, held.is_retrying, held.is_canceling,
+  asked.worker_id
 from asked
 join held on held.task_id = asked.task_id;
 

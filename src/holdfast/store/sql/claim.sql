@@ -218,13 +218,19 @@ left join lateral (
   limit 1
 ) b on true;
 
--- name: lock_limits
--- Serialise claims on limited queues until this transaction ends. Locked in the order given, by everyone the same.
-select pg_advisory_xact_lock(1752132965, q.queue_id)
-from unnest($1::int[]) as q (queue_id);
+-- name: try_limits
+-- Serialise claims on limited queues until this transaction ends: those that could be locked. A claim may come with ends
+-- that are settled in the same transaction, so it waits for nobody: what another transaction counts is left out.
+select q.queue_id
+from unnest($1::int[]) as q (queue_id)
+where pg_try_advisory_xact_lock(1752132965, q.queue_id);
+
+-- name: lock_limit
+-- The same for a named task of one limited queue, which waits: its transaction holds nothing yet.
+select pg_advisory_xact_lock(1752132965, $1);
 
 -- name: rooms
--- How many tasks limited queues may start now. Counted from leased rows under `lock_limits`: nothing to leak. A bucket of
+-- How many tasks limited queues may start now. Counted from leased rows under `try_limits`: nothing to leak. A bucket of
 -- starts holds one second's worth, at least one, and begins full. Mind that `greatest` passes over nulls: what is not
 -- limited, or never counted, is told apart first.
 select q.queue_id,
@@ -239,7 +245,7 @@ from holdfast.queue q
 where q.queue_id = any($1::int[]);
 
 -- name: spend_starts
--- Take tokens from the starts-per-second buckets of queues, under `lock_limits`.
+-- Take tokens from the starts-per-second buckets of queues, under `try_limits`.
 update holdfast.queue q
 set starts_left = greatest(0, holdfast.starts_now(q) - s.started),
   starts_counted_at = greatest(q.starts_counted_at, holdfast.instant())

@@ -132,10 +132,12 @@ select array_agg(l.lane_id) as lanes
 from closed
 join holdfast.lane l on l.tenant_id = closed.tenant_id and l.action = closed.action;
 
--- name: lock_trials
--- Serialise the trials of half-open breakers until this transaction ends. Locked in the order given, by everyone the same.
-select pg_advisory_xact_lock(1752132968, b.breaker_id)
-from unnest($1::int[]) as b (breaker_id);
+-- name: try_trials
+-- Serialise the trials of half-open breakers until this transaction ends: those that could be locked. As with limits, a
+-- claim waits for nobody.
+select b.breaker_id
+from unnest($1::int[]) as b (breaker_id)
+where pg_try_advisory_xact_lock(1752132968, b.breaker_id);
 
 -- name: begin_trials
 -- Open breakers whose time has come become half-open. One that somebody is moving right now is left to the next claim.
@@ -156,7 +158,7 @@ select tenant_id, 'breaker.half_open', '{}', '{}', jsonb_build_object('action', 
 from begun;
 
 -- name: trials
--- Half-open breakers and the trials they run now, counted from leased rows under `lock_trials`: nothing to leak.
+-- Half-open breakers and the trials they run now, counted from leased rows under `try_trials`: nothing to leak.
 select b.breaker_id, b.trials, b.passed,
   (
     select count(*)::int

@@ -1,6 +1,8 @@
 -- name: heartbeat
--- Extend leases by attempt token, only before they expire: an expired lease is never revived. A row that does not come
--- back is lost to this worker; `cancel_requested` asks it to stop.
+-- Extend leases by attempt token, only before they expire: an expired lease is never revived. A row that another
+-- transaction holds is not waited for, because a worker renews all its leases here: it comes back as busy, as it was
+-- committed last, neither renewed nor lost. A row that does not come back is lost to this worker; `cancel_requested` asks
+-- it to stop.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
@@ -10,18 +12,28 @@ held as materialized (
   from holdfast.live t
   where t.task_id = any($1::bigint[])
   order by t.task_id
-  for no key update of t
+  for no key update of t skip locked
 ),
 fenced as materialized (
   select held.task_id
   from held
   join given on given.task_id = held.task_id and given.lease_token = held.lease_token
   where held.state = 'r' and held.lease_expires_at > holdfast.instant()
+),
+renewed as (
+  update holdfast.live t
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  where t.task_id = any(array(select task_id from fenced))
+  returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_requested
 )
-update holdfast.live t
-set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
-where t.task_id = any(array(select task_id from fenced))
-returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_requested;
+select task_id, lease_expires_at, cancel_requested, false as is_busy
+from renewed
+union all
+select busy.task_id, busy.lease_expires_at, busy.cancel_at is not null, true
+from holdfast.live busy
+join given on given.task_id = busy.task_id and given.lease_token = busy.lease_token
+where busy.task_id = any(array(select g.task_id from given g where g.task_id not in (select held.task_id from held)))
+  and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
 -- name: renew_ended
 -- Extend leases of attempts that ended and wait to be settled: by attempt token, only before they expire. Rows that are
@@ -54,16 +66,18 @@ returning t.task_id;
 -- seconds past their time limit, whose worker ought to have ended them: locked here, decided by the caller, settled in
 -- the same transaction. Re-checked on the locked row, so N reapers equal one. The order is the index's: without it a
 -- planner that once saw only running rows would read the whole table each time. $2 are tasks to leave out: those that
--- could not be settled a moment ago would fill every batch.
+-- could not be settled a moment ago would fill every batch. $4: nodes of runs alone, or only tasks outside of runs, which
+-- wait for no run. Where the clock is not to be believed ($5 false) only what a dead worker held is ended.
 with held as materialized (
   select t.*
   from holdfast.live t
   where t.state in ('r', 'v')
+    and (t.run_id is not null) = $4
     and (
-      t.lease_expires_at <= holdfast.instant()
-      or t.cancel_at <= holdfast.instant()
+      ($5 and t.lease_expires_at <= holdfast.instant())
+      or ($5 and t.cancel_at <= holdfast.instant())
       or t.worker_id in (select w.worker_id from holdfast.worker w where w.state = 'gone')
-      or (t.state = 'r' and t.started_at + make_interval(
+      or ($5 and t.state = 'r' and t.started_at + make_interval(
         secs => $3 + (select p.timeout_seconds from holdfast.policy p where p.policy_id = t.policy_id)
       ) <= holdfast.instant())
     )
@@ -73,9 +87,10 @@ with held as materialized (
   for update of t skip locked
 )
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.worker_id, t.state::text as state,
-  t.lease_expires_at, t.cancel_at is not null as is_canceled,
+  t.run_id, t.lease_expires_at, t.cancel_at is not null as is_canceled,
   coalesce(t.started_at + make_interval(secs => p.timeout_seconds) <= holdfast.instant(), false) as is_past_deadline,
-  t.lease_expires_at > holdfast.instant() as is_leased, w.state as worker_state, w.name as worker_name, t.lane_id,
+  t.lease_expires_at > holdfast.instant() as is_leased, w.state as worker_state, w.name as worker_name,
+  w.drained_at is not null as was_asked_to_stop, t.lane_id,
   exists (
     select from holdfast.lane l
     join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
@@ -84,6 +99,10 @@ select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.
 from held t
 join holdfast.policy p on p.policy_id = t.policy_id
 left join holdfast.worker w on w.worker_id = t.worker_id;
+
+-- name: read_clock
+-- What time it is, in seconds.
+select extract(epoch from holdfast.instant())::double precision;
 
 -- name: reserve
 -- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token of which only the
@@ -229,30 +248,58 @@ cross join lateral (
 ) t;
 
 -- name: heartbeat_task
--- Extend one lease by attempt and token, only before it expires; the answer names the worker, who is thereby alive.
-update holdfast.live t
-set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $4))
-where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
-  and t.lease_expires_at > holdfast.instant()
-returning t.lease_expires_at, t.cancel_at is not null as cancel_requested, t.worker_id;
+-- Extend one lease by attempt and token, only before it expires; the answer names the worker, who is thereby alive. A
+-- row that another transaction holds comes back as busy, not extended.
+with held as materialized (
+  select t.task_id
+  from holdfast.live t
+  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
+    and t.lease_expires_at > holdfast.instant()
+  for no key update of t skip locked
+),
+renewed as (
+  update holdfast.live t
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $4))
+  where t.task_id = any(array(select task_id from held))
+  returning t.lease_expires_at, t.cancel_at is not null as cancel_requested, t.worker_id
+)
+select lease_expires_at, cancel_requested, worker_id, false as is_busy
+from renewed
+union all
+select busy.lease_expires_at, busy.cancel_at is not null, busy.worker_id, true
+from holdfast.live busy
+where busy.task_id = $1 and busy.attempt = $2 and busy.lease_token = $3 and busy.state = 'r'
+  and busy.lease_expires_at > holdfast.instant() and not exists (select from held);
 
 -- name: renew_held
--- Extend the leases of tasks that a worker says it holds and does hold. What does not come back is lost to it.
+-- Extend the leases of tasks that a worker says it holds and does hold. A row that another transaction holds comes back
+-- as busy, not extended. What does not come back is lost to the worker.
 with held as materialized (
   select t.task_id, t.worker_id, t.state, t.lease_expires_at
   from holdfast.live t
   where t.task_id = any($2::bigint[])
   order by t.task_id
-  for no key update of t
+  for no key update of t skip locked
+),
+renewed as (
+  update holdfast.live t
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  where t.task_id = any(array(
+    select task_id
+    from held
+    where held.worker_id = $1 and held.state = 'r' and held.lease_expires_at > holdfast.instant()
+  ))
+  returning t.task_id, t.cancel_at is not null as cancel_requested
 )
-update holdfast.live t
-set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
-where t.task_id = any(array(
-  select task_id
-  from held
-  where held.worker_id = $1 and held.state = 'r' and held.lease_expires_at > holdfast.instant()
-))
-returning t.task_id, t.cancel_at is not null as cancel_requested;
+select task_id, cancel_requested, false as is_busy
+from renewed
+union all
+select busy.task_id, busy.cancel_at is not null, true
+from holdfast.live busy
+where busy.task_id = any(array(
+    select g.task_id from unnest($2::bigint[]) as g (task_id) where g.task_id not in (select held.task_id from held)
+  ))
+  and busy.worker_id = $1 and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
 -- name: held_unnamed
 -- What a worker holds and did not name: the answer to a claim got lost. The lease begins anew; one that expired is not

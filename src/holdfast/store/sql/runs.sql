@@ -178,6 +178,14 @@ from holdfast.run r
 where r.run_id = $1 and r.tenant_id = $2
 for no key update of r;
 
+-- name: see_run
+-- One run, open or over, as it was committed last: for who only looks, and holds up nobody.
+select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
+  r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled, r.state::text as state,
+  r.is_held, r.parent_run_id, r.is_replaced, r.is_wanted
+from holdfast.run r
+where r.run_id = $1 and r.tenant_id = $2;
+
 -- name: held_nodes
 -- Nodes that a run held back, in order. Under its lock.
 select n.node_no, n.state::text as state, n.pending, n.succeeded, n.skipped, n.failed, n.attempt, n.generation

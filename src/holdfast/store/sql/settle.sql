@@ -10,7 +10,8 @@ for update of t;
 -- name: settle_completed
 -- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
 -- lease matches no row. Answers how many were accepted and which of them somebody waits for; and, if that is wanted ($5),
--- the runs of nodes among them, under their locks as `lock_runs` takes them: a chain saves a round trip at every hop. What
+-- the runs of nodes among them, under their locks as `lock_runs` takes them: a chain saves a round trip at every hop. A
+-- batch with a re-driven task locks no run here: its letters come first, and the caller locks the runs after them. What
 -- is gone is what was fenced; a full join of the two can only be hashed, where a planner that last saw an empty table
 -- would try all pairs.
 with given as materialized (
@@ -54,7 +55,8 @@ locked as materialized (
   select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
     r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled
   from holdfast.run r
-  where $5 and r.run_id = any(array(select distinct gone.run_id from gone where gone.run_id is not null)) and r.state = 'o'
+  where $5 and not exists (select from gone where gone.generation > 1)
+    and r.run_id = any(array(select distinct gone.run_id from gone where gone.run_id is not null)) and r.state = 'o'
   order by r.run_id
   for no key update of r
 )

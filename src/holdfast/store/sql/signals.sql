@@ -114,6 +114,14 @@ order by n.deadline
 limit $1
 offset $2;
 
+-- name: lock_signal
+-- Let one run of a family at a time take an event that came before it began, until the transaction ends: such an event
+-- answers one of them. After the lock of the run; a later statement sees what the one before took.
+select pg_advisory_xact_lock(1752132971, (s.signal_id % 2147483647)::int)
+from holdfast.signal s
+join holdfast.run r on r.run_id = $2 and r.parent_run_id is not null and r.created_at > s.at
+where s.signal_id = $1;
+
 -- name: read_signal
 -- One event from outside, unless the run took it meanwhile, or took it from one that began after it. Under its lock.
 select s.signal_id, s.actor, s.payload

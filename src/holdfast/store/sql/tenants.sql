@@ -75,13 +75,19 @@ select (
 -- Whether an idempotency key stands for something already.
 select exists (select from holdfast.idempotency i where i.tenant_id = $1 and i.key = $2);
 
--- name: lock_tenants
--- Serialise claims of limited tenants until this transaction ends.
-select pg_advisory_xact_lock(1752132969, n.tenant_id)
-from unnest($1::int[]) as n (tenant_id);
+-- name: try_tenants
+-- Serialise claims of limited tenants until this transaction ends: those that could be locked. As with queues, a claim
+-- waits for nobody.
+select n.tenant_id
+from unnest($1::int[]) as n (tenant_id)
+where pg_try_advisory_xact_lock(1752132969, n.tenant_id);
+
+-- name: lock_tenant_limit
+-- The same for a named task of a limited tenant, which waits: its transaction holds nothing yet.
+select pg_advisory_xact_lock(1752132969, $1);
 
 -- name: tenant_rooms
--- How many tasks limited tenants may start now. Counted from leased rows under `lock_tenants`: nothing to leak.
+-- How many tasks limited tenants may start now. Counted from leased rows under `try_tenants`: nothing to leak.
 select n.tenant_id,
   n.max_running - (
     select count(*)::int from holdfast.live t where t.state in ('r', 'v') and t.tenant_id = n.tenant_id

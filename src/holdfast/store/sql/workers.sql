@@ -32,9 +32,10 @@ where w.worker_id = any($1::int[]) and w.state in ('active', 'draining', 'lost')
 returning w.worker_id, w.state;
 
 -- name: retire_worker
--- A worker left (or its parent saw it die): nothing it held can still run.
+-- A worker left (or its parent saw it die): nothing it held can still run. $2: it was asked to stop, as one is that drains.
 update holdfast.worker
-set state = 'gone', ended_at = holdfast.instant()
+set state = 'gone', ended_at = holdfast.instant(),
+  drained_at = case when $2 then coalesce(drained_at, holdfast.instant()) else drained_at end
 where worker_id = $1 and state in ('active', 'draining', 'lost')
 returning worker_id;
 

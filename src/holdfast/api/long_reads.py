@@ -1,0 +1,34 @@
+"""Long reads: operations that hold a session for minutes. A server does few of them at once, and refuses the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.errors import TooMany
+
+LONG_READS_MAX = 2
+RETRY_SECONDS = 10
+
+
+class LongReads:
+    """How many are under way on one server."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Make one while the block runs; `TooMany` where there are enough already."""
+        if self._count >= LONG_READS_MAX:
+            raise TooMany(
+                f"This server makes {LONG_READS_MAX} checks like this at once, and they are under way.",
+                code="too_many_long_reads",
+                advice="Try again when one of them is done.",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
