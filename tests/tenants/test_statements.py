@@ -22,7 +22,7 @@ WITHOUT_A_TENANT = {
         admit_retries next_due postpone_retries promote spend_quotas unclaimed_lanes
         unanswered_children open_runs_below overdue_waits""",
     "By the ids of rows that the same transaction found by tenant and holds locked": """
-        answer_child carry_budgets cancel_waits failed_for_child kept_child read_signal run_tasks_to_cancel
+        answer_child carry_budgets cancel_waits failed_for_child kept_child lock_signal read_signal run_tasks_to_cancel
         unwant_child wait_edge waiting_child waiting_node hand_back_letter release_dead_task lease_dead_task""",
     "By the number of a run that was found by tenant just before": "last_failures waiting_counts",
     "By a generation of a dataset that was found by tenant just before": """
