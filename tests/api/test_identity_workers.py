@@ -231,3 +231,29 @@ async def test_fields_that_are_not_a_workers_to_set_change_nothing(anything, dis
     assert found["task_id"] == task.task_id
     assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING
     assert await engine.database.fetchval("select state from holdfast.worker") == "active"
+
+
+CALLS_AS_A_WORKER = {
+    "/internal/exchange": {"held": [], "completions": [], "limit": 5},
+    "/internal/task-claim": {"limit": 5, "held": []},
+    "/internal/heartbeats": {"task_ids": [], "lease_tokens": []},
+    "/internal/wait": {"wait_seconds": 0},
+    "/internal/leave": {},
+}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("path", CALLS_AS_A_WORKER)
+async def test_nobody_speaks_for_the_worker_of_another_token(anything, call, token, dispatcher, engine, path, is_known):
+    """Ids are 1, 2, 3: whoever guesses one gets neither its leases nor its inputs, and cannot sign it off."""
+    await dispatcher.enqueue(a_task())
+    worker_id = await registered(anything)
+    if is_known:  # else the server reads it from the database
+        [held] = (await anything.post("/internal/exchange", {"worker_id": worker_id, "limit": 1})).json["tasks"]
+    other = call.bearing(await token("worker", "other"))
+    answer = await other.post(path, {"worker_id": worker_id, **CALLS_AS_A_WORKER[path]})
+    assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
+    state = await engine.database.fetchval("select state from holdfast.worker where worker_id = $1", int(worker_id))
+    assert state == "active"
+    own = await anything.post("/internal/exchange", {"worker_id": worker_id, "held": [], "limit": 1})
+    assert [task["task_id"] for task in own.json["tasks"]] == [held["task_id"]] if is_known else own.status == 200

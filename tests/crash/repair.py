@@ -95,7 +95,7 @@ async def drain(engine: Engine, clock: Clock) -> None:
 
 
 async def register(engine: Engine, name: str, actions: list[str]) -> int:
-    row = await engine.database.fetchrow(sql("register_worker"), name, "", None, actions, 100, "{}", 1)
+    row = await engine.database.fetchrow(sql("register_worker"), name, "", None, actions, 100, "{}", 1, None)
     return int(row["worker_id"])
 
 

@@ -14,7 +14,9 @@ from holdfast.testing import factories as a
 
 
 async def register(dispatcher, version, *, tenant_id=1):
-    await dispatcher.engine.database.fetch(sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}", tenant_id)
+    await dispatcher.engine.database.fetch(
+        sql("register_worker"), "w", version, None, [a.ACTION], 1, "{}", tenant_id, None
+    )
 
 
 async def a_group_that_failed_on(dispatcher, version):

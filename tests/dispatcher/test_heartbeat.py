@@ -112,7 +112,9 @@ async def test_a_worker_shown_as_lost_is_back_with_its_next_beat(dispatcher, clo
 async def test_the_answer_ranks_a_worker_among_its_kind(dispatcher):
     ids = []
     for actions in (["shop.mail"], ["shop.other"], ["shop.mail"]):
-        row = await dispatcher.engine.database.fetchrow(sql("register_worker"), "w", "", None, actions, 1, "{}", 1)
+        row = await dispatcher.engine.database.fetchrow(
+            sql("register_worker"), "w", "", None, actions, 1, "{}", 1, None
+        )
         ids.append(row["worker_id"])
     async with dispatcher.engine.database.transaction() as session:
         beats = [await heartbeat(session, worker_id, {}, lease_seconds=10.0) for worker_id in ids]

@@ -45,7 +45,7 @@ def ask(engine):
 def register(engine):
     async def register(name="crew", *, queues=None, actions=("shop.charge",), slots=2, version="") -> int:
         row = await engine.database.fetchrow(
-            sql("register_worker"), name, version, queues, list(actions), slots, "{}", 1
+            sql("register_worker"), name, version, queues, list(actions), slots, "{}", 1, None
         )
         return row["worker_id"]
 

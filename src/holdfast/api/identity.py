@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.core.access import Access, require_queues
+from holdfast.core.access import Access, WorkerRight, require_queues
 from holdfast.errors import Forbidden
 
 __all__ = ["NOBODY", "Access", "Caller", "authorize"]
@@ -33,6 +33,11 @@ class Caller:
                 code="wrong_attempt",
                 advice="Use the token that came with the attempt, or a worker's token.",
             )
+
+    @property
+    def worker_right(self) -> WorkerRight:
+        """What this caller may do under the id of a worker."""
+        return WorkerRight(queues=self.queues, token_id=self.token_id)
 
     def served(self, queues: Sequence[str] | None) -> Sequence[str] | None:
         """The queues a worker means: those it names, else all that it may serve."""

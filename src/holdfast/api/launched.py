@@ -19,7 +19,7 @@ async def attach(asked: Asked) -> Response:
         limits.task_number(body.task_id),
         attempt_of(body.attempt),
         body.launch_token,
-        allowed=asked.caller.queues,
+        right=asked.caller.worker_right,
     )
     caller = asked.caller
     return reply(Attached(await asked.house.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id)))

@@ -63,6 +63,7 @@ async def register(asked: Asked) -> Response:
         slots=body.slots,
         version=version,
         labels=wire.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
+        token_id=asked.caller.token_id,
     )
     worker = asked.engine.settings.worker
     return reply(
@@ -120,8 +121,8 @@ def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
 async def leave(asked: Asked) -> Response:
     """A worker is gone, and what it held is free."""
     body = await asked.body(Leaving)
-    worker_id, allowed = worker_number(body.worker_id), asked.caller.queues
-    is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, allowed=allowed)
+    worker_id, right = worker_number(body.worker_id), asked.caller.worker_right
+    is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, right=right)
     return reply(Left(is_known))
 
 

@@ -45,9 +45,9 @@ async def claim(asked: Asked) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
     workers, worker_id = asked.workers, worker_number(body.worker_id)
-    allowed = asked.caller.queues
+    right = asked.caller.worker_right
     if body.task_id is not None:
-        tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), allowed=allowed)
+        tasks = await workers.claim_named(worker_id, limits.task_number(body.task_id), right=right)
         return reply(Given(tasks=await _with_capabilities(asked, tasks)))
     seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
     _require_few(body.held or ())
@@ -59,7 +59,7 @@ async def claim(asked: Asked) -> Response:
         limit=limit,
         wait_seconds=seconds,
         tells_ends=True,
-        allowed=allowed,
+        right=right,
         is_welcome=asked.require_welcome,
     )
     done = await (while_here(asked, taking) if seconds else taking)
@@ -76,7 +76,7 @@ async def wait(asked: Asked) -> Response:
         worker_number(body.worker_id),
         queues=body.queues,
         wait_seconds=seconds,
-        allowed=asked.caller.queues,
+        right=asked.caller.worker_right,
         takes_work=body.takes_work,
     )
     return reply(await while_here(asked, waiting))
@@ -113,7 +113,7 @@ async def heartbeats(asked: Asked) -> Response:
         body.lease_tokens,
         health=wire.encode(body.health, bytes_max=LABELS_BYTES_MAX, what="health").decode(),
         ended=dict(zip(map(limits.task_number, body.ended_ids), body.ended_tokens, strict=True)),
-        allowed=asked.caller.queues,
+        right=asked.caller.worker_right,
     )
     return reply(
         Beaten(
@@ -149,7 +149,7 @@ async def exchange(asked: Asked) -> Response:
         worker_number(body.worker_id),
         held=_numbers(body.held),
         known=None if body.known is None else _known(body),
-        allowed=asked.caller.queues,
+        right=asked.caller.worker_right,
         dones=[done_of(one, bytes_max) for one in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),

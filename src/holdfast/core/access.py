@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from holdfast.errors import Forbidden, Invalid
+from holdfast.errors import Conflict, Forbidden, Invalid
 
 
 class Access(StrEnum):
@@ -56,6 +57,34 @@ def valid_role(role: object) -> Role:
             code="invalid_role",
             advice=f"The roles are {', '.join(Role)}.",
         ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRight:
+    """What a caller of the worker contract may do: serve these queues (None: all), as workers of its own token."""
+
+    queues: Collection[str] | None = None
+    token_id: str = ""
+
+    def require(self, worker_id: int, *, queues: Collection[str] | None, token_id: str) -> None:
+        """Refuse to speak for a worker that registered with another token, or for other queues."""
+        if token_id != self.token_id:
+            raise unknown_worker(worker_id)
+        require_queues(self.queues, queues)
+
+
+ANY_WORKER = WorkerRight()
+"""A caller that came without a token: the test kit, or a developer on this machine."""
+
+
+def unknown_worker(worker_id: int) -> Conflict:
+    """A worker that is not registered, has left, or belongs to another token: the answers are the same."""
+    return Conflict(
+        f"Worker {worker_id} is not registered, or has left.",
+        code="worker_not_registered",
+        advice="Register again (POST /internal/workers) and use the id it answers.",
+        reason="unknown_worker",
+    )
 
 
 def require_queues(allowed: Collection[str] | None, queues: Collection[str] | None) -> None:

@@ -7,14 +7,14 @@ only, so the rest is read again here. The verbs beneath are the same, and so is 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from uuid import UUID
 
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.access import require_queues
+from holdfast.core.access import ANY_WORKER, WorkerRight
 from holdfast.dispatcher.attach import attach
 from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task, sees_work
 from holdfast.dispatcher.contract import Handed, Hint
@@ -91,52 +91,49 @@ class RemoteWorkers:
         slots: int,
         version: str,
         labels: str,
+        token_id: str = "",
     ) -> int:
         """A new incarnation; its id is the one to use from now on."""
         named = [limits.valid_action(action) for action in actions]
         served = None if queues is None else [limits.valid_queue(queue) for queue in queues]
         row = await self._engine.database.fetchrow(
-            _REGISTER, name, version, served, named, slots, labels, self._engine.tenant_id
+            _REGISTER, name, version, served, named, slots, labels, self._engine.tenant_id, token_id or None
         )
         return int(row["worker_id"])
 
-    async def retire(
-        self, worker_id: int, *, was_asked_to_stop: bool = False, allowed: Collection[str] | None = None
-    ) -> bool:
+    async def retire(self, worker_id: int, *, was_asked_to_stop: bool = False, right: WorkerRight = ANY_WORKER) -> bool:
         """A worker left, or its parent saw it die: what it held goes to others now. Answers whether it was known."""
         known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
         if known is not None:
-            require_queues(allowed, known["queues"])
+            right.require(worker_id, queues=known["queues"], token_id=known["token_id"])
         row = await self._engine.database.fetchrow(_RETIRE, worker_id, was_asked_to_stop)
         if row is not None:
             await Loops(self._engine).bury()
         return row is not None
 
-    async def claim_named(
-        self, worker_id: int, task_id: int, *, allowed: Collection[str] | None = None
-    ) -> list[Handed]:
+    async def claim_named(self, worker_id: int, task_id: int, *, right: WorkerRight = ANY_WORKER) -> list[Handed]:
         """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
 
         A worker that has it is handed it again: it asks because the answer got lost.
         """
         async with self._engine.database.session() as session:
-            guest = await self.guests.find(session, worker_id, None, allowed)
+            guest = await self.guests.find(session, worker_id, None, right)
             async with session.transaction():
                 held = await held_task(session, guest.identity, task_id)
                 claimed = held or await claim_task(session, guest.identity, task_id)
-                await self._handing.require_queue(session, claimed, allowed)
+                await self._handing.require_queue(session, claimed, right.queues)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
 
     async def attach(
-        self, worker_id: int, task_id: int, attempt: int, token: str, *, allowed: Collection[str] | None = None
+        self, worker_id: int, task_id: int, attempt: int, token: str, *, right: WorkerRight = ANY_WORKER
     ) -> list[Handed]:
         """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
         async with self._engine.database.session() as session:
-            guest = await self.guests.find(session, worker_id, None, allowed)
+            guest = await self.guests.find(session, worker_id, None, right)
             async with session.transaction():
                 claimed = await attach(session, guest.identity, task_id, attempt, token)
-                await self._handing.require_queue(session, claimed, allowed)
+                await self._handing.require_queue(session, claimed, right.queues)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
 
@@ -163,12 +160,12 @@ class RemoteWorkers:
         *,
         health: str,
         ended: Mapping[int, UUID] | None = None,
-        allowed: Collection[str] | None = None,
+        right: WorkerRight = ANY_WORKER,
     ) -> Beat:
-        """Extend what a worker holds or has yet to report, and hear how it feels. `allowed` as at a claim."""
+        """Extend what a worker holds or has yet to report, and hear how it feels. `right` as at a claim."""
         late = ended or {}
         async with self._busy.session() as session:
-            await self.guests.require(session, worker_id, allowed)
+            await self.guests.require(session, worker_id, right)
             found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
             kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
             worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
@@ -222,7 +219,7 @@ class RemoteWorkers:
         known: Sequence[tuple[int, UUID]] | None = None,
         wait_seconds: float = 0.0,
         tells_ends: bool | None = None,
-        allowed: Collection[str] | None = None,
+        right: WorkerRight = ANY_WORKER,
         is_welcome: Asking | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call.
@@ -230,7 +227,7 @@ class RemoteWorkers:
         What it holds and did not name is handed out again, because the answer that gave it got lost: a worker that
         names has one such call under way at a time. With `held` None nothing is renewed, and only what `known` (all its
         tokens) does not name is looked for. While there is nothing to tell, the answer is held back for
-        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more. `allowed` are the only
+        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more. `right` names the only
         queues its caller may serve; `Forbidden` for others. One that drains gets nothing.
         """
         until = time.monotonic() + wait_seconds
@@ -240,7 +237,7 @@ class RemoteWorkers:
         await self._reports.prepare()
         async with self._busy.session() as session:
             guest = await self.guests.find(
-                session, worker_id, queues, allowed, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
+                session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
             )
             answer = await self._renew(session, worker_id, held)
             unheard = await self._unheard(session, guest, held, dones, known)
@@ -283,13 +280,13 @@ class RemoteWorkers:
         *,
         queues: Sequence[str] | None,
         wait_seconds: float,
-        allowed: Collection[str] | None = None,
+        right: WorkerRight = ANY_WORKER,
         takes_work: bool = True,
     ) -> Hint:
         """Wait until there may be work, for one that `takes_work`, or an attempt of the worker was asked to stop."""
         await self.lobby.open()
         async with self._busy.session() as session:
-            guest = await self.guests.find(session, worker_id, queues, allowed, is_brief=True)
+            guest = await self.guests.find(session, worker_id, queues, right, is_brief=True)
             rings = guest.place.rings
             if guest.is_draining and takes_work:
                 return Hint(work=False, draining=True)

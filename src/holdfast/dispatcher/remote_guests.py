@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core import limits
-from holdfast.core.access import require_queues
+from holdfast.core.access import WorkerRight, require_queues, unknown_worker
 from holdfast.dispatcher.claim import Claimer, WorkerIdentity
 from holdfast.dispatcher.lobby import Lobby, Place
-from holdfast.errors import Conflict
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
@@ -38,6 +37,7 @@ class Guest:
     slots: int
     place: Place
     queues: Sequence[str] | None
+    token_id: str = ""
     is_draining: bool = False
     seen_at: float = float("-inf")
     _claimers: list[Claimer] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Guests:
         session: Session,
         worker_id: int,
         queues: Sequence[str] | None,
-        allowed: Collection[str] | None,
+        right: WorkerRight,
         *,
         is_brief: bool = False,
     ) -> Guest:
@@ -85,32 +85,25 @@ class Guests:
             row = None if beat is None or guest is not None else await session.fetchrow(_READ_WORKER, worker_id)
             if beat is None or (guest is None and row is None):
                 self._known.pop(key, None)
-                raise Conflict(
-                    f"Worker {worker_id} is not registered, or has left.",
-                    code="worker_not_registered",
-                    advice="Register again (POST /internal/workers) and use the id it answers.",
-                    reason="unknown_worker",
-                )
+                raise unknown_worker(worker_id)
             # Another call of the same worker may have made it out meanwhile: what is heard of it, all its calls hear.
             guest = guest or self._known.get(key) or self._new(worker_id, row, asked)
             guest.is_draining, guest.seen_at = beat["state"] == "draining", now
         self._known[key] = guest
         self._known.move_to_end(key)
-        # A worker of other queues is somebody else's, and what it holds is handed out under its id.
-        require_queues(allowed, guest.queues)
-        require_queues(allowed, queues or ())
+        # What a worker holds is handed out under its id, so only its own token may use it.
+        right.require(worker_id, queues=guest.queues, token_id=guest.token_id)
+        require_queues(right.queues, queues or ())
         while len(self._known) > GUESTS_MAX:
             self._known.popitem(last=False)
         return guest
 
-    async def require(self, session: Session, worker_id: int, allowed: Collection[str] | None) -> None:
-        """`Forbidden` for the id of a worker of other queues; one that is not known is nobody's."""
-        if allowed is None:
-            return
+    async def require(self, session: Session, worker_id: int, right: WorkerRight) -> None:
+        """Refuse the id of another token's worker, or of a worker of other queues; an unknown one is let through."""
         if (guest := self._known.get((worker_id, None))) is not None:
-            require_queues(allowed, guest.queues)
+            right.require(worker_id, queues=guest.queues, token_id=guest.token_id)
         elif (row := await session.fetchrow(_READ_WORKER, worker_id)) is not None:
-            require_queues(allowed, row["queues"])
+            right.require(worker_id, queues=row["queues"], token_id=row["token_id"])
 
     async def may_claim(self, session: Session, worker_id: int, guest: Guest) -> bool:
         """Whether a worker may still take work. One that left is asked for its registration when it calls again."""
@@ -127,7 +120,7 @@ class Guests:
             worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
         )
         place = self._lobby.place(self._tenant_id, identity)
-        return Guest(identity=identity, slots=row["slots"], place=place, queues=row["queues"])
+        return Guest(identity=identity, slots=row["slots"], place=place, queues=row["queues"], token_id=row["token_id"])
 
     def told(self, worker_id: int, state: str) -> None:
         """Take note of what a worker was told: it acts upon it at once."""

@@ -155,7 +155,7 @@ class Round:
     async def _claimer(self) -> Claimer:
         actions = sorted(self._actions)
         row = await self._engine.database.fetchrow(
-            _REGISTER, "crash test", "", None, actions, 1, "{}", self._engine.tenant_id
+            _REGISTER, "crash test", "", None, actions, 1, "{}", self._engine.tenant_id, None
         )
         return Claimer(
             WorkerIdentity(worker_id=row["worker_id"], actions=actions, queues=None, lease_seconds=LEASE_SECONDS)

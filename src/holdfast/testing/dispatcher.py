@@ -326,7 +326,7 @@ class Dispatcher:
     async def _claimer(self, worker: str) -> Claimer:
         if worker not in self._claimers:
             row = await self.engine.database.fetchrow(
-                _REGISTER, worker, "", None, self._actions, 100, "{}", self.engine.tenant_id
+                _REGISTER, worker, "", None, self._actions, 100, "{}", self.engine.tenant_id, None
             )
             self._claimers[worker] = Claimer(
                 WorkerIdentity(

@@ -80,6 +80,7 @@ class DirectLine:
             signing.slots,
             labels,
             self._engine.tenant_id,
+            None,
         )
         self._worker_id = row["worker_id"]
         self.claimer = Claimer(

@@ -92,6 +92,8 @@ create table holdfast.worker (
   labels jsonb not null default '{}',
   health jsonb not null default '{}',
   state text not null default 'active' check (state in ('active', 'draining', 'gone', 'lost')),
+  -- The API token it registered with, over HTTP: nobody else speaks for it.
+  token_id text,
   started_at timestamptz not null default holdfast.instant(),
   beat_at timestamptz not null default holdfast.instant(),
   ended_at timestamptz

@@ -1,7 +1,7 @@
 -- name: register_worker
 -- A new incarnation. Its id is never reused.
-insert into holdfast.worker (name, version, queues, actions, slots, labels, tenant_id)
-values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb, $7)
+insert into holdfast.worker (name, version, queues, actions, slots, labels, tenant_id, token_id)
+values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb, $7, $8)
 returning worker_id, incarnation;
 
 -- name: beat_worker
@@ -72,6 +72,6 @@ limit $1;
 
 -- name: read_worker
 -- What one worker registered with, and where it stands.
-select w.worker_id, w.actions, w.queues, w.slots, w.state
+select w.worker_id, w.actions, w.queues, w.slots, w.state, coalesce(w.token_id, '') as token_id
 from holdfast.worker w
 where w.worker_id = $1;
