@@ -102,9 +102,9 @@ async def test_a_limited_worker_cannot_go_under_the_id_of_another(mail, anything
     assert len(answer.json["tasks"]) == 2
     for queues in (None, ["mail"]):
         answer = await mail.post("/internal/exchange", {"worker_id": theirs, "queues": queues, "limit": 1})
-        assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
+        assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
     answer = await mail.post("/internal/heartbeats", {"worker_id": theirs})
-    assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
+    assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
 
 
 async def test_a_limited_worker_beats_under_its_own_id(mail):

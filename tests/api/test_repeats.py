@@ -44,7 +44,7 @@ async def test_a_claim_that_names_what_is_held_renews_it_and_tells_what_became_o
     await dispatcher.cancel(kept)
     body = {"worker_id": worker, "held": [kept, "999999"]}
     told = (await call.post("/internal/task-claim", body)).json
-    assert told == {"tasks": [], "lost": ["999999"], "canceled": [kept]}
+    assert told == {"tasks": [], "lost": ["999999"], "canceled": [kept], "busy": []}
     await clock.advance(seconds=6)
     lease = {name: given[name] for name in ("task_id", "attempt", "lease_token")}
     assert (await call.post("/internal/heartbeat", lease)).status == 200

@@ -115,6 +115,7 @@ async def test_one_task_is_given_once_and_everybody_else_waits_on(waiting, dispa
 
 async def test_a_ring_calls_only_a_few(engine, eventually):
     from holdfast.dispatcher.claim import WorkerIdentity
+    from holdfast.core.access import ANY_WORKER
     from holdfast.dispatcher.remote import RemoteWorkers
 
     async with RemoteWorkers(engine) as workers:
@@ -137,6 +138,7 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
 
 async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
     from holdfast.dispatcher.claim import WorkerIdentity
+    from holdfast.core.access import ANY_WORKER
     from holdfast.dispatcher.remote import RemoteWorkers
 
     async with RemoteWorkers(engine) as workers:
@@ -304,14 +306,15 @@ async def test_a_worker_that_left_frees_its_tasks_at_once(call, worker, dispatch
 
 async def test_several_calls_of_one_worker_look_each_for_itself(engine):
     """One that was given up and repeated may still be under way: what the other sees must not change under it."""
+    from holdfast.core.access import ANY_WORKER
     from holdfast.dispatcher.remote import RemoteWorkers
 
     workers = RemoteWorkers(engine)
     worker_id = await workers.register(name="w", actions=["shop.charge"], queues=None, slots=5, version="", labels="{}")
     async with engine.database.session() as session:
-        guest = await workers.guests.find(session, worker_id, None, None)
+        guest = await workers.guests.find(session, worker_id, None, ANY_WORKER)
         with guest.claiming() as one, guest.claiming() as other:
             assert one is not other
-        again = await workers.guests.find(session, worker_id, None, None)
+        again = await workers.guests.find(session, worker_id, None, ANY_WORKER)
         with again.claiming() as known:
             assert known in (one, other), "what a call learned of lanes is there for the next one"
