@@ -38,22 +38,29 @@ def _columns() -> list[Column[ActionView]]:
     return [
         Column(title="ACTION", text=lambda row: row.name),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="RETRIES", text=lambda row: str(row.max_retries), right=True),
+        Column(title="RETRIES", text=lambda row: str(row.max_retries), right=True, optional=True),
         Column(
             title="TIMEOUT",
+            optional=True,
             text=lambda row: "–" if row.timeout_seconds is None else human(row.timeout_seconds),
             plain=lambda row: row.timeout_seconds,
             right=True,
         ),
-        Column(title="WORKERS", text=lambda row: str(row.workers), right=True),
+        Column(title="WORKERS", text=lambda row: str(row.workers), right=True, optional=True),
         Column(
             title="BREAKER",
+            optional=True,
             text=lambda row: "–" if row.breaker is None else row.breaker.replace("_", "-"),
             plain=lambda row: row.breaker,
             hue=lambda row: "" if row.breaker in (None, "closed") else "yellow",
         ),
-        Column(title="VERSION", text=lambda row: row.version or "–"),
-        Column(title="DECLARED", text=lambda row: age(row.seen_at), plain=lambda row: row.seen_at.isoformat()),
+        Column(title="VERSION", text=lambda row: row.version or "–", optional=True),
+        Column(
+            title="DECLARED",
+            text=lambda row: age(row.seen_at),
+            plain=lambda row: row.seen_at.isoformat(),
+            optional=True,
+        ),
     ]
 
 

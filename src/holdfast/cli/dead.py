@@ -51,10 +51,20 @@ def _group_columns() -> list[Column[GroupView]]:
             plain=lambda row: row.count,
             right=True,
         ),
-        Column(title="FIRST", text=lambda row: age(row.first_seen), plain=lambda row: row.first_seen.isoformat()),
-        Column(title="LAST", text=lambda row: age(row.last_seen), plain=lambda row: row.last_seen.isoformat()),
-        Column(title="QUEUES", text=lambda row: ", ".join(row.queues)),
-        Column(title="ACTIONS", text=lambda row: ", ".join(row.actions)),
+        Column(
+            title="FIRST",
+            text=lambda row: age(row.first_seen),
+            plain=lambda row: row.first_seen.isoformat(),
+            optional=True,
+        ),
+        Column(
+            title="LAST",
+            text=lambda row: age(row.last_seen),
+            plain=lambda row: row.last_seen.isoformat(),
+            optional=True,
+        ),
+        Column(title="QUEUES", text=lambda row: ", ".join(row.queues), shrinks=True, optional=True),
+        Column(title="ACTIONS", text=lambda row: ", ".join(row.actions), shrinks=True),
         Column(title="FAULT", text=_fault, stretch=True),
     ]
 
@@ -88,14 +98,17 @@ def _letter_columns() -> list[Column[LetterView]]:
         Column(title="LETTER", text=lambda row: row.dead_letter_id),
         Column(title="TASK", text=lambda row: row.task_id),
         state_column(),
-        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="GROUP", text=lambda row: row.fingerprint, optional=True),
+        Column(title="ACTION", text=lambda row: row.action, shrinks=True),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="ATTEMPTS", text=lambda row: str(row.attempts), right=True),
-        Column(title="DISPATCHED", text=lambda row: str(row.dispatches), right=True),
+        Column(title="ATTEMPTS", text=lambda row: str(row.attempts), right=True, optional=True),
+        Column(title="DISPATCHED", text=lambda row: str(row.dispatches), right=True, optional=True),
         Column(
-            title="OPENED", text=lambda row: age(row.opened_at, row.at), plain=lambda row: row.opened_at.isoformat()
+            title="OPENED",
+            text=lambda row: age(row.opened_at, row.at),
+            plain=lambda row: row.opened_at.isoformat(),
+            optional=True,
         ),
-        Column(title="GROUP", text=lambda row: row.fingerprint),
         Column(title="FAULT", text=_fault, stretch=True),
     ]
 

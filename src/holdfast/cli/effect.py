@@ -48,12 +48,20 @@ def _columns() -> list[Column[EffectView]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
         state_column(),
-        Column(title="EFFECT", text=lambda row: row.effect),
-        Column(title="KEY", text=lambda row: row.user_key or "–", plain=lambda row: row.user_key),
-        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
-        Column(title="SENDS", text=lambda row: str(row.sends), right=True),
-        Column(title="SENT", text=lambda row: age(row.sent_at), plain=lambda row: row.sent_at.isoformat()),
-        Column(title="IDEMPOTENCY KEY", text=lambda row: row.idempotency_key),
+        Column(title="EFFECT", text=lambda row: row.effect, shrinks=True),
+        Column(
+            title="KEY",
+            text=lambda row: row.user_key or "–",
+            plain=lambda row: row.user_key,
+            shrinks=True,
+            optional=True,
+        ),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True, optional=True),
+        Column(title="SENDS", text=lambda row: str(row.sends), right=True, optional=True),
+        Column(
+            title="SENT", text=lambda row: age(row.sent_at), plain=lambda row: row.sent_at.isoformat(), optional=True
+        ),
+        Column(title="IDEMPOTENCY KEY", text=lambda row: row.idempotency_key, optional=True),
         Column(title="NOTE", text=_note, stretch=True),
     ]
 
@@ -145,10 +153,15 @@ def rules() -> None:
 
     shell = the_shell()
     columns: list[Column[AuthorityRule]] = [
-        Column(title="EFFECT", text=lambda row: row.effect),
-        Column(title="ACTION", text=lambda row: row.action or EVERY_ACTION_SHOWN, plain=lambda row: row.action),
+        Column(title="EFFECT", text=lambda row: row.effect, shrinks=True),
+        Column(
+            title="ACTION",
+            text=lambda row: row.action or EVERY_ACTION_SHOWN,
+            plain=lambda row: row.action,
+            shrinks=True,
+        ),
         Column(title="RULING", text=lambda row: state_text(_word(row)), plain=_word, hue=lambda row: hue(_word(row))),
-        Column(title="BY", text=lambda row: row.actor),
+        Column(title="BY", text=lambda row: row.actor, shrinks=True, optional=True),
         Column(title="WHEN", text=lambda row: age(row.decided_at), plain=lambda row: row.decided_at.isoformat()),
         Column(title="REASON", text=lambda row: row.reason, stretch=True),
     ]

@@ -55,12 +55,20 @@ def list_() -> None:
     shell = the_shell()
     columns: list[Column[Member]] = [
         Column(title="ID", text=lambda row: str(row.member_id), right=True),
-        Column(title="ISSUER", text=lambda row: row.issuer),
-        Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject),
-        Column(title="DOMAIN", text=lambda row: row.domain or "–", plain=lambda row: row.domain),
+        Column(title="ISSUER", text=lambda row: row.issuer, shrinks=True),
+        Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject, shrinks=True),
+        Column(
+            title="DOMAIN",
+            text=lambda row: row.domain or "–",
+            plain=lambda row: row.domain,
+            shrinks=True,
+            optional=True,
+        ),
         Column(title="ROLE", text=lambda row: row.role),
-        Column(title="ADDED", text=lambda row: age(row.added_at), plain=lambda row: row.added_at.isoformat()),
-        Column(title="BY", text=lambda row: row.added_by),
+        Column(
+            title="ADDED", text=lambda row: age(row.added_at), plain=lambda row: row.added_at.isoformat(), optional=True
+        ),
+        Column(title="BY", text=lambda row: row.added_by, shrinks=True, optional=True),
         Column(title="NAME", text=lambda row: row.name, stretch=True),
     ]
     rows = shell.ask_all(list_members, ListNames(), lambda page: page.members)

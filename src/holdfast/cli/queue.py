@@ -45,31 +45,34 @@ def list_() -> None:
 def columns() -> list[Column[QueueView]]:
     """The table of queues, also that of `top`."""
 
-    def count(title: str, name: str) -> Column[QueueView]:
+    def count(title: str, name: str, *, optional: bool = False) -> Column[QueueView]:
         def text(row: QueueView) -> str:
             return compact(getattr(row, name), is_partial=name in row.partial)
 
         def colour(row: QueueView) -> str:
             return hue(name) if getattr(row, name) else ""
 
-        return Column(title=title, text=text, plain=lambda row: getattr(row, name), hue=colour, right=True)
+        return Column(
+            title=title, text=text, plain=lambda row: getattr(row, name), hue=colour, right=True, optional=optional
+        )
 
     return [
         Column(title="QUEUE", text=lambda row: row.name),
         count("QUEUED", "queued"),
         count("RUNNING", "running"),
         count("RETRYING", "retrying"),
-        count("COMPLETED", "completed"),
+        count("COMPLETED", "completed", optional=True),
         count("FAILED", "failed"),
-        count("BLOCKED", "blocked"),
+        count("BLOCKED", "blocked", optional=True),
         Column(
             title="OLDEST",
             text=lambda row: "–" if row.oldest_seconds is None else human(row.oldest_seconds),
             plain=lambda row: row.oldest_seconds,
             right=True,
+            optional=True,
         ),
-        Column(title="WORKERS", text=lambda row: str(row.workers), right=True),
-        Column(title="LIMIT", text=_limits),
+        Column(title="WORKERS", text=lambda row: str(row.workers), right=True, optional=True),
+        Column(title="LIMIT", text=_limits, shrinks=True, optional=True),
         Column(title="PAUSED", text=_pause, hue=lambda row: hue("paused") if row.paused else "", stretch=True),
     ]
 

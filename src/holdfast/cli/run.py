@@ -123,14 +123,15 @@ def _columns() -> list[Column[RunLine]]:
     return [
         Column(title="RUN", text=lambda row: row.run_id),
         state_column(),
-        Column(title="FLOW", text=lambda row: f"{row.flow} v{row.version}", plain=lambda row: row.flow),
-        Column(title="NODES", text=lambda row: f"{row.nodes - row.pending}/{row.nodes}", right=True),
+        Column(title="FLOW", text=lambda row: f"{row.flow} v{row.version}", plain=lambda row: row.flow, shrinks=True),
+        Column(title="NODES", text=lambda row: f"{row.nodes - row.pending}/{row.nodes}", right=True, optional=True),
         Column(
             title="STARTED",
             text=lambda row: age(row.created_at, row.at),
             plain=lambda row: row.created_at.isoformat(),
+            optional=True,
         ),
-        Column(title="TOOK", text=lambda row: lasted(row.created_at, row.ended_at or row.at)),
+        Column(title="TOOK", text=lambda row: lasted(row.created_at, row.ended_at or row.at), optional=True),
         Column(title="NOTE", text=lambda row: row.error or "", stretch=True),
     ]
 
@@ -179,10 +180,11 @@ def node_columns(view: RunView) -> list[Column[NodeView]]:
         Column(title="NODE", text=lambda row: row.node),
         state_column(lambda row: state_text(row.state, row.progress)),
         Column(title="TASK", text=lambda row: row.task_id),
-        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True, optional=True),
         Column(
             title="TOOK",
             text=lambda row: lasted(row.started_at, row.ended_at or (view.at if row.state == "running" else None)),
+            optional=True,
         ),
         Column(title="NOTE", text=_note, stretch=True),
     ]

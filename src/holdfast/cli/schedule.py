@@ -86,10 +86,10 @@ def list_() -> None:
 def _columns(shell: Shell) -> list[Column[ScheduleView]]:
     return [
         Column(title="SCHEDULE", text=lambda row: row.name),
-        Column(title="RUNS", text=lambda row: row.target),
-        Column(title="WHEN", text=lambda row: row.when),
+        Column(title="RUNS", text=lambda row: row.target, shrinks=True),
+        Column(title="WHEN", text=lambda row: row.when, shrinks=True),
         Column(title="NEXT", text=_next, plain=lambda row: row.upcoming[0].isoformat() if row.upcoming else ""),
-        Column(title="HERE", text=lambda row: _here(shell, row), plain=lambda row: _here(shell, row)),
+        Column(title="HERE", text=lambda row: _here(shell, row), plain=lambda row: _here(shell, row), optional=True),
         Column(
             title="LAST",
             text=lambda row: "–" if row.last is None else state_text(row.last.outcome or "forgotten"),
@@ -162,7 +162,7 @@ def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
 def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
     return [
         Column(title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc), plain=lambda row: row.slot.isoformat()),
-        Column(title="SLOTS", text=lambda row: str(row.slots), right=True),
+        Column(title="SLOTS", text=lambda row: str(row.slots), right=True, optional=True),
         state_column(),
         Column(
             title="TASK OR RUN",
@@ -175,7 +175,7 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
             plain=lambda row: row.outcome,
             hue=lambda row: hue(row.outcome or ""),
         ),
-        Column(title="BY", text=lambda row: row.by or "–", plain=lambda row: row.by),
+        Column(title="BY", text=lambda row: row.by or "–", plain=lambda row: row.by, shrinks=True, optional=True),
         Column(title="REASON", text=lambda row: row.reason or "–", plain=lambda row: row.reason, stretch=True),
     ]
 

@@ -161,15 +161,16 @@ def _columns() -> list[Column[TaskRow]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
         state_column(lambda row: state_text(_shown_state(row))),
-        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="ACTION", text=lambda row: row.action, shrinks=True),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="ATTEMPT", text=lambda row: f"{row.attempt}/{row.max_attempts}"),
+        Column(title="ATTEMPT", text=lambda row: f"{row.attempt}/{row.max_attempts}", optional=True),
         Column(
             title="SUBMITTED",
             text=lambda row: age(row.created_at, row.at),
             plain=lambda row: row.created_at.isoformat(),
+            optional=True,
         ),
-        Column(title="TOOK", text=lambda row: lasted(row.started_at, row.ended_at or row.at)),
+        Column(title="TOOK", text=lambda row: lasted(row.started_at, row.ended_at or row.at), optional=True),
         Column(title="NOTE", text=_note, stretch=True),
     ]
 

@@ -67,17 +67,21 @@ def list_(with_ended: bool) -> None:
 def _columns() -> list[Column[TokenView]]:
     return [
         Column(title="ID", text=lambda row: row.token_id),
-        Column(title="NAME", text=lambda row: row.name),
+        Column(title="NAME", text=lambda row: row.name, shrinks=True),
         Column(title="ROLE", text=lambda row: row.role),
         Column(title="STATE", text=lambda row: row.state, hue=lambda row: hue(row.state)),
-        Column(title="USED", text=lambda row: _when(row.last_used_at), plain=lambda row: row.last_used_at),
+        Column(
+            title="USED", text=lambda row: _when(row.last_used_at), plain=lambda row: row.last_used_at, optional=True
+        ),
         Column(
             title="EXPIRES",
             text=lambda row: "–" if row.expires_at is None else f"{row.expires_at:%Y-%m-%d %H:%M}",
             plain=lambda row: row.expires_at,
         ),
-        Column(title="CREATED", text=lambda row: _when(row.created_at), plain=lambda row: row.created_at),
-        Column(title="BY", text=lambda row: row.created_by),
+        Column(
+            title="CREATED", text=lambda row: _when(row.created_at), plain=lambda row: row.created_at, optional=True
+        ),
+        Column(title="BY", text=lambda row: row.created_by, shrinks=True, optional=True),
         Column(
             title="QUEUES",
             text=lambda row: "every queue" if row.queues is None else ", ".join(row.queues),
