@@ -23,6 +23,7 @@ from holdfast.settings_sections import (
     HttpSettings,
     LaunchSettings,
     LimitSettings,
+    LogSettings,
     LoopSettings,
     RetrySettings,
     WakeSettings,
@@ -44,6 +45,7 @@ __all__ = [
     "HttpSettings",
     "LaunchSettings",
     "LimitSettings",
+    "LogSettings",
     "LoopSettings",
     "RetrySettings",
     "Settings",
@@ -113,6 +115,7 @@ class Settings:
     egress: EgressSettings = field(default_factory=EgressSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     launch: LaunchSettings = field(default_factory=LaunchSettings)
+    log: LogSettings = field(default_factory=LogSettings)
     launchers: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, repr=False)
     """Launch profiles by name, from `[launchers.NAME]` in the file and from nowhere else; see docs/launchers.md."""
 
@@ -184,6 +187,7 @@ _SECTIONS: Mapping[str, type] = {
     "egress": EgressSettings,
     "webhooks": WebhookSettings,
     "launch": LaunchSettings,
+    "log": LogSettings,
 }
 
 

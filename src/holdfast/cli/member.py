@@ -54,7 +54,7 @@ def list_() -> None:
 
     shell = the_shell()
     columns: list[Column[Member]] = [
-        Column(title="ID", text=lambda row: str(row.member_id), right=True),
+        Column(title="ID", text=lambda row: row.member_id, right=True),
         Column(title="ISSUER", text=lambda row: row.issuer, shrinks=True),
         Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject, shrinks=True),
         Column(
@@ -76,9 +76,9 @@ def list_() -> None:
 
 
 @member.command()
-@click.argument("member_id", type=click.IntRange(1, 2**31 - 1), metavar="ID")
+@click.argument("member_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
-def remove(member_id: int, reason: str) -> None:
+def remove(member_id: str, reason: str) -> None:
     """Let an account or a domain in no longer. Servers notice within a few seconds (auth.token_cache_seconds)."""
     from holdfast.desk.people import RemoveMember, remove_member
 

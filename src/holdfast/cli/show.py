@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.shell import Shell
-from holdfast.cli.table import Column, FittedTable
+from holdfast.cli.table import Column as Column
+from holdfast.cli.table import FittedTable
 from holdfast.cli.words import harmless, hue, one_line, state_text
 from holdfast.errors import Invalid
 

@@ -7,7 +7,7 @@ wider than the terminal, because half an id is of no use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -75,7 +75,7 @@ def _cut(widths: dict[int, int], places: list[int], floor: int, excess: int) -> 
         widths[widest] -= 1
 
 
-def _total(widths: Any) -> int:
+def _total(widths: Iterable[int]) -> int:
     given = list(widths)
     return sum(given) + GAP * (len(given) - 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
@@ -66,12 +67,14 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoveMember(Request, frozen=True, kw_only=True):
-    member_id: int
+    """Which member, by its id, and why."""
+
+    member_id: str
     reason: str = ""
 
 
 class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
-    member_id: int
+    member_id: str
     state: str
 
 
@@ -136,7 +139,7 @@ async def list_members(clerk: Clerk, asked: ListNames) -> MemberPage:
     rows = await members.list_members(
         clerk.database, clerk.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
     )
-    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: str(row.member_id)))
+    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: row.member_id))
 
 
 def _place(after: str | None) -> int:
@@ -150,10 +153,9 @@ def _place(after: str | None) -> int:
 @operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
 async def remove_member(clerk: Clerk, asked: RemoveMember) -> MemberRemoved:
     """Lets an account or a domain in no longer."""
-    await members.remove_member(
-        clerk.database, clerk.tenant_id, asked.member_id, actor=clerk.actor, reason=asked.reason
-    )
-    return MemberRemoved(member_id=asked.member_id, state="removed")
+    number = limits.member_number(asked.member_id)
+    await members.remove_member(clerk.database, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
+    return MemberRemoved(member_id=str(number), state="removed")
 
 
 OPERATIONS = (create_token, list_tokens, revoke_token, add_member, list_members, remove_member)

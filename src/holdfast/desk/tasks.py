@@ -56,7 +56,7 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class Retried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt that will run."""
 
     task_id: str

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.workers import silent_seconds
+from holdfast.dispatcher.failure_log import FailureLog
 from holdfast.dispatcher.tenants import find_tenant
 from holdfast.settings import Settings
 from holdfast.store.catalog import Catalog
@@ -40,6 +41,7 @@ class Engine:
         )
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)
+        self.failures = FailureLog()
         self.default_policy = _default_policy(settings)
         self._migrates = migrates
         self._tenants: OrderedDict[int, Engine] = OrderedDict()
@@ -88,6 +90,7 @@ class _TenantEngine(Engine):
         self.database = TenantDatabase(whole.database, tenant_id)
         self.catalog = Catalog(self.database)
         self.bell = whole.bell
+        self.failures = whole.failures
         self.default_policy = whole.default_policy
         self._whole = whole
 

@@ -41,6 +41,8 @@ class Reaped:
     count: int
     settled: Settled
     stuck: Sequence[int] = ()
+    ended: Sequence[Report] = ()
+    """What was settled, for the log."""
 
 
 async def reap_once(
@@ -64,7 +66,7 @@ async def reap_once(
             raise
         log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(rows), error)
         return await _reap_apart(database, catalog, rows)
-    return Reaped(count=len(rows), settled=settled)
+    return Reaped(count=len(rows), settled=settled, ended=[_report(row) for row in rows])
 
 
 async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
@@ -86,7 +88,7 @@ async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any])
 
 
 async def _end(session: Session, catalog: Catalog, rows: Sequence[Any]) -> Settled:
-    await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
+    await catalog.learn({row["lane_id"] for row in rows}, {row["policy_id"] for row in rows}, session=session)
     catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
     return await settle(session, catalog, [_report(row) for row in rows])
 

@@ -217,7 +217,9 @@ class RemoteWorkers:
         """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
         await self._reports.prepare()
         async with self._engine.database.transaction() as session:
-            settled = await settle(session, self._engine.catalog, await self._reports.of(session, [done]))
+            reports = await self._reports.of(session, [done])
+            settled = await settle(session, self._engine.catalog, reports)
+        self._engine.failures.tell_all(self._engine.catalog, reports, settled.refused)
         await follow_up(self._engine, settled.news)
         if settled.refused:
             [refusal] = settled.refused
@@ -360,6 +362,7 @@ class RemoteWorkers:
                 claimer.expect(lanes, now=time.monotonic())
             done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
             may_have_more = bool(want) and claimer.may_have_more
+        self._engine.failures.tell_all(self._engine.catalog, reports, done.settled.refused)
         if want:
             self.lobby.looked(guest.place, rings, is_more=bool(done.claimed) and may_have_more)
         return Taken(done.claimed, done.settled, may_have_more)

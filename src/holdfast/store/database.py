@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from holdfast.errors import Unavailable
+from holdfast.store.outage import Outage
 from holdfast.store.pool import Pool, PoolUse
 from holdfast.store.session import Session, Tap
 from holdfast.store.trouble import (
@@ -105,8 +106,11 @@ class Database:
         direct_url: str | None = None,
         prepare: str = AUTO,
         repeats_itself: bool = False,
+        outage: Outage | None = None,
     ) -> None:
         """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once."""
+        self.outage = outage or Outage("the database")
+        """Who repeats what failed says so here, so that the log has one line about it."""
         self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
         self.url = url
         self.tap = tap
@@ -142,6 +146,7 @@ class Database:
             direct_url=self._direct_url,
             prepare=self._prepare,
             repeats_itself=repeats_itself,
+            outage=self.outage,
         )
 
     @property
