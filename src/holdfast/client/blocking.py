@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.action import Action, Bound
 from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.client import Client
+from holdfast.client.intake import refuse_positional
 from holdfast.client.joining import refuse_for_blocking
 from holdfast.client.results import Ending
 from holdfast.core.dataset import Dataset
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -60,16 +62,23 @@ class SyncClient:
         """Run a coroutine of the asynchronous client and wait for it."""
         return self._loop.run(work)
 
-    def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
-        refuse_for_blocking(given)
-        return SyncTask(self, self.finished(self._client.enqueue(action, **given)))
+    @overload
+    def enqueue(self, action: Action[P, R] | Bound[P, R], /, *none: P.args, **given: P.kwargs) -> SyncTask[R]: ...
 
-    def submit(self, action: Action[..., Any] | Bound[..., Any] | str, given: Mapping[str, Any], /) -> SyncTask:
+    @overload
+    def enqueue(self, action: str, /, **given: Any) -> SyncTask[Any]: ...
+
+    def enqueue(self, action: Any, /, *positional: Any, **given: Any) -> SyncTask[Any]:
+        refuse_positional(positional)
+        refuse_for_blocking(given)
+        return self.submit(action, given)
+
+    def submit(self, action: Action[..., R] | Bound[..., R] | str, given: Mapping[str, Any], /) -> SyncTask[R]:
         return SyncTask(self, self.finished(self._client.submit(action, given)))
 
     def enqueue_many(
-        self, action: Action[..., Any] | Bound[..., Any] | str, inputs: Iterable[Mapping[str, Any]], /
-    ) -> list[SyncTask]:
+        self, action: Action[..., R] | Bound[..., R] | str, inputs: Iterable[Mapping[str, Any]], /
+    ) -> list[SyncTask[R]]:
         return [SyncTask(self, task) for task in self.finished(self._client.enqueue_many(action, inputs))]
 
     def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> SyncRun:
@@ -93,7 +102,7 @@ class SyncClient:
     def run(self, run_id: str) -> SyncRun:
         return SyncRun(self, self._client.run(run_id))
 
-    def task(self, task_id: str) -> SyncTask:
+    def task(self, task_id: str) -> SyncTask[Any]:
         return SyncTask(self, self._client.task(task_id))
 
     def action(self, name: str) -> Action[..., Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from holdfast.client.blocking import SyncClient
 
 
-class SyncTask:
+R = TypeVar("R")
+
+
+class SyncTask(Generic[R]):
     """A handle on one task, for blocking code."""
 
     __slots__ = ("_client", "_task", "task_id")
 
-    def __init__(self, client: SyncClient, task: Task) -> None:
+    def __init__(self, client: SyncClient, task: Task[R]) -> None:
         self._client = client
         self._task = task
         self.task_id = task.task_id
@@ -38,7 +41,7 @@ class SyncTask:
     def __repr__(self) -> str:
         return f"SyncTask({self.task_id!r})"
 
-    def result(self, timeout: str | float | None = None) -> Any:
+    def result(self, timeout: str | float | None = None) -> R:
         return self._client.finished(self._task.result(timeout))
 
     def wait(self, timeout: str | float | None = None) -> str:
