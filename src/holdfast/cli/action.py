@@ -93,7 +93,7 @@ def show(name: str) -> None:
 @click.option("--open", "to", flag_value="open", help="Start nothing until somebody closes or resets it.")
 @click.option("--close", "to", flag_value="closed", help="Let everything through again, counting anew.")
 @click.option("--reset", "to", flag_value="half_open", help="Forget what was counted; try an open one now.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def breaker(name: str, to: str | None, reason: str) -> None:
     """Show the circuit breaker of an action, or open, close or reset it by hand."""
     from holdfast.desk.shapes import Named

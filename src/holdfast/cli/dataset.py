@@ -92,7 +92,7 @@ def _commit_columns() -> list[Column[CommitView]]:
 
 
 _version = click.option("--version", "version", metavar="N", type=click.IntRange(1), required=True, help="Which one.")
-_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+_reason = click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 
 
 @dataset.command()

@@ -114,7 +114,7 @@ def undoing(row: EffectView) -> str:
 @effect.command()
 @click.argument("name")
 @click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def allow(name: str, action: str | None, reason: str) -> None:
     """Allow an effect to an action, or to every action that has no ruling of its own.
 
@@ -126,7 +126,7 @@ def allow(name: str, action: str | None, reason: str) -> None:
 @effect.command()
 @click.argument("name")
 @click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def deny(name: str, action: str | None, reason: str) -> None:
     """Deny an effect to an action, or to every action that has no ruling of its own."""
     _rule(name, action, reason, is_allowed=False)
@@ -175,7 +175,7 @@ def _word(row: AuthorityRule) -> str:
 
 @effect.command()
 @click.argument("idempotency_key")
-@click.option("--reason", metavar="TEXT", required=True, help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
     """Undo an effect by the action registered for it, once.

@@ -29,7 +29,7 @@ def member() -> None:
 @click.option("--hd", "domain", metavar="DOMAIN", help="A whole hosted domain: the `hd` of their ID tokens.")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What they may do.")
 @click.option("--name", metavar="TEXT", default="", help="Who that is, for whoever reads the list.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def add(**options: Any) -> None:
     """Let an account, or everybody of a domain, sign in.
 
@@ -77,7 +77,7 @@ def list_() -> None:
 
 @member.command()
 @click.argument("member_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def remove(member_id: str, reason: str) -> None:
     """Let an account or a domain in no longer. Servers notice within a few seconds (auth.token_cache_seconds)."""
     from holdfast.desk.people import RemoveMember, remove_member

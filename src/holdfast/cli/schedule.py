@@ -182,7 +182,7 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(name: str, reason: str) -> None:
     """Fire nothing of a schedule until it is resumed; what it fired goes on."""
     from holdfast.desk.schedules import pause_schedule
@@ -195,7 +195,7 @@ def pause(name: str, reason: str) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(name: str, reason: str) -> None:
     """Let a schedule fire again. Slots that came during the pause are not caught up with."""
     from holdfast.desk.schedules import resume_schedule
@@ -208,7 +208,7 @@ def resume(name: str, reason: str) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def fire(name: str, reason: str) -> None:
     """Fire a schedule now, also a paused one. Its overlap policy holds."""
     from holdfast.desk.schedules import fire_schedule
@@ -226,7 +226,7 @@ def fire(name: str, reason: str) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, reason: str, yes: bool) -> None:
     """Forget a schedule and its slots; what it fired stays. An app that still declares it brings it back."""

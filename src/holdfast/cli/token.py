@@ -9,7 +9,7 @@ import click
 from holdfast.cli.shell import the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
-from holdfast.cli.words import age, hue
+from holdfast.cli.words import a_or_an, age, hue
 from holdfast.core.access import Role
 from holdfast.core.duration import seconds_of
 
@@ -27,7 +27,7 @@ def token() -> None:
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What its holder may do.")
 @click.option("--queues", metavar="A,B", help="For a worker: only these queues.  [default: every queue]")
 @click.option("--expires", metavar="DURATION", help='How long it lives: "90d", "12h" …  [default: for ever]')
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, role: str, queues: str | None, expires: str | None, reason: str) -> None:
     """Make a token and print it, this once: only a digest of it is kept.
 
@@ -50,7 +50,7 @@ def create(name: str, role: str, queues: str | None, expires: str | None, reason
         return
     click.echo(made.token)
     until = "" if made.expires_at is None else f", until {made.expires_at:%Y-%m-%d %H:%M} UTC"
-    shell.talk(f"{made.token_id} {name} is a {made.role}{until}. This is shown once; keep it now.")
+    shell.talk(f"{made.token_id} {name} is {a_or_an(made.role)}{until}. This is shown once; keep it now.")
 
 
 @token.command("list")
@@ -97,7 +97,7 @@ def _when(instant: Any) -> str:
 
 @token.command()
 @click.argument("token_id", metavar="ID|NAME")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def revoke(token_id: str, reason: str) -> None:
     """End a token for good. Servers notice within a few seconds (the setting auth.token_cache_seconds)."""
     from holdfast.desk.people import RevokeToken, revoke_token

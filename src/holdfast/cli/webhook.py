@@ -26,7 +26,7 @@ def webhook() -> None:
 
 
 def _reason(command: F) -> F:
-    return click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")(command)
+    return click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")(command)
 
 
 @webhook.command()

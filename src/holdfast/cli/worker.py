@@ -120,7 +120,7 @@ def _held_columns() -> list[Column[HeldTask]]:
 
 @worker.command()
 @click.argument("worker_id")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def drain(worker_id: str, reason: str) -> None:
     """Ask a worker to finish what it holds and take no more."""
     from holdfast.desk import workers

@@ -6,7 +6,8 @@ public names and parameters of both; `connection=` alone is missing, since a con
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
@@ -21,6 +22,8 @@ from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.compensate import Compensation
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.list_tasks import TaskRow
+from holdfast.dispatcher.look import TaskView
 from holdfast.dispatcher.start import RunOptions
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.own_loop import OwnLoop
@@ -117,6 +120,22 @@ class SyncClient:
     def datasets(self) -> SyncDatasets:
         """Build, look at, cut over, roll back and drop datasets."""
         return SyncDatasets(self, self._client.datasets)
+
+    def tasks(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        queue: str | None = None,
+        action: str | None = None,
+        tag: str | None = None,
+        since: str | float | datetime | None = None,
+        limit: int = 50,
+    ) -> list[TaskRow]:
+        wanted = self._client.tasks(state=state, queue=queue, action=action, tag=tag, since=since, limit=limit)
+        return self.finished(wanted)
+
+    def show(self, task_id: str) -> TaskView:
+        return self.finished(self._client.show(task_id))
 
     def wake(self) -> None:
         self.finished(self._client.wake())

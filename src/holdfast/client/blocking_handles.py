@@ -16,6 +16,7 @@ from holdfast.core.explain import Explanation
 from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
 from holdfast.dispatcher.dead_look import GroupView, LetterView
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.look import TaskView
 from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.reinject import Reinjected
 from holdfast.dispatcher.runs import PlannedRetry
@@ -43,6 +44,12 @@ class SyncTask(Generic[R]):
 
     def result(self, timeout: str | float | None = None) -> R:
         return self._client.finished(self._task.result(timeout))
+
+    def state(self) -> str:
+        return self._client.finished(self._task.state())
+
+    def show(self) -> TaskView:
+        return self._client.finished(self._task.show())
 
     def wait(self, timeout: str | float | None = None) -> str:
         return self._client.finished(self._task.wait(timeout))
@@ -75,6 +82,9 @@ class SyncRun:
 
     def wait(self, timeout: str | float | None = None) -> str:
         return self._client.finished(self._run.wait(timeout))
+
+    def state(self) -> str:
+        return self._client.finished(self._run.state())
 
     def output(self) -> Any:
         return self._client.finished(self._run.output())

@@ -7,7 +7,8 @@ announced by `wake()` after the commit, or found by the poll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -35,6 +36,8 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import accept, accept_batches, accept_one, enqueue
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.list_tasks import TaskRow, list_tasks
+from holdfast.dispatcher.look import TaskView, show_task
 from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
@@ -275,6 +278,34 @@ class Client:
     def task(self, task_id: str) -> Task[Any]:
         """A handle on a task known by its id."""
         return Task(self, task_number(task_id))
+
+    async def tasks(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        queue: str | None = None,
+        action: str | None = None,
+        tag: str | None = None,
+        since: str | float | datetime | None = None,
+        limit: int = 50,
+    ) -> list[TaskRow]:
+        """The newest tasks, those of flows too; `since` is a time, or a duration before now."""
+        engine = self.engine
+        return await list_tasks(
+            engine.database,
+            engine.tenant_id,
+            states=[state] if isinstance(state, str) else list(state),
+            queue=queue,
+            action=action,
+            tag=tag,
+            since=since,
+            limit=limit,
+        )
+
+    async def show(self, task_id: str) -> TaskView:
+        """One task in full: its input, output, attempts and effects."""
+        engine = self.engine
+        return await show_task(engine.database, engine.catalog, engine.tenant_id, task_number(task_id))
 
     async def wake(self) -> None:
         """Announce work that was enqueued inside the caller's own transaction."""

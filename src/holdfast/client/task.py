@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.look import TaskView
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -34,6 +35,14 @@ class Task(msgspec.Struct, Generic[R], eq=False, gc=False):
         """Wait for the output. Raises `TaskFailed` if it failed or was canceled, `WaitTimeout` if it takes longer."""
         found: Any = await self._client.result(self.task_id, timeout=timeout)
         return found  # type: ignore[no-any-return]
+
+    async def state(self) -> str:
+        """Where it stands now: `queued`, `running`, `retrying`, `completed`, `failed`, `canceled` …"""
+        return (await self.show()).state
+
+    async def show(self) -> TaskView:
+        """The task in full: its input, output, attempts and effects."""
+        return await self._client.show(self.task_id)
 
     async def wait(self, timeout: str | float | None = None) -> str:
         """Wait for the end and say which: `completed`, `failed` or `canceled`."""
