@@ -80,7 +80,7 @@ BELOW = {
     "flow": {"core", "errors", "wire", "yaml_text"},
     "action_input": set(),
     "action_signature": {"action_input", "core", "errors", "worker.context"},
-    "action": {"action_signature", "clock", "core", "errors", "executor", "flow"},
+    "action": {"action_signature", "clock", "core", "errors", "executor", "flow", "worker.context"},
     "action_options": {"action", "core", "errors"},
     "client": LEAVES
     | REPLAYED
@@ -98,6 +98,7 @@ BELOW = {
         "flow",
         "schedule",
         "settings",
+        "worker.context",
         "worker.once",
     },
     "packs": {"action", "action_options", "app", "core", "errors", "worker.context", "worker.descendants", "yaml_text"},

@@ -222,6 +222,10 @@ without its prefix. Where a variable has several names, the first one that is se
 understood as `HOLDFAST_ENV=local`; any other value of `ENV` means production. An empty
 variable counts as not set.
 
+A few variables are also read without the prefix, for programs that set them so: `ENV`, and those in the second place of
+the column "Variable" below (`MAX_RETRIES`, `REDIS_URL` …). Where your own program means something else by such a
+name, set the one with `HOLDFAST_`: it always wins.
+
 Settings that an app's own code gives (`hf.App("shop", settings=…)`) are what its clients and processors go by. A
 command that runs the app (`holdfast work`, `dev`, `attach`, `task submit --app`) goes by them too where it was told
 no database; what it was told counts for whatever the code leaves at its default. Told a database, it goes by what it

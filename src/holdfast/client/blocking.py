@@ -61,6 +61,10 @@ class SyncClient:
     ) -> None:
         self._loop.leave(kind, error, trace)
 
+    @property
+    def database_url(self) -> str:
+        return self._client.database_url
+
     def finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the asynchronous client and wait for it."""
         return self._loop.run(work)

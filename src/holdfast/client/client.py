@@ -128,6 +128,11 @@ class Client:
         self._flow_intake = FlowIntake(self, self._actions, self._flows, self._intake)
 
     @property
+    def database_url(self) -> str:
+        """The URL of the PostgreSQL it is open on, for connections of your own; of the embedded one too."""
+        return self.engine.database.url
+
+    @property
     def engine(self) -> Engine:
         if self._opened is None:
             raise _closed()

@@ -61,7 +61,7 @@ class RetryPolicy:
         if self.jitter_factor >= 1:
             raise _refusal("jitter_factor", self.jitter_factor, "it must be below 1")
         if not isinstance(self.is_enabled, bool):
-            raise _refusal("enabled", self.is_enabled, "it must be true or false")
+            raise _refusal("is_enabled (enabled)", self.is_enabled, "it must be true or false")
         _check_rules(self.rules)
         return self
 

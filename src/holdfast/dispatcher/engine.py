@@ -10,6 +10,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.core.workers import silent_seconds
 from holdfast.dispatcher.failure_log import FailureLog
 from holdfast.dispatcher.tenants import find_tenant
+from holdfast.net.server import database_url
 from holdfast.settings import Settings
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Tap
@@ -36,8 +37,9 @@ class Engine:
         self.settings = settings
         self.tenant_id = 0
         """The tenant it works for: known once it is open."""
+        direct_url = None if settings.direct_url is None else database_url(settings.direct_url)
         self.database = Database(
-            url, sessions_max=sessions_max, tap=tap, direct_url=settings.direct_url, prepare=settings.prepare
+            url, sessions_max=sessions_max, tap=tap, direct_url=direct_url, prepare=settings.prepare
         )
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)

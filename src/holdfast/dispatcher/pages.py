@@ -12,6 +12,9 @@ import asyncpg
 from holdfast.core.duration import seconds_of
 from holdfast.errors import Invalid, Unavailable
 from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_NOW = sql("database_time")
 
 T = TypeVar("T")
 Cursor = TypeVar("Cursor")
@@ -48,7 +51,7 @@ async def moment_of(database: Database | Session, since: Since) -> datetime | No
                 advice="Write a duration before now, as 2h, or a time, as 2026-11-17T12:00:00+01:00.",
             ) from None
         return told if told.tzinfo is not None else told.astimezone()
-    now: datetime = await database.fetchval("select holdfast.instant()")
+    now: datetime = await database.fetchval(_NOW)
     return now - timedelta(seconds=seconds_of(since))
 
 
