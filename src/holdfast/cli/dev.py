@@ -116,5 +116,5 @@ def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None
         shell.talk(f"Data      {place.home}")
     shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
     asks = "HOLDFAST_ENV=local " if place.is_embedded and settings.home is None else ""
-    shell.talk(f"Try       {asks}holdfast task list · task submit ACTION --input '{{}}' · top")
+    shell.talk(f"Try       {asks}holdfast task list · task submit ACTION key=value · top")
     shell.talk("Ctrl-C stops everything.")
