@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
@@ -153,9 +152,10 @@ def _place(after: str | None) -> int:
 @operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
 async def remove_member(clerk: Clerk, asked: RemoveMember) -> MemberRemoved:
     """Lets an account or a domain in no longer."""
-    number = limits.member_number(asked.member_id)
-    await members.remove_member(clerk.database, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
-    return MemberRemoved(member_id=str(number), state="removed")
+    await members.remove_member(
+        clerk.database, clerk.tenant_id, asked.member_id, actor=clerk.actor, reason=asked.reason
+    )
+    return MemberRemoved(member_id=asked.member_id, state="removed")
 
 
 OPERATIONS = (create_token, list_tokens, revoke_token, add_member, list_members, remove_member)

@@ -105,14 +105,15 @@ def _fits(text: str, characters_max: int) -> bool:
     return 0 < len(text) <= characters_max and text.isprintable() and " " not in text
 
 
-async def remove_member(database: Database, tenant_id: int, member_id: int, *, actor: str, reason: str = "") -> None:
+async def remove_member(database: Database, tenant_id: int, member_id: str, *, actor: str, reason: str = "") -> None:
     """Let a member in no longer; servers notice within `auth.token_cache_seconds`."""
+    number = limits.member_number(member_id)
     async with database.transaction() as session:
-        row = await session.fetchrow(_REMOVE, tenant_id, member_id)
+        row = await session.fetchrow(_REMOVE, tenant_id, number)
         if row is None:
             raise NotFound(f"There is no member {member_id}.", code="member_not_found")
         told = {name: row[name] for name in ("issuer", "subject", "domain", "role")}
-        change = Change(verb="member.remove", subject_kind="member", subject_id=str(member_id), before=told)
+        change = Change(verb="member.remove", subject_kind="member", subject_id=str(number), before=told)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
