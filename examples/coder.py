@@ -13,10 +13,10 @@ import asyncio
 from typing import Any
 
 import holdfast as hf
-from holdfast.testing.idle import run_until_idle
 
 app = hf.App("coder")
 
+LOOK_SECONDS = 0.05
 LIBRARY = {
     "add": "def add(a, b):\n    return a + b\n",
     "mean": "def mean(values):\n    return sum(values) / len(values)\n",
@@ -66,14 +66,39 @@ def change_code(request: str) -> Any:
     return merge(diff=proposal["diff"], decision=decision)
 
 
+async def work_until(run: hf.Run, node: str, *states: str) -> None:
+    """Be the worker until a node stands there. `holdfast work examples/coder.py:app` would do it just as well."""
+    async with app.processor(worker_id="example") as processor:
+        while not any(task.node == node and task.state in states for task in await run.tasks()):
+            if not (await processor.process_once()).processed:
+                await asyncio.sleep(LOOK_SECONDS)
+
+
 async def main() -> None:
     """Run one request here and now, and approve it."""
     async with app.client() as client:
+        print('Somebody asks an agent: "write add and mean".\n')
         run = await client.start(change_code, request="write add and mean")
-        await run_until_idle(app, client.engine)
+        await work_until(run, "go_ahead", "running")
+        written = await client.tasks(action="coder.write", limit=2)
+        tested = await client.tasks(action="coder.run_tests", limit=2)
+        attempts = max(task.attempt for task in tested if task.kind == "item")
+        print("  plan       cut the request into two functions")
+        print(f"  write      wrote them as {len(written)} tasks of their own, side by side")
+        print(f"  run_tests  needed {attempts} attempts each: the test machine hung up, which was retried by itself")
+        print("  go_ahead   waits for a person; nothing is merged before. Until then no worker is held.\n")
+        print("Grace looks at the diff and approves it, as `holdfast run approve` or a call over HTTP would:\n")
         await run.approve("go_ahead", comment="looks right", actor="grace")
-        await run_until_idle(app, client.engine)
-        print(await run.wait(timeout=30), await run.result())
+        await work_until(run, "merge", "completed", "failed")
+        result = await run.result(timeout=30)
+        print(f"The run completed: {result['lines']} lines merged, approved by {result['approved_by']}.\n")
+        for task in await run.tasks():
+            print(f"  {task.state:<12}{task.node}")
+        print(
+            "\nWhy it matters: who approved what, when and why is on record, and a rejection would have ended the run"
+        )
+        print("as failed with that reason. The person may take a day; restarts in between change nothing.")
+        print(f"Look at it:  holdfast run show {run.run_id}   holdfast audit list   docs/flows.md")
 
 
 if __name__ == "__main__":

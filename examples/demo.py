@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,6 +48,12 @@ join holdfast.worker w on w.worker_id = t.worker_id
 where t.task_id = any($1::text[]) and t.state = 'running' and t.queue = 'reports'
 group by w.name
 """
+HELD = """
+select count(*)::int
+from holdfast.tasks t
+join holdfast.worker w on w.worker_id = t.worker_id
+where t.task_id = any($1::text[]) and t.state = 'running' and w.name = $2
+"""
 SUMMARY = """
 select t.queue, count(*)::int as tasks,
   count(*) filter (where t.state = 'completed')::int as completed,
@@ -59,6 +66,18 @@ where t.task_id = any($1::text[])
 group by t.queue
 order by t.queue
 """
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def program() -> str:
+    """How `holdfast` is typed here: its folder is not on everybody's PATH."""
+    if shutil.which("holdfast") is not None:
+        return "holdfast"
+    beside = Path(sys.executable).parent / "holdfast"
+    return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 def free_port() -> str:
@@ -200,7 +219,7 @@ async def run(place: Place, console: Console) -> bool:
 
 
 async def watch(client: hf.Client, crew: Crew, console: Console, task_ids: list[str]) -> None:
-    show, killed_at, is_recovered = Show(console), 0.0, False
+    show, killed_at, held, is_recovered = Show(console), 0.0, 0, False
     database = client.engine.database
     with show.live:
         while True:
@@ -211,12 +230,16 @@ async def watch(client: hf.Client, crew: Crew, console: Console, task_ids: list[
                 return
             busy = [] if killed_at else await database.fetch(BUSY_WORKERS, task_ids)
             if len(busy) >= 2:
-                pid, killed_at = crew.kill(busy[0]["name"]), time.monotonic()
-                show.say(f"[bold red]kill -9[/] of worker {pid}, in the middle of {busy[0]['reports']} monthly reports")
-            elif killed_at and not is_recovered and (lost := await losses(client, task_ids)):
+                worker = busy[0]["name"]
+                pid, killed_at = crew.kill(worker), time.monotonic()
+                # Nobody is left to report these: what it holds now is what is lost.
+                held = await database.fetchval(HELD, task_ids, worker)
+                show.say(f"[bold red]kill -9[/] of worker {pid} while it runs {counted(held, 'task')}")
+            elif killed_at and not is_recovered and await losses(client, task_ids) >= held:
                 is_recovered = True
                 seconds = time.monotonic() - killed_at
-                show.say(f"[bold yellow]{lost} attempts lost[/], found {seconds:.1f} s later; running again elsewhere")
+                lost = counted(held, "lost attempt")
+                show.say(f"[bold yellow]{lost}[/] found after {seconds:.1f} s, running again on the other worker")
             await asyncio.sleep(0.1)
 
 
@@ -299,7 +322,8 @@ async def stay(place: Place, server_url: str, console: Console) -> None:
     whole = {"highlight": False, "soft_wrap": True}
     console.print(f"\nStill up. In another terminal:\n  export HOLDFAST_URL='{place.url}'", **whole)
     console.print(f"  (or the server: export HOLDFAST_ENV=local HOLDFAST_URL={server_url})", **whole)
-    console.print("  holdfast task list --state failed\n  holdfast run list\n  holdfast dead groups", highlight=False)
+    for command in ("task list --state failed", "run list", "dead groups"):
+        console.print(f"  {program()} {command}", **whole)
     console.print("\nCtrl-C ends it.", highlight=False)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

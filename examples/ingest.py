@@ -3,9 +3,9 @@
     HOLDFAST_ENV=local python examples/ingest.py
 
 writes a few CSV files, ingests them, then builds a second version with one column more while a reader polls, and cuts
-over. It runs on HOLDFAST_URL, or on the embedded database (`ENV=local`). Nothing here is a toy: kill it at any moment
-and start it again. It goes on with the runs that are there, which it finds by their keys, waits for the lease of what
-was killed, and the table holds each line of each file once.
+over. It runs on HOLDFAST_URL, or on the embedded database (`HOLDFAST_ENV=local`). Nothing here is a toy: kill it at any
+moment and start it again. It goes on with the runs that are there, which it finds by their keys, waits for the lease of
+what was killed, and the table holds each line of each file once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 import holdfast as hf
 
@@ -87,18 +89,24 @@ async def story(folder: Path, say: Callable[[str], None] = print) -> set[tuple[i
     """The whole example; answers every (rows, columns) that the polling reader saw."""
     looks: set[tuple[int, int]] = set()
     async with app.client() as client:
+        say("Two CSV files are ingested into the table `orders`, version 1:")
         write_files(folder, {"monday": range(1, 41), "tuesday": range(41, 101)})
         if await shown(client) == 2:
             say("version 2 is there: an earlier start got that far")
         else:
             first = await client.start(ingest.options(key="orders 1"), folder=str(folder), version=1)
-            say(f"version 1 {await work(first)} with {await first.result()} rows")
+            say(f"version 1 {await work(first)} with {await first.result()} rows, one task per file\n")
+            say("Version 2 gets a column more. It is built beside version 1, which a reader polls meanwhile:")
             await renew(client, folder, looks, say)
 
         write_files(folder, {"wednesday": range(101, 141)})
         again = await client.start(ingest, folder=str(folder), version=2)
         await work(again)
-        say(f"wednesday shrank; ingested again, there are {await again.result()} rows")
+        rows = await again.result()
+        say(f"One file shrank; ingested again, it replaced exactly its own rows: there are {rows} now.\n")
+        say("Why it matters: rows appear with the completion of their task or not at all, so a killed worker leaves no")
+        say("half a file; and readers change versions in one moment. Kill this program and start it again to see.")
+        say("Look at it:  holdfast dataset list   holdfast dataset show orders   docs/datasets.md")
     return looks
 
 
@@ -108,11 +116,10 @@ async def renew(client: hf.Client, folder: Path, looks: set[tuple[int, int]], sa
     reader = asyncio.ensure_future(poll(client, looks))
     keyed = ingest.options(key="orders 2")
     [build] = await client.datasets.build(orders_with_source, keyed, [{"folder": str(folder), "version": 2}])
-    say(f"version 2 {await work(build)} with {await build.result()} rows")
-    looks.add(await look(client))
+    say(f"version 2 {await work(build)} with {await build.result()} rows, and was cut over to by its last task")
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
-    say(f"a reader saw (rows, columns): {', '.join(map(str, sorted(looks)))}")
+    say(f"the reader saw only whole versions, as (rows, columns): {', '.join(map(str, sorted(looks)))}\n")
 
 
 async def shown(client: hf.Client) -> int | None:
@@ -123,13 +130,19 @@ async def shown(client: hf.Client) -> int | None:
 
 
 async def poll(client: hf.Client, looks: set[tuple[int, int]]) -> None:
-    """Any reader of the view: it knows nothing of versions."""
-    while True:
-        looks.add(await look(client))
+    """Any reader of the view, with a connection of its own: it knows nothing of versions, or of Holdfast."""
+    reader = await asyncpg.connect(client.database_url)
+    try:
+        while True:
+            looks.add(await look(reader))
+    except asyncio.CancelledError:
+        looks.add(await look(reader))
+    finally:
+        await reader.close()
 
 
-async def look(client: hf.Client) -> tuple[int, int]:
-    rows = await client.engine.database.fetch("select * from holdfast_data.orders")
+async def look(reader: asyncpg.Connection) -> tuple[int, int]:
+    rows = await reader.fetch("select * from holdfast_data.orders")
     return len(rows), len(rows[0]) if rows else 0
 
 

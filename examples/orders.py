@@ -12,11 +12,11 @@ import asyncio
 from typing import Any
 
 import holdfast as hf
-from holdfast.testing.idle import run_until_idle
 
 app = hf.App("orders")
 
 SHELF = {"apple": 12, "bread": 3, "milk": 0}
+LOOK_SECONDS = 0.05
 
 
 @app.action
@@ -66,16 +66,37 @@ def fulfil(order_id: int, items: list[str]) -> Any:
     return {"mail": tell_customer(order_id=order_id, parcel=parcel, pickup=pickup)}
 
 
+async def work_until(run: hf.Run, node: str, *states: str) -> None:
+    """Be the worker until a node stands there. `holdfast work examples/orders.py:app` would do it just as well."""
+    async with app.processor(worker_id="example") as processor:
+        while not any(task.node == node and task.state in states for task in await run.tasks()):
+            if not (await processor.process_once()).processed:
+                await asyncio.sleep(LOOK_SECONDS)
+
+
 async def main() -> None:
     """Run one order here and now, with a worker in this process."""
     async with app.client() as client:
+        print("An order of apple, milk and bread comes in; there is no milk left.\n")
         run = await client.start(fulfil, order_id=7, items=["apple", "milk", "bread"])
-        await run_until_idle(app, client.engine)
+        await work_until(run, "picked_up", "running")
+        attempts = {task.node: task.attempt for task in await run.tasks()}
+        again = attempts["charge"]
+        print(f"  charge     done at attempt {again}: the bank hung up on the first, which was retried by itself")
+        print('  refund     ran for the milk, because stock["missing"] was not empty')
+        print("  pack       ran once per item that is there, side by side")
+        print("  picked_up  waits for the courier: no worker, no thread and no connection is held for it\n")
+
+        print("Hours or days later the courier scans the parcel, and somebody says so:")
+        print('  client.signal("picked_up", {"courier": "Ada"}, key="7")\n')
         await client.signal("picked_up", {"courier": "Ada"}, key="7")
-        await run_until_idle(app, client.engine)
-        print(await run.wait(timeout=30), await run.result())
+        await work_until(run, "tell_customer", "completed", "failed")
+        print(f"The run {await run.wait(timeout=30)}, with the mail: {(await run.result())['mail']}\n")
         for task in await run.tasks():
             print(f"  {task.state:<12}{task.node}")
+        print("\nWhy it matters: each step is stored when it is done. Kill this program anywhere and start workers:")
+        print("the run goes on where it stood, and nobody is charged twice for a step that is on record.")
+        print(f"Look at it:  holdfast run graph {run.run_id}   holdfast run show {run.run_id}   docs/flows.md")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ LEAVES = {
     "clock",
     "errors",
     "garbage",
+    "logs",
     "own_loop",
     "settings",
     "settings_option",
@@ -63,6 +64,7 @@ BELOW = {
     "settings": {"errors", "settings_option", "settings_sections", "settings_source"},
     "core": {"errors"},
     "own_loop": {"errors"},
+    "logs": {"settings_sections"},
     "garbage": set(),
     "app_settings": {"errors", "net", "settings", "settings_option", "store"},
     "wire": {"errors", "core"},
@@ -78,7 +80,7 @@ BELOW = {
     "flow": {"core", "errors", "wire", "yaml_text"},
     "action_input": set(),
     "action_signature": {"action_input", "core", "errors", "worker.context"},
-    "action": {"action_signature", "clock", "core", "errors", "executor", "flow"},
+    "action": {"action_signature", "clock", "core", "errors", "executor", "flow", "worker.context"},
     "action_options": {"action", "core", "errors"},
     "client": LEAVES
     | REPLAYED
@@ -96,6 +98,7 @@ BELOW = {
         "flow",
         "schedule",
         "settings",
+        "worker.context",
         "worker.once",
     },
     "packs": {"action", "action_options", "app", "core", "errors", "worker.context", "worker.descendants", "yaml_text"},

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 import pytest
+from tests.by_sql import by_sql
 
 import holdfast as hf
 from holdfast.testing.idle import run_until_idle
@@ -272,7 +273,8 @@ async def takes_touchy(touchy: Touchy) -> None:
 
 
 async def test_whatever_the_type_of_an_input_raises_is_a_refusal_of_it(client, engine):
-    tasks = await run_beside_good_work(client, engine, [(takes_touchy, {"touchy": {"what": what}}) for what in ERRORS])
+    tasks = [await by_sql(client, takes_touchy.name, touchy={"what": what}) for what in ERRORS]
+    await run_until_idle(app, engine)
     for task in tasks:
         assert await failures(engine, task) == [INPUT]
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
+import msgspec
 import pytest
+from tests.by_sql import by_sql
+from tests.each import each
 
 import holdfast as hf
 from holdfast.client.client import Client
@@ -27,6 +31,39 @@ async def anything(**given: object) -> object:
 @app.action
 async def typed(number: int, name: str = "x") -> int:
     return number
+
+
+class Model:
+    """As pydantic's models are used."""
+
+    @classmethod
+    def model_validate(cls, value: object) -> Model:
+        if not isinstance(value, dict) or not isinstance(value.get("n"), int):
+            raise ValueError("n is no integer")
+        return cls()
+
+
+@dataclass
+class Record:
+    n: int
+
+
+class Struct(msgspec.Struct):
+    n: int
+
+
+class Row(TypedDict):
+    n: int
+
+
+@app.action
+async def shaped(
+    model: Model | None = None,
+    record: Record | None = None,
+    struct: Struct | None = None,
+    row: Row | None = None,
+    numbers: list[int] | None = None,
+) -> None: ...
 
 
 def nested(depth: int) -> object:
@@ -127,8 +164,31 @@ async def test_names_an_action_does_not_take_are_refused(client, engine):
     assert (await stored(engine))[0] == 0
 
 
+WRONG_TYPES = [
+    (typed, {"number": "seven"}, "`int`, got `str` - at `$.number`"),
+    (shaped, {"model": {"n": "seven"}}, "n"),
+    (shaped, {"record": {"n": "seven"}}, "`int`, got `str` - at `$.record.n`"),
+    (shaped, {"struct": {"n": 1.5}}, "`int`, got `float` - at `$.struct.n`"),
+    (shaped, {"row": {"n": []}}, "`int`, got `array` - at `$.row.n`"),
+    (shaped, {"numbers": [1, "two"]}, "`int`, got `str` - at `$.numbers[1]`"),
+]
+
+
+@each(("action", "given", "why"), WRONG_TYPES)
+async def test_a_value_of_another_type_is_refused_before_anything_is_stored(client, engine, action, given, why):
+    before = await stored(engine)
+    for enqueue in (client.enqueue(action, **given), client.enqueue_many(action, [given])):
+        with pytest.raises(Invalid) as refused:
+            await enqueue
+        assert refused.value.code == "invalid_input" and action.name in refused.value.detail
+        assert why in refused.value.detail
+    assert (await stored(engine))[0] == before[0]
+    right = {"model": {"n": 1}, "record": Record(n=1), "struct": Struct(n=1), "row": {"n": 1}, "numbers": [1]}
+    await client.enqueue(shaped, **right)
+
+
 async def test_a_value_of_another_type_fails_that_task_alone(client, engine):
-    wrong, right = await client.enqueue(typed, number="seven"), await client.enqueue(typed, number=7)
+    wrong, right = await by_sql(client, typed.name, number="seven"), await client.enqueue(typed, number=7)
     await run_until_idle(app, engine)
     with pytest.raises(TaskFailed) as failed:
         await wrong.result(timeout=5)
@@ -372,3 +432,32 @@ def test_settings_with_a_bad_file_are_refused(tmp_path):
         with pytest.raises(InvalidSettings):
             Settings.load({}, toml_path=path)
     assert json.dumps(replace(Settings(), port=1).port) == "1"
+
+
+@app.flow
+def a_flow(n: int):
+    typed(number=n)
+
+
+WRONG_KINDS = [
+    ("enqueue", a_flow, "not_an_action", "bad.a_flow is a flow"),
+    ("enqueue", print, "not_an_action", "print is a plain function"),
+    ("enqueue", 7, "not_an_action", "7 is of the type int"),
+    ("enqueue_many", a_flow.definition, "not_an_action", "bad.a_flow is a flow"),
+    ("start", typed, "not_a_flow", "bad.typed is an action"),
+    ("start", typed.options(priority=1), "not_a_flow", "bad.typed is an action"),
+    ("start", print, "not_a_flow", "print is a plain function"),
+]
+
+
+@each(("verb", "given", "code", "said"), WRONG_KINDS)
+async def test_what_is_no_action_or_flow_is_refused_by_name(client, engine, verb, given, code, said):
+    arguments = ([{}],) if verb == "enqueue_many" else ()
+    with pytest.raises(Invalid) as refused:
+        await getattr(client, verb)(given, *arguments)
+    assert (refused.value.code, said in refused.value.detail, bool(refused.value.advice)) == (code, True, True)
+
+
+async def test_input_by_position_is_refused(client):
+    with pytest.raises(Invalid, match="passed by name"):
+        await client.enqueue(typed, 7)

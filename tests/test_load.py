@@ -96,3 +96,20 @@ def test_a_missing_import_inside_the_app_is_not_a_missing_app(shop):
     (shop / "broken_for_load.py").write_text("import nothing_of_the_sort\n")
     with pytest.raises(Invalid, match="No module named 'nothing_of_the_sort'"):
         load_app("broken_for_load:app")
+
+
+OWN_LINES = {
+    "syntax": ("import holdfast as hf\n\ndef broken(:\n    pass\n", 3),
+    "option": ('import holdfast as hf\n\napp = hf.App("x")\n\n@app.action(qeue="mail")\ndef f() -> None: ...\n', 5),
+    "library": ('import json\n\n\nvalue = json.loads("{")\n', 4),
+}
+
+
+@pytest.mark.parametrize("case", OWN_LINES)
+def test_an_import_error_names_the_file_and_line_of_the_user(tmp_path, case):
+    text, line = OWN_LINES[case]
+    file = tmp_path / f"own_{case}.py"
+    file.write_text(text)
+    with pytest.raises(Invalid) as refused:
+        load_app(f"{file}:app")
+    assert f"(own_{case}.py, line {line})" in refused.value.detail

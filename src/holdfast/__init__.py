@@ -1,4 +1,4 @@
-"""Holdfast: durable tasks for Python on PostgreSQL.
+"""Holdfast: durable tasks and flows for Python on PostgreSQL.
 
 import holdfast as hf
 
@@ -146,4 +146,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -7,11 +7,11 @@ before anything is stored; running decodes and checks types, so bad input fails 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.action_signature import Signature
 from holdfast.clock import machine_now
@@ -26,6 +26,9 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.executor import Executor
 from holdfast.flow.call import Callee, NodeCall, Placing, called
 from holdfast.flow.trace import current_trace
+
+if TYPE_CHECKING:
+    from holdfast.worker.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +59,7 @@ class Action(Placing, Generic[P, R]):
     """One registered function. Calling it runs it here and now, in a flow it adds a node; the client enqueues it."""
 
     name: str
-    function: Callable[P, R]
+    function: Callable[..., Any]
     queue: str
     overrides: Mapping[str, Any]
     """What this action says differently from the default policy."""
@@ -84,7 +87,7 @@ class Action(Placing, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if current_trace() is not None:
             return called(self.callee(), args, kwargs)  # type: ignore[no-any-return]
-        return self.function(*args, **kwargs)
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def map(self, **inputs: Any) -> Any:
         """Inside a flow, add a node that runs once per item of the list among its inputs."""
@@ -123,6 +126,34 @@ class Action(Placing, Generic[P, R]):
             policy=policy or None,
         )
         return Bound(action=self, options=options)
+
+
+if TYPE_CHECKING:
+
+    class AsyncAction(Action[P, R]):
+        """For type checkers: an action of an `async def`. Called in a flow it stands for its result, elsewhere it is
+        awaited; `R` is what it returns either way."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+else:
+    AsyncAction = Action
+
+
+class ActionDecorator(Protocol):
+    """For type checkers: what `@app.action(…)` makes of a function. A context that comes first is no input."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Action[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Action[P, R]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,6 +150,15 @@ def reader(
     return decode_with_more if takes_more else decode
 
 
+def checker(types: Mapping[str, Any], parameters: Iterable[inspect.Parameter]) -> Callable[[bytes], Any] | None:
+    """Reads input as an attempt would, to see whether it can; None where every parameter takes anything."""
+    named = [one for one in parameters if types.get(one.name, Any) is not Any]
+    if not named:
+        return None
+    fields: list[Any] = [(one.name, types[one.name], None) for one in named]
+    return msgspec.json.Decoder(msgspec.defstruct("Input", fields, kw_only=True, gc=False), dec_hook=_made).decode
+
+
 def _field(kind: Any, parameter: inspect.Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
     default = parameter.default
     if default is parameter.empty:

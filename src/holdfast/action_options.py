@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -29,15 +30,17 @@ OPTIONS = {
     "memory_bytes_max": "what such a child may use",
     "retry_on": "exceptions that are retried whatever they would be called: a class, a name, or a tuple of them",
     "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
-    "retry": "how long to wait between retries, and whether there are any: a mapping of `base_backoff_secs`, "
-    "`backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …",
+    "retry": "how long to wait between retries, and whether there are any: an `hf.RetryPolicy`, or a mapping of "
+    "`base_backoff_secs`, `backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …; times as text too",
     "breaker": "stop trying for a while when too many fail: `hf.Breaker`, or `True`",
     "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
     "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
 }
 """As the overloads of `App.action` name them; a test compares the two."""
 _RETRY_NAMES = {"enabled": "is_enabled"}
-"""What settings and design documents call differently from the policy."""
+"""What settings and docs call differently from the policy."""
+_SHOWN_NAMES = {inner: shown for shown, inner in _RETRY_NAMES.items()}
+_DURATIONS = ("base_backoff_secs", "max_backoff_secs", "timeout_seconds", "queue_ttl_seconds")
 
 
 def known_options(options: Mapping[str, Any]) -> None:
@@ -93,16 +96,25 @@ def _retry(given: object) -> dict[str, Any]:
     if given is None:
         return {}
     known = [field.name for field in fields(RetryPolicy)]
+    if isinstance(given, RetryPolicy):
+        plain = RetryPolicy()
+        return {name: value for name in known if (value := getattr(given, name)) != getattr(plain, name)}
     if not isinstance(given, Mapping):
+        shown = ", ".join(_SHOWN_NAMES.get(name, name) for name in known)
         raise Invalid(
-            f"retry= is {str(given)[:80]!r}.", code="invalid_policy", advice=f"It is a mapping of {', '.join(known)}."
+            f"retry= is {str(given)[:80]!r}.",
+            code="invalid_policy",
+            advice=f"It is an hf.RetryPolicy, or a mapping of {shown}.",
         )
     said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in given.items()}
     if unknown := [name for name in said if name not in known]:
-        advice = _near(unknown[0], known)
+        advice = _near(unknown[0], [_SHOWN_NAMES.get(name, name) for name in known])
         raise Invalid(f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
     if "rules" in said:
         said["rules"] = _rules(said["rules"])
+    for name in _DURATIONS:
+        if isinstance(said.get(name), str | timedelta):
+            said[name] = seconds_of(said[name])
     return said
 
 

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from holdfast.action_input import hints_of, readable, reader, unmakeable
+from holdfast.action_input import checker, hints_of, readable, reader, unmakeable
 from holdfast.core.ports import Port
 from holdfast.errors import Invalid
 
@@ -28,7 +28,17 @@ class Signature:
     input is to blame, and whatever the annotated classes raise over it.
     """
 
-    __slots__ = ("_context_key", "_context_name", "allowed", "decode", "names", "ports", "required", "takes_any")
+    __slots__ = (
+        "_check",
+        "_context_key",
+        "_context_name",
+        "allowed",
+        "decode",
+        "names",
+        "ports",
+        "required",
+        "takes_any",
+    )
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = list(inspect.signature(function).parameters.values())
@@ -53,6 +63,8 @@ class Signature:
             types, named, takes_more=self.takes_any, reserved=self._context_name, refusal=self._refusal
         )
 
+        self._check = checker(types, named)
+
     @property
     def wants_context(self) -> bool:
         return self._context_name is not None
@@ -70,6 +82,23 @@ class Signature:
         for given in inputs:
             if given.keys() != allowed and not self._has_names(given.keys()):
                 raise self._wrong_names(given.keys(), f"{action} cannot take this input: ")
+
+    def check_types(self, action: str, inputs: Iterable[bytes]) -> None:
+        """Refuse encoded inputs that no attempt could read; `Invalid` (`invalid_input`) names the field."""
+        if (check := self._check) is None:
+            return
+        for given in inputs:
+            try:
+                check(given)
+            except (ValueError, TypeError) as error:
+                why = " ".join(str(error).split())
+                raise Invalid(
+                    f"{action} cannot take this input: {why.rstrip('.')}.",
+                    code="invalid_input",
+                    advice="See the types of its parameters.",
+                ) from error
+            except Exception:  # noqa: BLE001 - a class may need what only a worker has: the attempt will show
+                continue
 
     def _has_names(self, names: Iterable[Any]) -> bool:
         return self.required <= set(names) and not self._unknown(names)

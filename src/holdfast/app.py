@@ -6,12 +6,12 @@ Nothing is read or connected at import; settings are read once, when the first d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from holdfast.action import Action
+from holdfast.action import Action, ActionDecorator, AsyncAction
 from holdfast.action_options import (
     RetryOn,
     check_memory,
@@ -29,6 +29,7 @@ from holdfast.core.classify import Rule
 from holdfast.core.dataset import PLACE_DEFAULT, Dataset, defined
 from holdfast.core.launch import valid_launcher
 from holdfast.core.quota import Quota
+from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.cron import DEFAULT_ZONE
 from holdfast.errors import Invalid
@@ -41,6 +42,7 @@ from holdfast.settings import Settings
 if TYPE_CHECKING:
     from holdfast.client.blocking import SyncClient
     from holdfast.client.client import Client
+    from holdfast.worker.context import Context
     from holdfast.worker.once import Processor, SyncProcessor
 
 P = ParamSpec("P")
@@ -93,6 +95,15 @@ class App:
         self._own = settings
 
     @overload
+    def action(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
+
+    @overload
+    def action(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
+
+    @overload
+    def action(self, function: Callable[Concatenate[Context, P], R], /) -> Action[P, R]: ...
+
+    @overload
     def action(self, function: Callable[P, R], /) -> Action[P, R]: ...
 
     @overload
@@ -110,11 +121,11 @@ class App:
         memory_bytes_max: int | None = None,
         retry_on: RetryOn | tuple[RetryOn, ...] | list[RetryOn] = (),
         rules: list[Rule] | tuple[Rule, ...] = (),
-        retry: dict[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
         breaker: Breaker | dict[str, Any] | bool | None = None,
         quota: Quota | dict[str, Any] | bool | None = None,
         launcher: str | None = None,
-    ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
+    ) -> ActionDecorator: ...
 
     def action(self, *bare: Callable[..., Any], **options: Any) -> Any:
         """Register a function as an action of this app: `@app.action` or `@app.action(queue=…)`."""
@@ -133,7 +144,7 @@ class App:
             )
         overrides, isolation = overrides_of(options), isolation_of(function, options.get("isolation"))
         check_memory(overrides, isolation)
-        action = Action(
+        action: Action[..., Any] = Action(
             name=name,
             function=function,
             queue=limits.valid_queue(options.get("queue", DEFAULT_QUEUE)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,9 +126,8 @@ def _find(module: ModuleType, source: str, attribute: str) -> App:
 
 def _broken(source: str, error: BaseException) -> Invalid:
     """Name the failing line and the error's own last line; the whole traceback goes along as the cause."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    last = traceback.format_exception_only(error)[-1].strip()
+    where = _where(error)
+    last = traceback.format_exception_only(error)[-1].strip().rstrip(".")
     return Invalid(
         f"{source} could not be imported: {last}{where}.",
         code="app_import_failed",
@@ -135,6 +135,21 @@ def _broken(source: str, error: BaseException) -> Invalid:
         if source.endswith(".py")
         else f"Try `python -c 'import {source}'`.",
     )
+
+
+def _where(error: BaseException) -> str:
+    """The file and line of the user's own code that it is about, and not those of a library that noticed it."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f" ({Path(error.filename).name}, line {error.lineno})"
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<frozen")]
+    own = [one for one in frames if not one.filename.startswith(_LIBRARIES)] or frames
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+_LIBRARIES = (
+    str(Path(__file__).resolve().parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 
 
 def _see_first(directory: Path) -> None:

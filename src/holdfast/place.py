@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.errors import InvalidSettings
-from holdfast.net.server import is_server
+from holdfast.net.server import database_url, is_server
 from holdfast.settings import Settings
 from holdfast.store.embedded.server import default_home, start
 
@@ -21,6 +22,8 @@ class Place:
     url: str
     is_embedded: bool
     close: Callable[[], None]
+    home: Path | None = None
+    """Where the embedded one keeps its data."""
 
 
 def find_place(settings: Settings, url: str | None = None) -> Place:
@@ -33,7 +36,7 @@ def find_place(settings: Settings, url: str | None = None) -> Place:
             advice="Give --url postgresql://…, or set HOLDFAST_URL to one; `holdfast work` and `attach` take either.",
         )
     if chosen:
-        return Place(url=chosen, is_embedded=False, close=lambda: None)
+        return Place(url=database_url(chosen), is_embedded=False, close=lambda: None)
     if settings.home is None and settings.env != "local":
         raise InvalidSettings(
             "No database is configured.",
@@ -41,4 +44,4 @@ def find_place(settings: Settings, url: str | None = None) -> Place:
             advice="Set HOLDFAST_URL, or HOLDFAST_ENV=local (or HOLDFAST_HOME) for the embedded database.",
         )
     server = start(settings.home or default_home())
-    return Place(url=server.url, is_embedded=True, close=server.close)
+    return Place(url=server.url, is_embedded=True, close=server.close, home=server.home)

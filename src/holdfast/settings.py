@@ -23,6 +23,7 @@ from holdfast.settings_sections import (
     HttpSettings,
     LaunchSettings,
     LimitSettings,
+    LogSettings,
     LoopSettings,
     RetrySettings,
     WakeSettings,
@@ -44,6 +45,7 @@ __all__ = [
     "HttpSettings",
     "LaunchSettings",
     "LimitSettings",
+    "LogSettings",
     "LoopSettings",
     "RetrySettings",
     "Settings",
@@ -113,6 +115,7 @@ class Settings:
     egress: EgressSettings = field(default_factory=EgressSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     launch: LaunchSettings = field(default_factory=LaunchSettings)
+    log: LogSettings = field(default_factory=LogSettings)
     launchers: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, repr=False)
     """Launch profiles by name, from `[launchers.NAME]` in the file and from nowhere else; see docs/launchers.md."""
 
@@ -184,6 +187,7 @@ _SECTIONS: Mapping[str, type] = {
     "egress": EgressSettings,
     "webhooks": WebhookSettings,
     "launch": LaunchSettings,
+    "log": LogSettings,
 }
 
 
@@ -217,6 +221,10 @@ Arguments (`Settings.load(os.environ, lease_seconds=5)`) are named like the vari
 without its prefix. Where a variable has several names, the first one that is set counts. `ENV=local` is
 understood as `HOLDFAST_ENV=local`; any other value of `ENV` means production. An empty
 variable counts as not set.
+
+A few variables are also read without the prefix, for programs that set them so: `ENV`, and those in the second place of
+the column "Variable" below (`MAX_RETRIES`, `REDIS_URL` …). Where your own program means something else by such a
+name, set the one with `HOLDFAST_`: it always wins.
 
 Settings that an app's own code gives (`hf.App("shop", settings=…)`) are what its clients and processors go by. A
 command that runs the app (`holdfast work`, `dev`, `attach`, `task submit --app`) goes by them too where it was told

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from holdfast.settings_option import setting
 
 POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
+TEXT, JSON = "text", "json"
 _DAY_SECONDS = 24 * 60 * 60
 _MEBIBYTE = 1024 * 1024
 
@@ -294,4 +295,19 @@ class LaunchSettings:
         (),
         "Launchers `module:factory` that actions may name, comma-separated; ENV local allows any.",
         flat_name="launch_factories",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What commands of ours log to stderr, and how. An app that sets up logging itself keeps what it set up."""
+
+    level: str = setting(
+        "info", "The lowest level that is logged.", choices=("debug", "info", "warning", "error"), flat_name="log_level"
+    )
+    format: str = setting(
+        TEXT,
+        "`text` for people, `json` for programs: one object per line.",
+        choices=(TEXT, JSON),
+        flat_name="log_format",
     )

@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
+from holdfast.api.described import contract
 from holdfast.api.server import ENDPOINTS
+from holdfast.desk.openapi import document
 from holdfast.testing.factories import a_task
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "http.md").read_text()
@@ -29,3 +31,17 @@ async def test_the_worker_of_the_page_empties_a_queue(call, dispatcher, engine, 
     assert await process.wait() == 0
     outputs = await engine.database.fetch("select output from holdfast.attempt where state = 'c' order by task_id")
     assert [row["output"] for row in outputs] == [b'{"charged":%d}' % amount for amount in range(12)]
+
+
+def test_every_array_of_both_documents_says_what_is_in_it():
+    def bare(schema, path=""):
+        if isinstance(schema, dict):
+            if schema.get("type") == "array" and not schema.keys() & {"items", "prefixItems"}:
+                yield path
+            for name, part in schema.items():
+                yield from bare(part, f"{path}/{name}")
+        elif isinstance(schema, list):
+            for part in schema:
+                yield from bare(part, path)
+
+    assert [*bare(contract()), *bare(document())] == []

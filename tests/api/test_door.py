@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, InvalidSettings, LeaseLost, NotFound,
 from holdfast.settings import Settings
 from holdfast.testing.factories import a_task
 
-PUBLIC = {"/healthz", "/readyz"}
+PUBLIC = {"/", "/healthz", "/readyz"}
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.access is not Access.PUBLIC]
 
 
@@ -193,7 +193,8 @@ async def test_unknown_paths_and_methods_are_problems_too(call):
     assert (answer.status, answer.json["code"]) == (404, "path_not_found")
     answer = await call("DELETE", "/api/v1/tasks")
     assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
-    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    assert (answer.json["status"], answer.json["title"]) == (405, "Method Not Allowed")
 
 
 @pytest.mark.parametrize(

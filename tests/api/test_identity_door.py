@@ -24,7 +24,7 @@ from holdfast.dispatcher import tokens
 from holdfast.errors import InvalidSettings
 from holdfast.settings import AuthSettings, HttpSettings, Settings
 
-PUBLIC = {"/healthz", "/readyz"}
+PUBLIC = {"/", "/healthz", "/readyz"}
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def holdfast_settings():
     return Settings(port=0)
 
 
-async def test_without_a_token_exactly_two_paths_answer(call):
+async def test_without_a_token_exactly_the_public_paths_answer(call):
     for endpoint in ENDPOINTS:
         answer = await call(endpoint.method, path_of(endpoint), x_dev_user=None)
         expected = 200 if endpoint.path in PUBLIC else 401
@@ -329,7 +329,7 @@ class TestTwoListeners:
             assert addresses.url != addresses.internal_url
             public, internal = Caller(addresses.url), Caller(addresses.internal_url)
             for call in (public, internal):
-                assert {(await call.get(path)).status for path in PUBLIC} == {200}
+                assert {(await call.get(path)).status for path in ("/healthz", "/readyz")} == {200}
             assert (await public.bearing(viewer).get("/api/v1/tasks")).status == 200
             assert (await public.bearing(worker).post("/internal/workers", {})).status == 404
             assert (await internal.bearing(worker).post("/internal/workers", {})).status == 200

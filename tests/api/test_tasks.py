@@ -84,7 +84,7 @@ async def test_a_retry_is_accepted_with_its_attempt_and_audited(call, dispatcher
     await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
     task_id = lease.task_id
     answer = await call.post(f"/api/v1/tasks/{task_id}/retry", {"reason": "smtp is back"})
-    assert (answer.status, answer.json) == (202, {"taskId": task_id, "attempt": 2, "status": "queued"})
+    assert (answer.status, answer.json) == (202, {"task_id": task_id, "attempt": 2, "status": "queued"})
     again = await call.post(f"/api/v1/tasks/{task_id}/retry")
     assert (again.status, again.json["code"]) == (409, "execution_not_retryable")
     assert again.json["detail"] == "cannot retry execution in status 'queued'"
@@ -163,7 +163,9 @@ async def test_events_are_streamed_in_order_with_their_ids(call, history):
     reader.close()
     assert [event["event"] for event in found] == ["task.started"] * 2 + ["task.completed"] * 2
     assert len({event["id"] for event in found}) == 4
-    assert {"at", "kind", "task_id", "attempt", "detail"} == json.loads(found[0]["data"]).keys()
+    told = json.loads(found[0]["data"])
+    assert {"at", "kind", "task_id", "attempt", "action", "queue", "run_id", "detail"} == told.keys()
+    assert (told["action"], told["queue"], told["run_id"]) == ("shop.charge", "default", None)
     assert reader.response.headers["content-type"].startswith("text/event-stream")
 
 

@@ -16,8 +16,8 @@ from holdfast.dispatcher.tenants import create_tenant, limit_tenant
 from holdfast.store.tenant import TENANT_ROLE
 from holdfast.testing import factories as a
 
-RULED = ("/allow", "/deny")
-"""Who rules on an effect names it for their own tenant: there is nothing to be found."""
+RULED = ("/allow", "/deny", "/queues/{name}/limit")
+"""Who rules on an effect or limits a queue names it for their own tenant: there is nothing to be found."""
 TELLING = {"action", "clone", "fingerprint", "flow", "idempotency_key", "run_id", "task_id"}
 """Fields of bodies that name what is there already."""
 LAST = ("delete", "revoke", "remove", "drop")

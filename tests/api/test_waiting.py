@@ -115,7 +115,6 @@ async def test_one_task_is_given_once_and_everybody_else_waits_on(waiting, dispa
 
 async def test_a_ring_calls_only_a_few(engine, eventually):
     from holdfast.dispatcher.claim import WorkerIdentity
-    from holdfast.core.access import ANY_WORKER
     from holdfast.dispatcher.remote import RemoteWorkers
 
     async with RemoteWorkers(engine) as workers:
@@ -138,7 +137,6 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
 
 async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
     from holdfast.dispatcher.claim import WorkerIdentity
-    from holdfast.core.access import ANY_WORKER
     from holdfast.dispatcher.remote import RemoteWorkers
 
     async with RemoteWorkers(engine) as workers:

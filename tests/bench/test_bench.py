@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.bench import recovery, suite
 from holdfast.bench.latency import latency_once
 from holdfast.bench.recovery import recovery_once
 from holdfast.bench.redrive import measure_redrive
@@ -134,3 +135,24 @@ async def test_every_task_of_the_latency_run_starts_once(trial: Trial) -> None:
 
     assert (found["tasks"], found["losses"], found["doubles"]) == (20, 0, 0)
     assert 0 < found["p50"] <= found["p99"]
+
+
+async def test_what_was_measured_is_kept_when_a_later_part_fails(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measured(_trial: Trial) -> dict[str, float]:
+        return {"p50": 1.0}
+
+    async def broken(_trial: Trial) -> dict[str, float]:
+        raise ProcessLookupError("no such process")
+
+    parts = {"latency": ("latency_ms", measured), "recovery": ("recovery_s", broken), "idle": ("idle", measured)}
+    monkeypatch.setattr(suite, "_MEASURES", parts)
+    results = await suite.run_suite(trial, ["latency", "recovery", "idle"])
+    assert (results["latency_ms"], results["idle"]) == ({"p50": 1.0}, {"p50": 1.0})
+    assert results["failed"] == {"recovery": "ProcessLookupError: no such process"}
+    assert suite.losses_and_doubles(results) == ["recovery failed: ProcessLookupError: no such process"]
+
+
+def test_a_process_that_is_gone_can_be_killed_once_more() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    recovery._end(child.pid)

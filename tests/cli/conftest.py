@@ -178,7 +178,7 @@ class Program:
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, *(() if module is None else ("-m", module)), *arguments],
-            env=self.environment(TERM="xterm-256color", COLUMNS="160", **given),
+            env=self.environment(**{"TERM": "xterm-256color", "COLUMNS": "160", **given}),
             stdout=theirs,
             stderr=theirs,
         )

@@ -214,3 +214,63 @@ def test_a_closed_pipe_ends_quietly(program, seed):
 def test_wait_times_out_with_its_own_code(program, seed):
     seed(a_running_task)
     assert program.run("task", "wait", "1", "--timeout", "200ms").code == 6
+
+
+TWO_QUEUES = """
+import holdfast as hf
+
+app = hf.App("two")
+
+@app.action(queue="mail")
+async def send(n: int) -> int:
+    return n + 1
+
+@app.action(queue="money")
+async def charge(n: int) -> int:
+    return n
+"""
+
+
+def a_worker_over_http(program, holdfast, tmp_path, server_url, *options):
+    app = tmp_path / "two_queues.py"
+    app.write_text(TWO_QUEUES)
+    token = holdfast("token", "create", "mailers", "--role", "worker", "--queues", "mail").out.strip()
+    return program.start("work", f"{app}:app", *options, HOLDFAST_URL=server_url, HOLDFAST_TOKEN=token)
+
+
+def test_a_token_for_one_queue_serves_an_app_of_two(program, holdfast, tmp_path, server_url):
+    a_worker_over_http(program, holdfast, tmp_path, server_url)
+    poll(lambda: holdfast("worker", "list", "-o", "json").json)
+    assert holdfast("task", "submit", "two.send", "--input", '{"n": 1}', "--wait").out == "2\n"
+    assert [row["name"] for row in holdfast("action", "list", "-o", "json").json] == ["two.send"]
+
+
+def test_a_worker_that_is_refused_says_why_and_not_that_its_app_cannot_be_loaded(
+    program, holdfast, tmp_path, server_url
+):
+    work = a_worker_over_http(program, holdfast, tmp_path, server_url, "--queues", "money")
+    _, err = work.communicate(timeout=60)
+    assert work.returncode == 2 and "may not serve money" in err and "cannot be loaded" not in err
+
+
+def test_a_worker_says_what_it_serves_and_logs_in_json(program, holdfast, shop):
+    work = program.start("work", f"{shop}:app", "--queues", "math,slow", HOLDFAST_LOG_FORMAT="json")
+    poll(lambda: holdfast("worker", "list", "-o", "json").json)
+    holdfast("task", "submit", "shop.fail", "--wait")
+    work.send_signal(signal.SIGTERM)
+    _, err = work.communicate(timeout=60)
+    told = [json.loads(line) for line in err.splitlines()]
+    [ready] = [one["message"] for one in told if "is ready" in one["message"]]
+    assert "postgresql://" in ready and "queues math, slow, 100 slots, 3 actions (shop.double, shop.fail" in ready
+    [failed] = [one for one in told if one["logger"] == "holdfast.attempts"]
+    assert (
+        failed["level"] == "warning" and "no luck" in failed["message"] and "not retried because" in failed["message"]
+    )
+
+
+def test_the_log_level_is_a_setting(program, holdfast, shop):
+    work = program.start("work", f"{shop}:app", HOLDFAST_LOG_LEVEL="error")
+    poll(lambda: holdfast("worker", "list", "-o", "json").json)
+    holdfast("task", "submit", "shop.fail", "--wait")
+    work.send_signal(signal.SIGTERM)
+    assert work.communicate(timeout=60)[1] == ""

@@ -77,7 +77,7 @@ def test_a_bad_limit_is_a_usage_error(holdfast, seed, options):
     assert holdfast("queue", "limit", "mail", *options).code == 2
 
 
-@each("verb", [("pause",), ("resume",), ("limit", "--running", "1")])
+@each("verb", [("pause",), ("resume",)])
 def test_an_unknown_queue_is_not_found(holdfast, seed, verb):
     seed(some_work)
     ran = holdfast("queue", verb[0], "mial", *verb[1:])

@@ -64,7 +64,7 @@ def test_members_are_added_listed_and_removed(holdfast):
         "viewer",
     )
     account = holdfast("member", "add", "--issuer", "google", "--subject", "7", "--role", "admin", "--name", "Anna")
-    assert account.out == f"{added['member_id'] + 1}\t7\tadmin\n"
+    assert account.out == f"{int(added['member_id']) + 1}\t7\tadmin\n"
     assert [row["role"] for row in holdfast("member", "list", "-o", "json").json] == ["viewer", "admin"]
     assert holdfast("member", "remove", str(added["member_id"])).out == f"{added['member_id']}\tremoved\n"
     assert holdfast("member", "remove", str(added["member_id"])).code == 3

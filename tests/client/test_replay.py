@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.by_sql import by_sql
 from tests.core.flows import an_edge
 
 import holdfast as hf
@@ -157,7 +158,7 @@ async def test_what_would_end_a_process_is_only_a_failure(client):
 
 
 async def test_input_and_output_are_refused_as_a_worker_would(client, engine):
-    task = await client.enqueue("shop.double", x="many")
+    task = await by_sql(client, "shop.double", x="many")
     assert (await client.replay(task.task_id)).failure.code == "DAG_VALIDATION_INPUT_INVALID"
     task = await client.enqueue("shop.give_a_thing")
     assert (await client.replay(task.task_id)).failure.code == "DAG_VALIDATION_OUTPUT_INVALID"

@@ -343,7 +343,7 @@ def test_a_running_attempt_shows_its_vital_signs():
         "lease runs 8.0 s more",
         "timeout in 8.0 s of 20.0 s",
         "progress: 3/10 pages",
-        "attempt 1 failed: ConnectionError: connection refused 4.0 s ago",
+        "attempt 1, 4.0 s ago, failed: ConnectionError: connection refused",
         "Retry 1 of 3 in 1.0 s: connection_error (exception ConnectionError).",
     )
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 import holdfast as hf
@@ -27,13 +28,13 @@ def example(holdfast_url):
 async def test_readers_see_one_version_or_the_other(example, tmp_path):
     said: list[str] = []
     assert await example.story(tmp_path, said.append) == {(100, 3), (150, 4)}
-    assert said[0] == "version 1 completed with 100 rows"
-    assert said[-1] == "wednesday shrank; ingested again, there are 140 rows"
+    assert any(one.startswith("version 1 completed with 100 rows") for one in said)
+    assert any("there are 140 now" in one for one in said)
 
 
 def test_it_runs_by_itself(holdfast_url, tmp_path):
     done = start(holdfast_url, tmp_path, EXAMPLE)
-    assert done.stdout.splitlines()[1] == "version 2 completed with 150 rows"
+    assert "version 2 completed with 150 rows" in done.stdout
 
 
 async def test_killed_it_goes_on_and_once_it_is_through_it_may_be_started_again(example, tmp_path, holdfast_url, clock):
@@ -43,9 +44,11 @@ async def test_killed_it_goes_on_and_once_it_is_through_it_may_be_started_again(
     await clock.advance(seconds=example.LEASE_SECONDS)
     said: list[str] = []
     await example.story(tmp_path, said.append)
-    assert said[:2] == ["version 1 completed with 100 rows", "version 2 completed with 150 rows"]
+    [first, second] = [one for one in said if " completed with " in one]
+    assert first.startswith("version 1 completed with 100 rows") and "version 2 completed with 150" in second
+    said.clear()
     await example.story(tmp_path, said.append)
-    assert said[-1] == "wednesday shrank; ingested again, there are 140 rows"
+    assert any("there are 140 now" in one for one in said)
 
 
 KILLED = """
@@ -86,8 +89,10 @@ async def test_a_broken_file_fails_its_node_and_readers_keep_what_they_have(exam
         assert await run.wait(timeout=5) == "failed"
         with pytest.raises(hf.Conflict):
             await client.datasets.cut_over("orders", 2)
-        assert await example.look(client) == (3, 3)
+        reader = await asyncpg.connect(client.database_url)
+        assert await example.look(reader) == (3, 3)
         (tmp_path / "tuesday.csv").write_text("order_id,day,cents\n7,2026-11-17,100\n")
         await run.retry("the file was mended")
         await run_until_idle(example.app, engine)
-        assert (await run.wait(timeout=5), await example.look(client)) == ("completed", (4, 4))
+        assert (await run.wait(timeout=5), await example.look(reader)) == ("completed", (4, 4))
+        await reader.close()

@@ -90,7 +90,7 @@ def test_the_error_names_the_value_and_says_what_to_do():
     error = refused(lambda app, day, found: bool(day))
     assert "The input day is used as true or false" in error.detail and ".when(" in error.advice
     error = refused(lambda app, day, found: list(found["rows"]))
-    assert 'Extract["rows"]' in error.detail and ".map(" in error.advice
+    assert 'extract["rows"]' in error.detail and ".map(" in error.advice
 
 
 @pytest.mark.parametrize("index", [0, slice(1), 1.5, None])

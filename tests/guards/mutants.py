@@ -219,7 +219,7 @@ KEEPING: Sequence[Mutant] = [
     *_of(
         "pause_queue",
         ("q.tenant_id = $1 and", "", "another_tenants_queue_is_left_alone"),
-        ("and q.paused_at is null", "", "a_second_pause_keeps_the_first"),
+        ("and (q.paused_at is null or $4 not in ('', q.paused_reason))", "", "a_second_pause_keeps_the_first"),
     ),
     *_of(
         "resume_queue",

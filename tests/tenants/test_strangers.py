@@ -128,10 +128,6 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "drop": ("dataset", lambda e, i: cutover.drop(e.database, e.tenant_id, i, 1, ASKING)),
     "queue": ("queue", lambda e, i: queues.require_queue(e.database, e.tenant_id, i)),
     "pause queue": ("queue", lambda e, i: queues.pause(e, e.tenant_id, i, **WHO)),
-    "limit queue": (
-        "queue",
-        lambda e, i: queues.limit(e, e.tenant_id, i, max_running=1, starts_per_second=None, **WHO),
-    ),
     "tasks of a queue": ("queue", lambda e, i: list_tasks.list_tasks(e.database, e.tenant_id, queue=i)),
     "breaker": ("action", lambda e, i: show_breaker(e.database, e.tenant_id, i)),
     "steer": ("action", lambda e, i: steer(e, e.tenant_id, i, CircuitState.OPEN, **WHO)),
@@ -259,3 +255,10 @@ async def test_each_tenant_sees_its_own(engine, at_acme, theirs):
     assert str(theirs["task"]) in {
         row.task_id for row in await list_tasks.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
     }
+
+
+async def test_a_limit_makes_a_queue_of_ones_own_and_leaves_theirs(engine, acme, theirs):
+    before = await rows_of(engine.database, acme.tenant_id)
+    await queues.limit(engine, engine.tenant_id, theirs["queue"], max_running=1, starts_per_second=None, **WHO)
+    [own] = await queues.list_queues(engine.database, engine.tenant_id, name=theirs["queue"])
+    assert own.max_running == 1 and await rows_of(engine.database, acme.tenant_id) == before

@@ -115,10 +115,27 @@ async def test_work_stops_before_the_lease_ends_when_the_database_stays_away(
     task = await own_client.enqueue("fleet.hang_once")
     first = await journal.first("start")
     await asyncio.to_thread(server.crash)
-    await eventually(lambda: "heartbeat failed" in one.log)
+    await eventually(lambda: "does not answer" in one.log)
     stopped = await journal.first("stop")
     await asyncio.to_thread(server.recover)
     assert await repeated(lambda: task.result(20)) == 2
     assert stopped.pid == first.pid
     reason = await own_client.engine.database.fetchval("select message from holdfast.failure")
     assert "expired" in reason and stopped.at < (await journal.first("start", attempt=2)).at
+
+
+async def test_an_outage_is_two_lines_in_the_log_of_each_process(server, fleet, own_client, eventually, way):
+    one = fleet(processes=1, slots=5)
+    assert await (await own_client.enqueue("fleet.add", a=1, b=1)).result(20) == 2
+    await asyncio.to_thread(server.crash)
+    processes = PROCESSES[way]
+    await eventually(lambda: one.log.count("does not answer") == processes)
+    await asyncio.to_thread(server.recover)
+    task = await repeated(lambda: own_client.enqueue("fleet.add", a=2, b=2))
+    assert await repeated(lambda: task.result(30)) == 4
+    await eventually(lambda: one.log.count("answers again") == processes)
+    assert one.log.count("does not answer") == processes
+
+
+PROCESSES = {"direct": 2, "http": 1}
+"""The worker process, and its parent if that has the repair loops."""

@@ -174,7 +174,7 @@ async def test_an_app_that_cannot_be_imported_ends_the_parent(fleet, tmp_path):
     (tmp_path / "broken.py").write_text("import nowhere_to_be_found\n")
     one = fleet(app_ref="broken.py:app", processes=2)
     assert await one.ended() == 78
-    assert "nowhere_to_be_found" in one.log and "cannot be loaded; giving up" in one.log
+    assert "nowhere_to_be_found" in one.log and "no worker for broken.py:app can start" in one.log
 
 
 async def test_a_child_that_keeps_dying_is_started_ever_later(fleet, tmp_path, eventually):

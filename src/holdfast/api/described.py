@@ -11,7 +11,7 @@ import msgspec
 from holdfast.api import launched, ledger, registering, workers
 from holdfast.api.edge import Endpoint
 from holdfast.api.identity import Access
-from holdfast.desk.openapi import REF, Problem, enclosed, problems
+from holdfast.desk.openapi import REF, Problem, enclosed, problems, with_items
 from holdfast.dispatcher.contract import Completion
 
 CALLS: tuple[Endpoint, ...] = (
@@ -38,6 +38,8 @@ def contract() -> dict[str, Any]:
     kinds = [kind for call in CALLS for kind in (call.takes, call.answers) if kind is not None]
     shown = [*map(_shown, kinds), Problem]
     schemas, components = msgspec.json.schema_components(shown, ref_template=REF)
+    with_items(components)
+    with_items(schemas)
     found = dict(zip(kinds, schemas, strict=False))
     paths = {call.path: {call.method.lower(): _entry(call, found)} for call in CALLS}
     return enclosed(paths, components, "The worker contract.")

@@ -140,7 +140,9 @@ def route(endpoint: Endpoint, house: House) -> Route:
 
     async def answer(request: Request) -> Response:
         try:
-            return await admitted(request)
+            answered = await admitted(request)
+            house.engine.database.outage.answered("requests")
+            return answered
         except AWAY as error:
             if not endpoint.unreadable or (isinstance(error, HoldfastError) and error.code in _NOT_THE_DATABASE):
                 raise

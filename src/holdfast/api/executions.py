@@ -14,6 +14,7 @@ from holdfast.api.edge import Asked, Endpoint, reply
 from holdfast.api.identity import Access
 from holdfast.desk.clerk import Clerk, perform
 from holdfast.desk.keys import with_key
+from holdfast.desk.openapi import RetriedExecution
 from holdfast.desk.tasks import SteerTask, retry_task
 from holdfast.errors import NotFound
 
@@ -31,7 +32,7 @@ async def retry(asked: Asked) -> Response:
             found = await perform(retry_task, Clerk(client, asked.caller.actor, once), request)
     except NotFound as error:
         raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
-    return reply(found, retry_task.status)
+    return reply(RetriedExecution(task_id=found.task_id, attempt=found.attempt, status=found.status), retry_task.status)
 
 
 ENDPOINTS = (

@@ -14,6 +14,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from holdfast.errors import (
     Conflict,
@@ -28,7 +29,8 @@ from holdfast.errors import (
     Unauthorized,
     Unavailable,
 )
-from holdfast.store.database import AWAY
+from holdfast.store.database import AWAY, BROKEN
+from holdfast.store.outage import Outage
 
 log = logging.getLogger("holdfast.api")
 
@@ -61,8 +63,12 @@ CODE_STATUSES = {
     "url_not_allowed": 422,
     "reporter_not_allowed": 422,
     "tenant_limit": 429,
+    "method_not_allowed": 405,
 }
 """Codes whose status is not that of their branch."""
+
+_OUTAGE = (Unavailable, TimeoutError, *BROKEN)
+"""The database is away, and not merely asking to try again."""
 
 _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
 
@@ -104,19 +110,35 @@ async def on_error(_request: Request, error: Exception) -> Response:
 
 async def on_away(_request: Request, error: Exception) -> Response:
     """The database is away, full, or asks to try again."""
-    log.warning("a request failed because the database is away: %s", error)
+    outage: Outage = _request.app.state.house.engine.database.outage
+    if isinstance(error, _OUTAGE):
+        outage.failed("requests", error)
+    else:
+        log.warning("a request failed because the database asks to try again: %s", error)
     return problem(Unavailable("The database is not available.", code="database_unavailable", advice="Try again."))
 
 
-async def on_http(_request: Request, error: Exception) -> Response:
+async def on_http(request: Request, error: Exception) -> Response:
     """What the router answers by itself: no such path, no such method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        response = problem(Invalid("This path does not know the method.", code="method_not_allowed"))
-        response.status_code = 405
-        response.headers.update(error.headers or {})
+        allowed = ", ".join(sorted(methods_of(request)))
+        refusal = Invalid(
+            f"This path does not know {request.method}.", code="method_not_allowed", advice=f"It knows {allowed}."
+        )
+        response = problem(refusal)
+        response.headers["allow"] = allowed
         return response
     return problem(NotFound("There is nothing at this path.", code="path_not_found"))
+
+
+def methods_of(request: Request) -> set[str]:
+    """Every method that some route has for the path of a request."""
+    found: set[str] = set()
+    for one in request.app.routes:
+        if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE:
+            found |= one.methods or set()
+    return found
 
 
 async def on_surprise(request: Request, error: Exception) -> Response:

@@ -7,6 +7,7 @@ from functools import cache
 import msgspec
 from starlette.responses import Response
 
+from holdfast import __version__
 from holdfast.api.described import contract
 from holdfast.api.edge import Asked, Endpoint
 from holdfast.api.identity import Access
@@ -33,7 +34,22 @@ def _contract() -> bytes:
     return msgspec.json.encode(contract())
 
 
+async def front(_asked: Asked) -> Response:
+    """Where to read on, for people who open the server's address."""
+    return Response(_FRONT, media_type="application/json")
+
+
+_FRONT = msgspec.json.encode(
+    {
+        "holdfast": __version__,
+        "api": "/api/v1/, described at /api/openapi.json",
+        "docs": "docs/http.md",
+        "sign_in": "authorization: Bearer TOKEN, or x-dev-user with HOLDFAST_ENV=local",
+    }
+)
+
 ENDPOINTS = (
+    Endpoint(method="GET", path="/", access=Access.PUBLIC, handler=front),
     Endpoint(method="GET", path="/api/openapi.json", access=Access.VIEWER, handler=openapi),
     Endpoint(method="GET", path="/internal/openapi.json", access=Access.WORKER, handler=worker_openapi),
 )

@@ -39,6 +39,7 @@ async def terms(asked: Asked) -> Response:
             lease_seconds=worker.lease_seconds,
             heartbeat_seconds=worker.heartbeat_seconds,
             output_bytes_max=bounds.output_bytes_max,
+            queues=None if asked.caller.queues is None else sorted(asked.caller.queues),
         )
     )
 

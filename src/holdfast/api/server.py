@@ -84,6 +84,7 @@ def application(house: House, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Star
         routes=[route(endpoint, house) for endpoint in endpoints],
         exception_handlers={**HANDLERS, HTTPException: on_nothing},
     )
+    made.state.house = house
     made.router.redirect_slashes = False
     return made
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.event_places import EventPlace, places_of
 from holdfast.dispatcher.observe import Event, cursor_of, event_tail, position, told_after
 from holdfast.store.database import TROUBLE
 
@@ -58,16 +59,20 @@ class Follower:
         if found.events:
             xid, seq, _ = cursor_of(found.events[-1].cursor)
             end = f"{xid}:{seq}"
-        return Page(cursor, b"".join(map(told, found.events)), end, found.cursor, found.is_all)
+        places = await places_of(self._engine.database, found.events)
+        lines = b"".join(map(told, found.events, places))
+        return Page(cursor, lines, end, found.cursor, found.is_all)
 
     async def follow(self) -> None:
+        outage = self._engine.database.outage
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 while not await self.look():
                     pass
+                outage.answered("event stream")
             except TROUBLE as error:
-                log.warning("could not look for events, trying again: %s", error)
+                outage.failed("event stream", error)
 
     async def look(self) -> bool:
         """Tell the readers what is new; whether that was all."""
@@ -129,13 +134,16 @@ class Tail:
             follower.wake()
 
 
-def told(event: Event) -> bytes:
+def told(event: Event, place: EventPlace) -> bytes:
     """An event as it goes over the wire."""
     data = {
         "at": event.at,
         "kind": event.kind,
         "task_id": event.task_id or None,
         "attempt": event.attempt if event.task_id else None,
+        "action": place.action,
+        "queue": place.queue,
+        "run_id": place.run_id,
         "detail": event.detail,
     }
     head = f"id: {event.cursor}\nevent: {event.kind}\ndata: ".encode()

@@ -7,6 +7,7 @@ other its parent lives and sees it die. Victims die at random moments of their h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -80,7 +81,13 @@ async def _kill(trial: Trial, i: int, delay_seconds: float, is_supervised: bool)
     worker, parent = trial.marks.holder(i)
     await asyncio.sleep(delay_seconds)
     if not is_supervised:
-        os.kill(parent, signal.SIGKILL)
+        _end(parent)
     killed_at = time.monotonic()
-    os.kill(worker, signal.SIGKILL)
+    _end(worker)
     return killed_at
+
+
+def _end(pid: int) -> None:
+    """Kill a process that may be gone by now: a child of a killed parent ends by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -43,8 +43,12 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
 
 
 async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = ()) -> dict[str, Any]:
-    """Measure `parts` one after the other; the shape of the answer is a public contract."""
+    """Measure `parts` one after the other; the shape of the answer is a public contract.
+
+    A part that fails costs its own numbers and no other's: `failed` says why, by part.
+    """
     results: dict[str, Any] = {}
+    failed: dict[str, str] = {}
     with_flows = [peer for peer in peers if peer.is_flow and "flow" in parts]
     # Who asks for flows alone wants those alone; otherwise peers are there for the drain.
     is_drained = "drain" in parts or (peers and not with_flows)
@@ -52,18 +56,28 @@ async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = 
     flows = PeerRuns(trial, with_flows)
     await field.install()
     await flows.install()
-    if is_drained:
-        results["drain"] = await measure_drain(trial, beside=field.round)
-    for part in parts:
-        if part == "flow":
-            results["flow"] = await measure_flow(trial, beside=flows.round)
-            results["flow"]["peers"] = beside_ours(results["flow"]["nodes_per_s"], flows.results())
+
+    async def measure_part(part: str) -> None:
+        if part == "drain":
+            results["drain"] = await measure_drain(trial, beside=field.round)
+        elif part == "flow":
+            found = await measure_flow(trial, beside=flows.round)
+            results["flow"] = found | {"peers": beside_ours(found["nodes_per_s"], flows.results())}
         elif part in _MEASURES:
             key, measure = _MEASURES[part]
             results[key] = await measure(trial)
-        elif part != "drain" and "size" not in results:
+        elif "size" not in results:
             # Size and memory are two readings of the same long run.
-            results |= await measure_churn(trial)
+            results.update(await measure_churn(trial))
+
+    for part in (*(("drain",) if is_drained else ()), *(part for part in parts if part != "drain")):
+        try:
+            await measure_part(part)
+        except Exception as error:  # noqa: BLE001 - hours of other parts must not be lost with it
+            failed[part] = f"{type(error).__name__}: {error}"
+            trial.say(f"{part} failed: {failed[part]}")
+    if failed:
+        results["failed"] = failed
     results |= {"peers": field.results(), "server": dict(trial.arena.server)}
     results.setdefault("flow", {})
     built: dict[str, Any] = msgspec.to_builtins(results)
@@ -84,7 +98,8 @@ def beside_ours(nodes_per_s: float, peers: Mapping[str, Mapping[str, Any]]) -> d
 
 def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     """What must never happen, if it did."""
-    wrong = [
+    wrong = [f"{part} failed: {why}" for part, why in results.get("failed", {}).items()]
+    wrong += [
         f"{key}: {count} {word}"
         for key in ("drain", "latency_ms", "backlog", "flow", "redrive", "http", "tenants")
         for word in ("doubles", "losses")

@@ -38,22 +38,29 @@ def _columns() -> list[Column[ActionView]]:
     return [
         Column(title="ACTION", text=lambda row: row.name),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="RETRIES", text=lambda row: str(row.max_retries), right=True),
+        Column(title="RETRIES", text=lambda row: str(row.max_retries), right=True, optional=True),
         Column(
             title="TIMEOUT",
+            optional=True,
             text=lambda row: "–" if row.timeout_seconds is None else human(row.timeout_seconds),
             plain=lambda row: row.timeout_seconds,
             right=True,
         ),
-        Column(title="WORKERS", text=lambda row: str(row.workers), right=True),
+        Column(title="WORKERS", text=lambda row: str(row.workers), right=True, optional=True),
         Column(
             title="BREAKER",
+            optional=True,
             text=lambda row: "–" if row.breaker is None else row.breaker.replace("_", "-"),
             plain=lambda row: row.breaker,
             hue=lambda row: "" if row.breaker in (None, "closed") else "yellow",
         ),
-        Column(title="VERSION", text=lambda row: row.version or "–"),
-        Column(title="DECLARED", text=lambda row: age(row.seen_at), plain=lambda row: row.seen_at.isoformat()),
+        Column(title="VERSION", text=lambda row: row.version or "–", optional=True),
+        Column(
+            title="DECLARED",
+            text=lambda row: age(row.seen_at),
+            plain=lambda row: row.seen_at.isoformat(),
+            optional=True,
+        ),
     ]
 
 
@@ -86,7 +93,7 @@ def show(name: str) -> None:
 @click.option("--open", "to", flag_value="open", help="Start nothing until somebody closes or resets it.")
 @click.option("--close", "to", flag_value="closed", help="Let everything through again, counting anew.")
 @click.option("--reset", "to", flag_value="half_open", help="Forget what was counted; try an open one now.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def breaker(name: str, to: str | None, reason: str) -> None:
     """Show the circuit breaker of an action, or open, close or reset it by hand."""
     from holdfast.desk.shapes import Named

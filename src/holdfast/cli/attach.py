@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.process import folders, log_to_stderr, pack_option
+from holdfast.cli.process import folders, pack_option
 from holdfast.cli.shell import FAILED, OK, the_shell
 from holdfast.cli.tree import Command
 from holdfast.errors import Invalid
+from holdfast.logs import set_up
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -29,7 +30,7 @@ def attach(app_ref: str, packs: tuple[str, ...]) -> None:
     """
     shell = the_shell()
     settings = shell.settings()
-    log_to_stderr()
+    set_up(settings.log)
     app_ref = app_ref or os.environ.get("HOLDFAST_APP", "")
     if not app_ref and not packs:
         raise click.UsageError("Missing argument 'APP' (or HOLDFAST_APP), or --pack DIR.")

@@ -49,10 +49,10 @@ def _columns() -> list[Column[AuditRow]]:
     return [
         Column(title="ROW", text=lambda row: str(row.seq), right=True),
         Column(title="WHEN", text=lambda row: age(row.at), plain=lambda row: row.at.isoformat()),
-        Column(title="ACTOR", text=lambda row: row.actor),
+        Column(title="ACTOR", text=lambda row: row.actor, shrinks=True),
         Column(title="VERB", text=lambda row: row.verb),
-        Column(title="SUBJECT", text=lambda row: f"{row.subject_kind}:{row.subject_id}"),
-        Column(title="CHANGED", text=_changed),
+        Column(title="SUBJECT", text=lambda row: f"{row.subject_kind}:{row.subject_id}", shrinks=True),
+        Column(title="CHANGED", text=_changed, shrinks=True, optional=True),
         Column(title="REASON", text=lambda row: row.reason or "–", plain=lambda row: row.reason, stretch=True),
     ]
 

@@ -148,13 +148,18 @@ def _columns() -> list[Column[CampaignView]]:
     return [
         Column(title="CAMPAIGN", text=lambda row: row.campaign_id),
         state_column(),
-        Column(title="NAME", text=lambda row: row.name),
+        Column(title="NAME", text=lambda row: row.name, shrinks=True),
         Column(title="LETTERS", text=lambda row: compact(row.total), plain=lambda row: row.total, right=True),
         Column(title="DONE", text=lambda row: compact(row.succeeded), plain=lambda row: row.succeeded, right=True),
-        Column(title="RETURNED", text=lambda row: str(row.returned), right=True),
-        Column(title="OUT", text=lambda row: str(row.outstanding), right=True),
-        Column(title="BY", text=lambda row: row.started_by),
-        Column(title="STARTED", text=lambda row: age(row.started_at), plain=lambda row: row.started_at.isoformat()),
+        Column(title="RETURNED", text=lambda row: str(row.returned), right=True, optional=True),
+        Column(title="OUT", text=lambda row: str(row.outstanding), right=True, optional=True),
+        Column(title="BY", text=lambda row: row.started_by, shrinks=True, optional=True),
+        Column(
+            title="STARTED",
+            text=lambda row: age(row.started_at),
+            plain=lambda row: row.started_at.isoformat(),
+            optional=True,
+        ),
         Column(title="NOTE", text=lambda row: row.note, stretch=True),
     ]
 

@@ -50,7 +50,9 @@ def _columns() -> list[Column[GenerationView]]:
         count("ROWS", "rows"),
         count("UNFINISHED", "unfinished", "blue"),
         count("FAILED", "failed", "red"),
-        Column(title="CUT OVER", text=lambda row: age(row.cut_over_at), plain=lambda row: row.cut_over_at),
+        Column(
+            title="CUT OVER", text=lambda row: age(row.cut_over_at), plain=lambda row: row.cut_over_at, optional=True
+        ),
         Column(title="READ FROM", text=lambda row: row.view, stretch=True),
     ]
 
@@ -82,15 +84,15 @@ def _commit_columns() -> list[Column[CommitView]]:
         Column(title="TASK", text=lambda row: row.task_id),
         Column(title="VERSION", text=lambda row: str(row.version), right=True),
         Column(title="MODE", text=lambda row: row.mode),
-        Column(title="ADDED", text=lambda row: f"{row.rows_added}/{row.rows_given}", right=True),
-        Column(title="REMOVED", text=lambda row: str(row.rows_removed), right=True),
+        Column(title="ADDED", text=lambda row: f"{row.rows_added}/{row.rows_given}", right=True, optional=True),
+        Column(title="REMOVED", text=lambda row: str(row.rows_removed), right=True, optional=True),
         Column(title="COMMITTED", text=lambda row: age(row.committed_at), plain=lambda row: row.committed_at),
         Column(title="PARTITION", text=lambda row: one_line(row.partition) or "–", stretch=True),
     ]
 
 
 _version = click.option("--version", "version", metavar="N", type=click.IntRange(1), required=True, help="Which one.")
-_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+_reason = click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 
 
 @dataset.command()

@@ -12,10 +12,10 @@ from holdfast.cli.effect import effect_line, tell_repeats, tell_undone, undoing
 from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.tree import Group
-from holdfast.cli.words import age, compact, harmless, hue, moment, state_text
+from holdfast.cli.words import age, compact, counted, harmless, hue, moment, state_text
 from holdfast.core.dead import DISPATCHES_MAX, dispatch_backoff_seconds
 from holdfast.core.limits import required_reason
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.dead_look import GroupView, LetterView
@@ -51,10 +51,20 @@ def _group_columns() -> list[Column[GroupView]]:
             plain=lambda row: row.count,
             right=True,
         ),
-        Column(title="FIRST", text=lambda row: age(row.first_seen), plain=lambda row: row.first_seen.isoformat()),
-        Column(title="LAST", text=lambda row: age(row.last_seen), plain=lambda row: row.last_seen.isoformat()),
-        Column(title="QUEUES", text=lambda row: ", ".join(row.queues)),
-        Column(title="ACTIONS", text=lambda row: ", ".join(row.actions)),
+        Column(
+            title="FIRST",
+            text=lambda row: age(row.first_seen),
+            plain=lambda row: row.first_seen.isoformat(),
+            optional=True,
+        ),
+        Column(
+            title="LAST",
+            text=lambda row: age(row.last_seen),
+            plain=lambda row: row.last_seen.isoformat(),
+            optional=True,
+        ),
+        Column(title="QUEUES", text=lambda row: ", ".join(row.queues), shrinks=True, optional=True),
+        Column(title="ACTIONS", text=lambda row: ", ".join(row.actions), shrinks=True),
         Column(title="FAULT", text=_fault, stretch=True),
     ]
 
@@ -69,6 +79,7 @@ def _fault(row: GroupView | LetterView) -> str:
 @click.option("--task", "task_id", metavar="ID", help="Only letters of this task.", shell_complete=task_ids)
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only these; unresolved ones unless said.")
 @click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
+@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option("--before", metavar="LETTER_ID", help="The page before this letter: the last id of the previous page.")
 def list_(states: tuple[str, ...], everything: bool, before: str | None, **filters: Any) -> None:
@@ -88,14 +99,17 @@ def _letter_columns() -> list[Column[LetterView]]:
         Column(title="LETTER", text=lambda row: row.dead_letter_id),
         Column(title="TASK", text=lambda row: row.task_id),
         state_column(),
-        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="GROUP", text=lambda row: row.fingerprint, optional=True),
+        Column(title="ACTION", text=lambda row: row.action, shrinks=True),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="ATTEMPTS", text=lambda row: str(row.attempts), right=True),
-        Column(title="DISPATCHED", text=lambda row: str(row.dispatches), right=True),
+        Column(title="ATTEMPTS", text=lambda row: str(row.attempts), right=True, optional=True),
+        Column(title="DISPATCHED", text=lambda row: str(row.dispatches), right=True, optional=True),
         Column(
-            title="OPENED", text=lambda row: age(row.opened_at, row.at), plain=lambda row: row.opened_at.isoformat()
+            title="OPENED",
+            text=lambda row: age(row.opened_at, row.at),
+            plain=lambda row: row.opened_at.isoformat(),
+            optional=True,
         ),
-        Column(title="GROUP", text=lambda row: row.fingerprint),
         Column(title="FAULT", text=_fault, stretch=True),
     ]
 
@@ -123,7 +137,6 @@ def show(dead_letter_id: str) -> None:
         ("letter", view.dead_letter_id),
         ("state", state_text(view.state) if shell.is_table else view.state),
         ("task", view.task_id),
-        ("run", view.run_id),
         ("action", view.action),
         ("queue", view.queue),
         ("group", view.fingerprint),
@@ -138,6 +151,7 @@ def show(dead_letter_id: str) -> None:
     optional: list[tuple[str, object | None]] = [
         ("last", view.disposition and f"{view.disposition} by {view.actor}: {view.disposition_reason}"),
         ("at", view.disposition and moment(view.changed_at, utc=shell.utc)),
+        ("run", view.run_id if view.run_id != view.task_id else None),
         ("previous", view.previous_id),
         ("campaign", view.campaign_id),
         ("tags", ", ".join(view.tags)),
@@ -184,6 +198,7 @@ def redrive(
     required_reason(reason)
     shell.talk(_dispatching(dispatches))
     if fingerprint is not None:
+        _require_group(shell, fingerprint)
         shell.confirm(f"Run every dead task of group {fingerprint} again?", yes=yes)
         _redrive_group(shell, fingerprint, reason, dispatches)
     elif task_id is not None:
@@ -221,7 +236,7 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int)
     click.echo(f"{fingerprint}\t{done.letters}")
     for one in done.effects:
         shell.talk(f"effect {one.name}: {repeated(one)}")
-    shell.talk(f"Asked for {done.letters} letters. See them go: holdfast dead groups")
+    shell.talk(f"Asked for {counted(done.letters, 'letter')}. See them go: holdfast dead groups")
 
 
 def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
@@ -240,7 +255,7 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
     click.echo(f"{task_id}\t{len(unknown)}")
     tell_repeats(shell, unknown, is_dry=True)
     tell_undone(shell, plan.undone_effects)
-    shell.talk(f"{len(unknown) or 'No'} effects of it may repeat.")
+    shell.talk(f"{counted(len(unknown), 'effect') if unknown else 'No effects'} of it may repeat.")
 
 
 @dead.command()
@@ -263,6 +278,7 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
 
     how: dict[str, Any] = {"reason": reason, "abandon": abandon, "resolved": resolved}
     if fingerprint is not None:
+        _require_group(shell, fingerprint)
         shell.confirm(f"Dismiss every unresolved letter of group {fingerprint}?", yes=yes)
         done = shell.ask(ignore_group, IgnoreGroup(fingerprint=fingerprint, **how))
     else:
@@ -291,6 +307,7 @@ def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool)
     _one_of(fingerprint, task_id)
     required_reason(reason)
     if fingerprint is not None:
+        _require_group(shell, fingerprint)
         shell.confirm(f"Delete every dead task of group {fingerprint}, for good?", yes=yes)
         done = shell.ask(delete_group, DeleteGroup(fingerprint=fingerprint, reason=reason))
     else:
@@ -301,9 +318,9 @@ def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool)
         return
     click.echo(f"{fingerprint or task_id}\tdeleted\t{done.tasks}")
     if done.runs:
-        shell.talk(f"{done.runs} runs went with them.")
+        shell.talk(f"{counted(done.runs, 'run')} went with them.")
     if done.left:
-        shell.talk(f"{done.left} tasks stay: their runs are not over.")
+        shell.talk(f"{counted(done.left, 'task')} left: their runs are not over.")
 
 
 @dead.command()
@@ -313,7 +330,7 @@ def export(fingerprint: str | None, everything: bool) -> None:
     """Write dead letters with their inputs to stdout, one JSON object per line, newest first."""
     shell = the_shell()
     count = shell.run(_export(shell, fingerprint, everything))
-    shell.talk(f"Exported {count} letters.")
+    shell.talk(f"Exported {counted(count, 'letter')}.")
 
 
 async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> int:
@@ -331,6 +348,17 @@ async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> in
             count, before = count + len(page.letters), page.next
             if before is None:
                 return count
+
+
+def _require_group(shell: Shell, fingerprint: str) -> None:
+    """Say that there is no such group before asking whether to change it."""
+    from holdfast.desk.dead import ListLetters, list_letters
+
+    asked = ListLetters(everything=True, fingerprint=fingerprint, limit=1)
+    if not shell.ask_enough(list_letters, asked, lambda page: page.letters)[0]:
+        raise NotFound(
+            f"There is no group {fingerprint!r}.", code="group_not_found", advice="See `holdfast dead groups`."
+        )
 
 
 def _one_of(fingerprint: str | None, task_id: str | None) -> None:

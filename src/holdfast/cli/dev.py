@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.process import Crew, crew_options, folders, log_to_stderr, unsafe_option, with_code
+from holdfast.cli.process import Crew, crew_options, folders, unsafe_option, with_code
 from holdfast.cli.server import launchers_of, run_loops
 from holdfast.cli.shell import Shell, the_shell
 from holdfast.cli.tree import Command
 from holdfast.cli.work import run_crew
 from holdfast.errors import HoldfastError
+from holdfast.logs import set_up
+from holdfast.settings import LogSettings
 
 if TYPE_CHECKING:
     from holdfast.cli.beside import ServerBeside
@@ -31,12 +33,17 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
 
     Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url use another database instead.
     """
+    from holdfast.dispatcher.failure_log import ATTEMPTS_LOG
     from holdfast.place import find_place
     from holdfast.settings_option import LOCAL
 
     shell, crew = the_shell(), Crew(**asked)
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
-    log_to_stderr(level=logging.WARNING)
+    # The live log has what happens to tasks; of the rest only what is wrong belongs between its lines.
+    if settings.log == LogSettings():
+        settings = replace(settings, log=LogSettings(level="warning"))
+    set_up(settings.log)
+    logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
     if crew:
         settings = with_code(crew, settings)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
@@ -59,7 +66,7 @@ def _develop(shell: Shell, place: Place, settings: Settings, crew: Crew) -> int:
     try:
         if not crew:
             return asyncio.run(run_loops(place, settings, shell=shell))
-        return run_crew(crew, settings, loops=True, beside=_launching_for(crew))
+        return run_crew(crew, settings, loops=True, beside=_launching_for(crew), tells_failures=False)
     finally:
         if http is not None:
             http.close()
@@ -105,7 +112,9 @@ def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None
     from holdfast.store.database import without_password
 
     shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")
+    if place.home is not None:
+        shell.talk(f"Data      {place.home}")
     shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
     asks = "HOLDFAST_ENV=local " if place.is_embedded and settings.home is None else ""
-    shell.talk(f"Try       {asks}holdfast task list · task submit ACTION --input '{{}}' · top")
+    shell.talk(f"Try       {asks}holdfast task list · task submit ACTION key=value · top")
     shell.talk("Ctrl-C stops everything.")

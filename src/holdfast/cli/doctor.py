@@ -63,7 +63,9 @@ async def _examine(shell: Shell) -> list[Finding]:
         ).open()
     except HoldfastError as error:
         place.close()
-        return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
+        # What people are told elsewhere is to run this very command.
+        fix = error.advice.replace(" (`holdfast doctor`)", "")
+        return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=fix)]
     try:
         kind = " (embedded)" if place.is_embedded else ""
         found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))

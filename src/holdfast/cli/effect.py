@@ -48,12 +48,20 @@ def _columns() -> list[Column[EffectView]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
         state_column(),
-        Column(title="EFFECT", text=lambda row: row.effect),
-        Column(title="KEY", text=lambda row: row.user_key or "–", plain=lambda row: row.user_key),
-        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
-        Column(title="SENDS", text=lambda row: str(row.sends), right=True),
-        Column(title="SENT", text=lambda row: age(row.sent_at), plain=lambda row: row.sent_at.isoformat()),
-        Column(title="IDEMPOTENCY KEY", text=lambda row: row.idempotency_key),
+        Column(title="EFFECT", text=lambda row: row.effect, shrinks=True),
+        Column(
+            title="KEY",
+            text=lambda row: row.user_key or "–",
+            plain=lambda row: row.user_key,
+            shrinks=True,
+            optional=True,
+        ),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True, optional=True),
+        Column(title="SENDS", text=lambda row: str(row.sends), right=True, optional=True),
+        Column(
+            title="SENT", text=lambda row: age(row.sent_at), plain=lambda row: row.sent_at.isoformat(), optional=True
+        ),
+        Column(title="IDEMPOTENCY KEY", text=lambda row: row.idempotency_key, optional=True),
         Column(title="NOTE", text=_note, stretch=True),
     ]
 
@@ -106,7 +114,7 @@ def undoing(row: EffectView) -> str:
 @effect.command()
 @click.argument("name")
 @click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def allow(name: str, action: str | None, reason: str) -> None:
     """Allow an effect to an action, or to every action that has no ruling of its own.
 
@@ -118,7 +126,7 @@ def allow(name: str, action: str | None, reason: str) -> None:
 @effect.command()
 @click.argument("name")
 @click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def deny(name: str, action: str | None, reason: str) -> None:
     """Deny an effect to an action, or to every action that has no ruling of its own."""
     _rule(name, action, reason, is_allowed=False)
@@ -145,10 +153,15 @@ def rules() -> None:
 
     shell = the_shell()
     columns: list[Column[AuthorityRule]] = [
-        Column(title="EFFECT", text=lambda row: row.effect),
-        Column(title="ACTION", text=lambda row: row.action or EVERY_ACTION_SHOWN, plain=lambda row: row.action),
+        Column(title="EFFECT", text=lambda row: row.effect, shrinks=True),
+        Column(
+            title="ACTION",
+            text=lambda row: row.action or EVERY_ACTION_SHOWN,
+            plain=lambda row: row.action,
+            shrinks=True,
+        ),
         Column(title="RULING", text=lambda row: state_text(_word(row)), plain=_word, hue=lambda row: hue(_word(row))),
-        Column(title="BY", text=lambda row: row.actor),
+        Column(title="BY", text=lambda row: row.actor, shrinks=True, optional=True),
         Column(title="WHEN", text=lambda row: age(row.decided_at), plain=lambda row: row.decided_at.isoformat()),
         Column(title="REASON", text=lambda row: row.reason, stretch=True),
     ]
@@ -162,7 +175,7 @@ def _word(row: AuthorityRule) -> str:
 
 @effect.command()
 @click.argument("idempotency_key")
-@click.option("--reason", metavar="TEXT", required=True, help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
     """Undo an effect by the action registered for it, once.

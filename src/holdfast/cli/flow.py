@@ -126,9 +126,13 @@ def show(name: str, version: int | None, app_ref: str | None) -> None:
     )
     columns: list[Column[Node]] = [
         Column(title="NODE", text=lambda node: node.name),
-        Column(title="RUNS", text=lambda node: node.action if node.kind == "task" else f"{node.kind} {node.action}"),
-        Column(title="AFTER", text=lambda node: ", ".join(graph.upstream[node.name]) or "–"),
-        Column(title="ONLY", text=lambda node: _only(node) or "–"),
+        Column(
+            title="RUNS",
+            text=lambda node: node.action if node.kind == "task" else f"{node.kind} {node.action}",
+            shrinks=True,
+        ),
+        Column(title="AFTER", text=lambda node: ", ".join(graph.upstream[node.name]) or "–", shrinks=True),
+        Column(title="ONLY", text=lambda node: _only(node) or "–", shrinks=True),
     ]
     if shell.is_table:
         click.echo()

@@ -39,12 +39,17 @@ def _columns() -> list[Column[LaunchView]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
         Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
-        Column(title="ACTION", text=lambda row: row.action or "–"),
+        Column(title="ACTION", text=lambda row: row.action or "–", shrinks=True),
         Column(title="LAUNCHER", text=lambda row: row.launcher),
-        Column(title="SLOT", text=lambda row: "–" if row.slot is None else str(row.slot), right=True),
+        Column(title="SLOT", text=lambda row: "–" if row.slot is None else str(row.slot), right=True, optional=True),
         Column(title="STATE", text=lambda row: row.state),
-        Column(title="SINCE", text=lambda row: age(row.created_at), plain=lambda row: row.created_at.isoformat()),
-        Column(title="FAILED", text=lambda row: str(row.failures), right=True),
-        Column(title="HANDLE", text=lambda row: row.handle or "–"),
+        Column(
+            title="SINCE",
+            text=lambda row: age(row.created_at),
+            plain=lambda row: row.created_at.isoformat(),
+            optional=True,
+        ),
+        Column(title="FAILED", text=lambda row: str(row.failures), right=True, optional=True),
+        Column(title="HANDLE", text=lambda row: row.handle or "–", shrinks=True, optional=True),
         Column(title="NOTE", text=lambda row: row.error, stretch=True),
     ]

@@ -37,7 +37,7 @@ HOMES = {
         "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
         "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
         "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
-        "wake": ("holdfast.cli.wake:wake", "Write hints for SQS or Redis, or stop to."),
+        "wake": ("holdfast.cli.wake:wake", "Turn wake-up hints for SQS or Redis on or off."),
         "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
         "token": ("holdfast.cli.token:token", "Make, list and revoke API tokens."),
         "member": ("holdfast.cli.member:member", "Say who may sign in, and as what."),
@@ -57,7 +57,7 @@ HOMES = {
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Durable tasks on PostgreSQL. Data goes to stdout, talk to stderr."""
+    """Durable tasks and flows on PostgreSQL. Data goes to stdout, messages to stderr."""
     ctx.ensure_object(Shell)
 
 

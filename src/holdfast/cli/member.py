@@ -29,7 +29,7 @@ def member() -> None:
 @click.option("--hd", "domain", metavar="DOMAIN", help="A whole hosted domain: the `hd` of their ID tokens.")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What they may do.")
 @click.option("--name", metavar="TEXT", default="", help="Who that is, for whoever reads the list.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def add(**options: Any) -> None:
     """Let an account, or everybody of a domain, sign in.
 
@@ -54,13 +54,21 @@ def list_() -> None:
 
     shell = the_shell()
     columns: list[Column[Member]] = [
-        Column(title="ID", text=lambda row: str(row.member_id), right=True),
-        Column(title="ISSUER", text=lambda row: row.issuer),
-        Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject),
-        Column(title="DOMAIN", text=lambda row: row.domain or "–", plain=lambda row: row.domain),
+        Column(title="ID", text=lambda row: row.member_id, right=True),
+        Column(title="ISSUER", text=lambda row: row.issuer, shrinks=True),
+        Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject, shrinks=True),
+        Column(
+            title="DOMAIN",
+            text=lambda row: row.domain or "–",
+            plain=lambda row: row.domain,
+            shrinks=True,
+            optional=True,
+        ),
         Column(title="ROLE", text=lambda row: row.role),
-        Column(title="ADDED", text=lambda row: age(row.added_at), plain=lambda row: row.added_at.isoformat()),
-        Column(title="BY", text=lambda row: row.added_by),
+        Column(
+            title="ADDED", text=lambda row: age(row.added_at), plain=lambda row: row.added_at.isoformat(), optional=True
+        ),
+        Column(title="BY", text=lambda row: row.added_by, shrinks=True, optional=True),
         Column(title="NAME", text=lambda row: row.name, stretch=True),
     ]
     rows = shell.ask_all(list_members, ListNames(), lambda page: page.members)
@@ -68,9 +76,9 @@ def list_() -> None:
 
 
 @member.command()
-@click.argument("member_id", type=click.IntRange(1, 2**31 - 1), metavar="ID")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
-def remove(member_id: int, reason: str) -> None:
+@click.argument("member_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
+def remove(member_id: str, reason: str) -> None:
     """Let an account or a domain in no longer. Servers notice within a few seconds (auth.token_cache_seconds)."""
     from holdfast.desk.people import RemoveMember, remove_member
 

@@ -1,9 +1,7 @@
-"""What `work`, `server`, `dev` and `attach` share: their options, declared once, and where they log to."""
+"""What `work`, `server`, `dev` and `attach` share: their options, declared once."""
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +79,3 @@ def with_code(crew: Crew, settings: Settings) -> Settings:
     from holdfast.load import load_app
 
     return settings_for(load_app(crew.app_ref, folders(crew.packs)).own_settings, settings)
-
-
-def log_to_stderr(level: int = logging.INFO) -> None:
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.complete import queue_names
 from holdfast.cli.retries import ALL_QUEUES, emit_quotas, said
 from holdfast.cli.shell import Shell, all_of, the_shell
-from holdfast.cli.show import Column, emit_json, emit_rows
+from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows
 from holdfast.cli.tree import Group
 from holdfast.cli.words import compact, hue
 from holdfast.core.duration import human
@@ -45,31 +45,34 @@ def list_() -> None:
 def columns() -> list[Column[QueueView]]:
     """The table of queues, also that of `top`."""
 
-    def count(title: str, name: str) -> Column[QueueView]:
+    def count(title: str, name: str, *, optional: bool = False) -> Column[QueueView]:
         def text(row: QueueView) -> str:
             return compact(getattr(row, name), is_partial=name in row.partial)
 
         def colour(row: QueueView) -> str:
             return hue(name) if getattr(row, name) else ""
 
-        return Column(title=title, text=text, plain=lambda row: getattr(row, name), hue=colour, right=True)
+        return Column(
+            title=title, text=text, plain=lambda row: getattr(row, name), hue=colour, right=True, optional=optional
+        )
 
     return [
         Column(title="QUEUE", text=lambda row: row.name),
         count("QUEUED", "queued"),
         count("RUNNING", "running"),
         count("RETRYING", "retrying"),
-        count("COMPLETED", "completed"),
+        count("COMPLETED", "completed", optional=True),
         count("FAILED", "failed"),
-        count("BLOCKED", "blocked"),
+        count("BLOCKED", "blocked", optional=True),
         Column(
             title="OLDEST",
             text=lambda row: "–" if row.oldest_seconds is None else human(row.oldest_seconds),
             plain=lambda row: row.oldest_seconds,
             right=True,
+            optional=True,
         ),
-        Column(title="WORKERS", text=lambda row: str(row.workers), right=True),
-        Column(title="LIMIT", text=_limits),
+        Column(title="WORKERS", text=lambda row: str(row.workers), right=True, optional=True),
+        Column(title="LIMIT", text=_limits, shrinks=True, optional=True),
         Column(title="PAUSED", text=_pause, hue=lambda row: hue("paused") if row.paused else "", stretch=True),
     ]
 
@@ -87,7 +90,30 @@ def _pause(row: QueueView) -> str:
 
 @queue.command()
 @click.argument("name", shell_complete=queue_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+def show(name: str) -> None:
+    """Show one queue: its counts, its limits, and who paused it and why."""
+    from holdfast.desk.queues import OfQueue, show_queue
+
+    shell = the_shell()
+    view = shell.ask(show_queue, OfQueue(name=name))
+    if shell.is_json:
+        emit_json(view)
+        return
+    counts = ("queued", "delayed", "running", "retrying", "blocked", "completed", "failed", "canceled")
+    pairs: list[tuple[str, object]] = [("queue", view.name)]
+    pairs += [(one, compact(getattr(view, one) or 0, is_partial=one in view.partial)) for one in counts]
+    pairs += [
+        ("oldest", "–" if view.oldest_seconds is None else human(view.oldest_seconds)),
+        ("workers", view.workers),
+        ("limits", _limits(view)),
+        ("paused", _pause(view)),
+    ]
+    emit_pairs(shell, pairs)
+
+
+@queue.command()
+@click.argument("name", shell_complete=queue_names)
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(name: str, reason: str) -> None:
     """Stop a queue from handing out work; what runs goes on."""
     from holdfast.desk.queues import pause_queue
@@ -100,7 +126,7 @@ def pause(name: str, reason: str) -> None:
 
 @queue.command()
 @click.argument("name", shell_complete=queue_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(name: str, reason: str) -> None:
     """Let a queue hand out work again."""
     from holdfast.desk.queues import resume_queue
@@ -113,7 +139,7 @@ def resume(name: str, reason: str) -> None:
 
 @queue.command()
 @click.argument("name", shell_complete=queue_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--timeout", metavar="DURATION", help="Give up waiting after this long; exit code 6.")
 def drain(name: str, reason: str, timeout: str | None) -> None:
     """Pause a queue and wait until nothing of it runs. What is queued waits for `queue resume`.
@@ -156,7 +182,7 @@ async def _drain(shell: Shell, name: str, reason: str, timeout: str | None) -> N
 @click.option("--per-second", metavar="X|none", help="At most X tasks of the queue start per second.")
 @click.option("--retries", metavar="N/TIME|none", help="At most N retries per time, for example 100/1m.")
 @click.option("--retry-share", metavar="X%|none", help="At most that share of the first attempts is retried.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def limit(
     name: str,
     running: str | None,

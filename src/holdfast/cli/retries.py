@@ -27,7 +27,7 @@ def said(text: str | None) -> Any:
 def emit_quotas(shell: Shell, views: list[QuotaView]) -> None:
     columns: list[Column[QuotaView]] = [
         Column(title="OF", text=lambda row: f"{row.scope} {row.name}"),
-        Column(title="RETRIES", text=lambda row: row.text),
+        Column(title="RETRIES", text=lambda row: row.text, shrinks=True),
         Column(title="USED", text=lambda row: f"{row.used}/{row.allowed}", right=True),
         Column(title="NEXT SLOT", text=lambda row: human(row.next_slot_seconds), right=True),
         Column(title="SET BY", text=lambda row: f"{row.actor}: {row.reason or 'no reason given'}", stretch=True),

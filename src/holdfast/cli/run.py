@@ -101,6 +101,7 @@ async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only these: running, blocked, failed …")
 @click.option("--flow", metavar="NAME", help="Only this flow.", shell_complete=flow_names)
 @click.option("--tag", metavar="TEXT", help="Only runs with this tag.")
+@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option("--before", metavar="RUN_ID", help="The page before this run: the last id of the previous page.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
@@ -123,14 +124,15 @@ def _columns() -> list[Column[RunLine]]:
     return [
         Column(title="RUN", text=lambda row: row.run_id),
         state_column(),
-        Column(title="FLOW", text=lambda row: f"{row.flow} v{row.version}", plain=lambda row: row.flow),
-        Column(title="NODES", text=lambda row: f"{row.nodes - row.pending}/{row.nodes}", right=True),
+        Column(title="FLOW", text=lambda row: f"{row.flow} v{row.version}", plain=lambda row: row.flow, shrinks=True),
+        Column(title="NODES", text=lambda row: f"{row.nodes - row.pending}/{row.nodes}", right=True, optional=True),
         Column(
             title="STARTED",
             text=lambda row: age(row.created_at, row.at),
             plain=lambda row: row.created_at.isoformat(),
+            optional=True,
         ),
-        Column(title="TOOK", text=lambda row: lasted(row.created_at, row.ended_at or row.at)),
+        Column(title="TOOK", text=lambda row: lasted(row.created_at, row.ended_at or row.at), optional=True),
         Column(title="NOTE", text=lambda row: row.error or "", stretch=True),
     ]
 
@@ -177,15 +179,21 @@ def node_columns(view: RunView) -> list[Column[NodeView]]:
     """The table of a run's nodes."""
     return [
         Column(title="NODE", text=lambda row: row.node),
-        state_column(lambda row: state_text(row.state, row.progress)),
+        state_column(lambda row: state_text(_shown(row), row.progress)),
         Column(title="TASK", text=lambda row: row.task_id),
-        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt), right=True, optional=True),
         Column(
             title="TOOK",
             text=lambda row: lasted(row.started_at, row.ended_at or (view.at if row.state == "running" else None)),
+            optional=True,
         ),
         Column(title="NOTE", text=_note, stretch=True),
     ]
+
+
+def _shown(row: NodeView) -> str:
+    """An approval or another wait is shown as what it does; nobody runs it."""
+    return "waiting" if row.state == "running" and row.wait_key else row.state
 
 
 def _note(row: NodeView) -> str:
@@ -245,7 +253,7 @@ async def _retry(shell: Shell, run_id: str, reason: str, node: str | None, dry_r
 
 @run.command()
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
 def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     """Cancel runs: nothing more starts, what waits ends, what runs is asked to stop.
@@ -260,7 +268,7 @@ def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
 
 @run.command()
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(run_ids: tuple[str, ...], reason: str) -> None:
     """Start no more nodes of runs; what is queued or runs goes on.
 
@@ -271,7 +279,7 @@ def pause(run_ids: tuple[str, ...], reason: str) -> None:
 
 @run.command()
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(run_ids: tuple[str, ...], reason: str) -> None:
     """Let paused runs go on.
 

@@ -37,8 +37,14 @@ def _columns() -> list[Column[WaitView]]:
     return [
         Column(title="RUN", text=lambda row: row.run_id),
         Column(title="NODE", text=lambda row: row.node),
-        Column(title="FLOW", text=lambda row: f"{row.flow} v{row.version}", plain=lambda row: row.flow),
-        Column(title="WAITS FOR", text=_waits_for),
+        Column(
+            title="FLOW",
+            text=lambda row: f"{row.flow} v{row.version}",
+            plain=lambda row: row.flow,
+            shrinks=True,
+            optional=True,
+        ),
+        Column(title="WAITS FOR", text=_waits_for, shrinks=True),
         Column(
             title="STARTED",
             text=lambda row: age(row.run_created_at, row.at),

@@ -56,7 +56,7 @@ def _drawn(found: RunGraph, *, svg: bool, width: int | None) -> str:
 
     drawing = layout(FlowDefinition.from_json(found.definition))
     if svg:
-        return draw_svg(drawing, {node.node: node.state for node in found.nodes})
+        return draw_svg(drawing, {node.node: "waiting" if node.is_waiting else node.state for node in found.nodes})
     return draw_text(drawing, {node.node: _label(node) for node in found.nodes}, width=width or _width())
 
 
@@ -66,6 +66,8 @@ def _label(node: GraphNode) -> str:
 
     if node.items is not None:
         return f"{state_line(node.state)} {node.items - (node.items_pending or 0)}/{node.items}"
+    if node.is_waiting:
+        return state_line("waiting")
     return state_line(node.state) + (f" #{node.attempt}" if node.attempt > 1 else "")
 
 

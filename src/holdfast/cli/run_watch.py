@@ -199,6 +199,7 @@ class _Screen:
 def screen_of(view: RunProgress | RunView, recent: list[RunEvent]) -> Any:
     """How far a run is: a bar, its nodes with those under way first where they are known, and what happened last."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
@@ -209,7 +210,8 @@ def screen_of(view: RunProgress | RunView, recent: list[RunEvent]) -> Any:
         (state_text(view.state), hue(view.state)),
         f"  {over}/{view.nodes}  {took}",
     )
-    bar = ProgressBar(total=max(1, view.nodes), completed=over, width=40)
+    # A bar ends no line of its own.
+    bar = Padding(ProgressBar(total=max(1, view.nodes), completed=over, width=40), 0)
     lines = [Text.from_ansi(_line(event)) for event in recent]
     return Group(head, bar, *_nodes_of(view), *lines)
 

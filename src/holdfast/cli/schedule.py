@@ -86,10 +86,10 @@ def list_() -> None:
 def _columns(shell: Shell) -> list[Column[ScheduleView]]:
     return [
         Column(title="SCHEDULE", text=lambda row: row.name),
-        Column(title="RUNS", text=lambda row: row.target),
-        Column(title="WHEN", text=lambda row: row.when),
+        Column(title="RUNS", text=lambda row: row.target, shrinks=True),
+        Column(title="WHEN", text=lambda row: row.when, shrinks=True),
         Column(title="NEXT", text=_next, plain=lambda row: row.upcoming[0].isoformat() if row.upcoming else ""),
-        Column(title="HERE", text=lambda row: _here(shell, row), plain=lambda row: _here(shell, row)),
+        Column(title="HERE", text=lambda row: _here(shell, row), plain=lambda row: _here(shell, row), optional=True),
         Column(
             title="LAST",
             text=lambda row: "–" if row.last is None else state_text(row.last.outcome or "forgotten"),
@@ -162,7 +162,7 @@ def _pairs(shell: Shell, view: ScheduleView) -> list[tuple[str, object]]:
 def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
     return [
         Column(title="SLOT", text=lambda row: moment(row.slot, utc=shell.utc), plain=lambda row: row.slot.isoformat()),
-        Column(title="SLOTS", text=lambda row: str(row.slots), right=True),
+        Column(title="SLOTS", text=lambda row: str(row.slots), right=True, optional=True),
         state_column(),
         Column(
             title="TASK OR RUN",
@@ -175,14 +175,14 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
             plain=lambda row: row.outcome,
             hue=lambda row: hue(row.outcome or ""),
         ),
-        Column(title="BY", text=lambda row: row.by or "–", plain=lambda row: row.by),
+        Column(title="BY", text=lambda row: row.by or "–", plain=lambda row: row.by, shrinks=True, optional=True),
         Column(title="REASON", text=lambda row: row.reason or "–", plain=lambda row: row.reason, stretch=True),
     ]
 
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(name: str, reason: str) -> None:
     """Fire nothing of a schedule until it is resumed; what it fired goes on."""
     from holdfast.desk.schedules import pause_schedule
@@ -195,7 +195,7 @@ def pause(name: str, reason: str) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(name: str, reason: str) -> None:
     """Let a schedule fire again. Slots that came during the pause are not caught up with."""
     from holdfast.desk.schedules import resume_schedule
@@ -208,7 +208,7 @@ def resume(name: str, reason: str) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def fire(name: str, reason: str) -> None:
     """Fire a schedule now, also a paused one. Its overlap policy holds."""
     from holdfast.desk.schedules import fire_schedule
@@ -226,7 +226,7 @@ def fire(name: str, reason: str) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, reason: str, yes: bool) -> None:
     """Forget a schedule and its slots; what it fired stays. An app that still declares it brings it back."""

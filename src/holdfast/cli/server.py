@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.process import log_to_stderr, unsafe_option
+from holdfast.cli.process import unsafe_option
 from holdfast.cli.shell import FAILED, OK, Shell, the_shell
 from holdfast.cli.tree import Command
 from holdfast.errors import Unavailable
 from holdfast.garbage import set_aside
+from holdfast.logs import set_up
 
 if TYPE_CHECKING:
     from holdfast.api.server import Addresses
@@ -41,7 +42,7 @@ def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool)
     """
     shell = the_shell()
     settings = shell.settings(host=host, port=port, unsafe=is_unsafe or None)
-    log_to_stderr()
+    set_up(settings.log)
     if with_http:
         require_http(settings)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -7,29 +7,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from holdfast.cli.shell import Shell
+from holdfast.cli.table import Column as Column
+from holdfast.cli.table import FittedTable
 from holdfast.cli.words import harmless, hue, one_line, state_text
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column(Generic[T]):
-    """One column: its title, and the text and hue of a row there. `plain` differs where pipes want raw values."""
-
-    title: str
-    text: Callable[[T], str]
-    plain: Callable[[T], Any] | None = None
-    hue: Callable[[T], str] | None = None
-    right: bool = False
-    stretch: bool = False
 
 
 def state_column(text: Callable[[Any], str] = lambda row: state_text(row.state)) -> Column[Any]:
@@ -103,30 +92,12 @@ def _emit_table(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]]) -
     from rich.console import Console
 
     console = Console(no_color=not shell.has_colour(), highlight=False, soft_wrap=False, width=_width())
-    console.print(table_of(rows, columns))
+    console.print(table_of(rows, columns), crop=False)
 
 
-def table_of(rows: Sequence[T], columns: Sequence[Column[T]]) -> Any:
-    """A table for a rich console. Cells are text, never markup."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if column.stretch else None,
-        )
-    for row in rows:
-        cells = [
-            Text(one_line(column.text(row)), style=column.hue(row) if column.hue is not None else "")
-            for column in columns
-        ]
-        table.add_row(*cells)
-    return table
+def table_of(rows: Sequence[T], columns: Sequence[Column[T]]) -> FittedTable[T]:
+    """A table for a rich console."""
+    return FittedTable(rows, columns)
 
 
 def _width() -> int | None:

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.complete import action_names, queue_names, task_ids
 from holdfast.cli.effect import effect_line, tell_repeats
-from holdfast.cli.given import object_of
+from holdfast.cli.given import object_of, pairs_of
 from holdfast.cli.in_turn import in_turn
 from holdfast.cli.shell import OK, Shell, actor, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_pairs, emit_rows, state_column
@@ -41,6 +41,7 @@ task.add_command(replay)
 
 @task.command()
 @click.argument("action", required=False, shell_complete=action_names)
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--input", "given", metavar="JSON", default="{}", help="The input: a JSON object, @FILE, or - for stdin.")
 @click.option(
     "--copy-of", metavar="TASK_ID", help="As that task was, but for what is given here.", shell_complete=task_ids
@@ -55,6 +56,7 @@ task.add_command(replay)
 @click.option("--timeout", metavar="DURATION", help="With --wait: give up waiting after this long.")
 def submit(
     action: str | None,
+    pairs: tuple[str, ...],
     given: str,
     copy_of: str | None,
     app_ref: str | None,
@@ -62,21 +64,24 @@ def submit(
     timeout: str | None,
     **options: Any,
 ) -> None:
-    """Hand in one task and print its id.
+    """Enqueue one task and print its id.
 
-    Queue and retry policy are those some worker declared for ACTION, or those of --app. A copy (--copy-of) has those of
-    its original, whose input is changed by what --input names; `task show` names the original.
+    Input is given as key=value (a value is read as JSON where it is JSON, else as text) or by --input, or both. Queue
+    and retry policy are those some worker declared for ACTION, or those of --app. A copy (--copy-of) has those of its
+    original, whose input is changed by what is given here; `task show` names the original.
     """
     from holdfast.desk.submit import CopyTask, SubmitTask
 
     shell = the_shell()
+    if copy_of is not None and action is not None and "=" in action:
+        pairs, action = (action, *pairs), None
     if (action is None) == (copy_of is None) or (copy_of is not None and app_ref is not None):
         raise Invalid(
             "Name an action, or a task to copy without --app.",
             code="invalid_submit",
             advice="Write `holdfast task submit ACTION` or `holdfast task submit --copy-of TASK_ID`.",
         )
-    said = {"input": object_of(given), "tags": list(options.pop("tags")), **options}
+    said = {"input": {**object_of(given), **pairs_of(pairs)}, "tags": list(options.pop("tags")), **options}
     asked = CopyTask(task_id=copy_of, **said) if copy_of is not None else SubmitTask(action=str(action), **said)
     raise SystemExit(shell.run(_submit(shell, asked, app_ref, waits, timeout)))
 
@@ -135,6 +140,7 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 @click.option("--queue", metavar="NAME", help="Only this queue.", shell_complete=queue_names)
 @click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
 @click.option("--tag", metavar="TEXT", help="Only tasks with this tag.")
+@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option("--before", metavar="PLACE", help="Go on where the previous page ended: it says where.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
@@ -157,25 +163,41 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         shell.talk(f"More: --before {following}")
 
 
+_STAND_INS = {
+    "map": "its items are tasks: holdfast run show {run}",
+    "flow": "a run of {action}: holdfast run show {run}",
+    "wait": "waits for {action}: holdfast run waiting",
+}
+"""Nodes that no worker runs, and what to look at instead."""
+
+
 def _columns() -> list[Column[TaskRow]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
         state_column(lambda row: state_text(_shown_state(row))),
-        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="ACTION", text=lambda row: row.action, shrinks=True),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="ATTEMPT", text=lambda row: f"{row.attempt}/{row.max_attempts}"),
+        Column(title="ATTEMPT", text=_attempt, optional=True),
         Column(
             title="SUBMITTED",
             text=lambda row: age(row.created_at, row.at),
             plain=lambda row: row.created_at.isoformat(),
+            optional=True,
         ),
-        Column(title="TOOK", text=lambda row: lasted(row.started_at, row.ended_at or row.at)),
+        Column(title="TOOK", text=lambda row: lasted(row.started_at, row.ended_at or row.at), optional=True),
         Column(title="NOTE", text=_note, stretch=True),
     ]
 
 
 def _shown_state(row: TaskRow) -> str:
+    if row.kind == "wait" and row.state == "running":
+        return "waiting"
     return "delayed" if row.state == "queued" and row.due_at is not None else row.state
+
+
+def _attempt(row: TaskRow) -> str:
+    """`2/4`; what stands for other tasks, or only waits, has no attempts of its own."""
+    return "–" if row.kind in _STAND_INS else f"{row.attempt}/{row.max_attempts}"
 
 
 def _note(row: TaskRow) -> str:
@@ -184,8 +206,10 @@ def _note(row: TaskRow) -> str:
         return f"next {age(row.next_retry_at, row.at)}: {row.error}"
     if row.state == "queued" and row.due_at is not None:
         return f"due {age(row.due_at, row.at)}"
+    if row.state == "running" and row.kind in _STAND_INS:
+        return _STAND_INS[row.kind].format(action=row.action, run=row.run_id)
     if row.state == "running":
-        return f"on {row.worker}"
+        return f"on {row.worker or 'a worker being launched'}"
     return row.error or "" if row.state != "completed" else ""
 
 
@@ -203,7 +227,7 @@ def show(task_id: str) -> None:
     _print_task(shell, view)
 
 
-def _attempt(view: TaskView) -> str:
+def _attempt_of(view: TaskView) -> str:
     """The attempt's number, and the limit that applies: to failed attempts of one generation, losses apart."""
     if view.generation > 1:
         limit = f"generation {view.generation}, at most {view.max_attempts} failed attempts in each"
@@ -219,7 +243,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("action", view.action),
         ("queue", view.queue),
         ("state", state_text(view.state) if shell.is_table else view.state),
-        ("attempt", _attempt(view)),
+        ("attempt", _attempt_of(view)),
         ("priority", view.priority),
         ("submitted", moment(view.created_at, utc=shell.utc)),
     ]
@@ -267,7 +291,7 @@ def why(task_id: str) -> None:
 
 @task.command()
 @click.argument("task_id", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def retry(task_id: str, reason: str) -> None:
     """Run a failed task again: a waiting retry now, one that was stopped with retries left as a new generation.
 
@@ -302,7 +326,7 @@ def _effects(page: EffectPage) -> list[EffectView]:
 
 @task.command()
 @click.argument("task_ids", nargs=-1, required=True, shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
 def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     """Cancel tasks: waiting ones at once, running ones are asked to stop first.

@@ -62,7 +62,7 @@ def _limit(limit: int | None) -> str:
 
 @tenant.command()
 @click.argument("name")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, reason: str) -> None:
     """Make a tenant. It cannot be deleted: its number stands in every row it ever writes."""
     shell = the_shell()
@@ -80,7 +80,7 @@ async def _create(shell: Shell, name: str, reason: str) -> TenantView:
 @click.argument("name")
 @click.option("--max-running", metavar="N", help="At most this many attempts at once; `none` lifts it.")
 @click.option("--max-queued", metavar="N", help="Refuse more work when this much is queued; `none` lifts it.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def limit(name: str, max_running: str | None, max_queued: str | None, reason: str) -> None:
     """Limit how much of a tenant's work runs at once and is queued. What is not named stays as it is."""
     shell = the_shell()

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.shell import the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows
 from holdfast.cli.tree import Group
-from holdfast.cli.words import age, hue
+from holdfast.cli.words import a_or_an, age, hue
 from holdfast.core.access import Role
 from holdfast.core.duration import seconds_of
 
@@ -27,7 +27,7 @@ def token() -> None:
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What its holder may do.")
 @click.option("--queues", metavar="A,B", help="For a worker: only these queues.  [default: every queue]")
 @click.option("--expires", metavar="DURATION", help='How long it lives: "90d", "12h" …  [default: for ever]')
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, role: str, queues: str | None, expires: str | None, reason: str) -> None:
     """Make a token and print it, this once: only a digest of it is kept.
 
@@ -50,7 +50,7 @@ def create(name: str, role: str, queues: str | None, expires: str | None, reason
         return
     click.echo(made.token)
     until = "" if made.expires_at is None else f", until {made.expires_at:%Y-%m-%d %H:%M} UTC"
-    shell.talk(f"{made.token_id} {name} is a {made.role}{until}. This is shown once; keep it now.")
+    shell.talk(f"{made.token_id} {name} is {a_or_an(made.role)}{until}. This is shown once; keep it now.")
 
 
 @token.command("list")
@@ -67,17 +67,21 @@ def list_(with_ended: bool) -> None:
 def _columns() -> list[Column[TokenView]]:
     return [
         Column(title="ID", text=lambda row: row.token_id),
-        Column(title="NAME", text=lambda row: row.name),
+        Column(title="NAME", text=lambda row: row.name, shrinks=True),
         Column(title="ROLE", text=lambda row: row.role),
         Column(title="STATE", text=lambda row: row.state, hue=lambda row: hue(row.state)),
-        Column(title="USED", text=lambda row: _when(row.last_used_at), plain=lambda row: row.last_used_at),
+        Column(
+            title="USED", text=lambda row: _when(row.last_used_at), plain=lambda row: row.last_used_at, optional=True
+        ),
         Column(
             title="EXPIRES",
             text=lambda row: "–" if row.expires_at is None else f"{row.expires_at:%Y-%m-%d %H:%M}",
             plain=lambda row: row.expires_at,
         ),
-        Column(title="CREATED", text=lambda row: _when(row.created_at), plain=lambda row: row.created_at),
-        Column(title="BY", text=lambda row: row.created_by),
+        Column(
+            title="CREATED", text=lambda row: _when(row.created_at), plain=lambda row: row.created_at, optional=True
+        ),
+        Column(title="BY", text=lambda row: row.created_by, shrinks=True, optional=True),
         Column(
             title="QUEUES",
             text=lambda row: "every queue" if row.queues is None else ", ".join(row.queues),
@@ -93,7 +97,7 @@ def _when(instant: Any) -> str:
 
 @token.command()
 @click.argument("token_id", metavar="ID|NAME")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def revoke(token_id: str, reason: str) -> None:
     """End a token for good. Servers notice within a few seconds (the setting auth.token_cache_seconds)."""
     from holdfast.desk.people import RevokeToken, revoke_token

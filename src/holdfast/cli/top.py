@@ -15,7 +15,7 @@ from holdfast.cli import worker as worker_commands
 from holdfast.cli.shell import Shell, all_of, the_shell
 from holdfast.cli.show import Column, emit_json, emit_rows, table_of
 from holdfast.cli.tree import Command
-from holdfast.cli.words import compact
+from holdfast.cli.words import compact, counted
 
 if TYPE_CHECKING:
     from holdfast.desk.desk import Desk
@@ -48,6 +48,9 @@ def top(every: float, once: bool) -> None:
             emit_json({"queues": look.queues, "workers": look.workers})
         else:
             emit_rows(shell, look.queues, _queue_columns(), empty="No queues yet.")
+            if shell.is_table:
+                click.echo()
+            emit_rows(shell, look.workers, worker_commands.columns(), empty="No worker is here.")
         return
     try:
         shell.run(_watch(shell, every))
@@ -106,11 +109,11 @@ def _screen(before: Look, now: Look) -> Any:
         (f"↻ {compact(retrying)} retrying   ", "yellow"),
         f"in {_rate(before.enqueued, now.enqueued, before, now)}   ",
         (f"done {_rate(before.finished, now.finished, before, now)}   ", "cyan"),
-        f"{sum(one.state == 'active' for one in now.workers)} workers",
+        counted(sum(one.state == "active" for one in now.workers), "worker"),
     )
     shown = now.workers[:WORKERS_SHOWN_MAX]
     hidden = len(now.workers) - len(shown)
-    rest = Text(f"and {hidden} more workers" if hidden else "", style="dim")
+    rest = Text(f"and {hidden} more" if hidden else "", style="dim")
     return Group(
         head, Text(), table_of(now.queues, _queue_columns()), Text(), table_of(shown, worker_commands.columns()), rest
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def wake() -> None:
-    """Write hints for SQS or Redis, or stop to."""
+    """Turn wake-up hints for SQS or Redis on or off."""
 
 
 @wake.command()
@@ -37,7 +37,7 @@ def show() -> None:
     metavar="N",
     help="Outstanding per queue.  [default: the setting, 100]",
 )
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def on(hints_max: int | None, reason: str) -> None:
     """Write a hint with every change that makes a task claimable.
 
@@ -51,7 +51,7 @@ def on(hints_max: int | None, reason: str) -> None:
 
 
 @wake.command()
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def off(reason: str) -> None:
     """Write no more hints, and forget those that wait. Workers go on by NOTIFY and polling."""
     from holdfast.desk.care import StopHints, stop_hints

@@ -26,7 +26,7 @@ def webhook() -> None:
 
 
 def _reason(command: F) -> F:
-    return click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")(command)
+    return click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")(command)
 
 
 @webhook.command()
@@ -176,10 +176,16 @@ def _columns() -> list[Column[WebhookView]]:
             plain=lambda row: row.state,
             hue=lambda row: hue(row.state),
         ),
-        Column(title="DELIVERED", text=lambda row: compact(row.delivered), plain=lambda row: row.delivered, right=True),
-        Column(title="LAST", text=lambda row: age(row.delivered_at), plain=lambda row: row.delivered_at),
-        Column(title="EVENTS", text=lambda row: _listed(row.kinds)),
-        Column(title="URL", text=lambda row: row.url),
+        Column(
+            title="DELIVERED",
+            text=lambda row: compact(row.delivered),
+            plain=lambda row: row.delivered,
+            right=True,
+            optional=True,
+        ),
+        Column(title="LAST", text=lambda row: age(row.delivered_at), plain=lambda row: row.delivered_at, optional=True),
+        Column(title="EVENTS", text=lambda row: _listed(row.kinds), shrinks=True, optional=True),
+        Column(title="URL", text=lambda row: row.url, shrinks=True),
         Column(title="NOTE", text=_note, stretch=True),
     ]
 

@@ -67,3 +67,13 @@ def compact(number: int | None, *, is_partial: bool = False) -> str:
         if number >= size:
             return f"{number / size:.1f}{unit}{plus}"
     raise AssertionError("unreachable")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def a_or_an(noun: str) -> str:
+    """`a viewer`, `an operator`."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.process import Crew, crew_options, folders, log_to_stderr, unsafe_option, with_code
+from holdfast.cli.process import Crew, crew_options, folders, unsafe_option, with_code
 from holdfast.cli.shell import USAGE, the_shell
 from holdfast.cli.tree import Command
+from holdfast.logs import set_up
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -29,7 +30,7 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     """
     shell, crew = the_shell(), Crew(**asked)
     settings = shell.settings(unsafe=is_unsafe or None)
-    log_to_stderr()
+    set_up(settings.log)
     if not crew:
         raise click.UsageError("Missing argument 'APP', or --pack DIR.")
     if crew.app_ref and settings.url is None and settings.home is None:
@@ -38,7 +39,9 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     raise SystemExit(run_crew(crew, settings, loops=loops))
 
 
-def run_crew(crew: Crew, settings: Settings, *, loops: bool, beside: Beside | None = None) -> int:
+def run_crew(
+    crew: Crew, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
+) -> int:
     """Run worker processes until a signal, and give the exit code."""
     from holdfast.core import limits
     from holdfast.wake.carriers import require_carrier
@@ -56,6 +59,7 @@ def run_crew(crew: Crew, settings: Settings, *, loops: bool, beside: Beside | No
         loops=loops,
         packs=folders(crew.packs),
         beside=beside,
+        tells_failures=tells_failures,
     )
-    # An app that cannot be loaded is a wrong argument; its own message is on stderr already.
+    # An app that cannot be loaded, or a worker that is refused; its own message is on stderr already.
     return USAGE if code == Ending.CANNOT_LOAD else code

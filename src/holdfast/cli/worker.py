@@ -39,14 +39,27 @@ def columns() -> list[Column[WorkerView]]:
     return [
         Column(title="WORKER", text=lambda row: row.worker_id),
         state_column(),
-        Column(title="NAME", text=lambda row: row.name),
+        Column(title="NAME", text=lambda row: row.name, shrinks=True),
         Column(title="SLOTS", text=lambda row: f"{row.running}/{row.slots}", right=True),
         Column(
-            title="BEAT", text=lambda row: f"{human(row.beat_age_seconds)} ago", plain=lambda row: row.beat_age_seconds
+            title="BEAT",
+            text=lambda row: f"{human(row.beat_age_seconds)} ago",
+            plain=lambda row: row.beat_age_seconds,
+            optional=True,
         ),
-        Column(title="UP", text=lambda row: age(row.started_at), plain=lambda row: row.started_at.isoformat()),
-        Column(title="VERSION", text=lambda row: row.version or "–"),
-        Column(title="PROBE", text=_probed, hue=lambda row: hue("failed") if _probed(row) == "unhealthy" else ""),
+        Column(
+            title="UP",
+            text=lambda row: age(row.started_at),
+            plain=lambda row: row.started_at.isoformat(),
+            optional=True,
+        ),
+        Column(title="VERSION", text=lambda row: row.version or "–", optional=True),
+        Column(
+            title="PROBE",
+            text=_probed,
+            hue=lambda row: hue("failed") if _probed(row) == "unhealthy" else "",
+            optional=True,
+        ),
         Column(title="QUEUES", text=lambda row: "all" if row.queues is None else ", ".join(row.queues), stretch=True),
     ]
 
@@ -92,17 +105,22 @@ def show(worker_id: str) -> None:
 def _held_columns() -> list[Column[HeldTask]]:
     return [
         Column(title="TASK", text=lambda row: row.task_id),
-        Column(title="ACTION", text=lambda row: row.action),
+        Column(title="ACTION", text=lambda row: row.action, shrinks=True),
         Column(title="QUEUE", text=lambda row: row.queue),
-        Column(title="ATTEMPT", text=lambda row: str(row.attempt)),
-        Column(title="STARTED", text=lambda row: age(row.started_at), plain=lambda row: row.started_at.isoformat()),
+        Column(title="ATTEMPT", text=lambda row: str(row.attempt), optional=True),
+        Column(
+            title="STARTED",
+            text=lambda row: age(row.started_at),
+            plain=lambda row: row.started_at.isoformat(),
+            optional=True,
+        ),
         Column(title="NOTE", text=lambda row: "asked to stop" if row.is_canceling else "", stretch=True),
     ]
 
 
 @worker.command()
 @click.argument("worker_id")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever reads the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def drain(worker_id: str, reason: str) -> None:
     """Ask a worker to finish what it holds and take no more."""
     from holdfast.desk import workers

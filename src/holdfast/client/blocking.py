@@ -6,13 +6,15 @@ public names and parameters of both; `connection=` alone is missing, since a con
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.action import Action, Bound
 from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.client import Client
+from holdfast.client.intake import refuse_positional
 from holdfast.client.joining import refuse_for_blocking
 from holdfast.client.results import Ending
 from holdfast.core.dataset import Dataset
@@ -20,6 +22,8 @@ from holdfast.core.explain import Explanation
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.compensate import Compensation
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.list_tasks import TaskRow
+from holdfast.dispatcher.look import TaskView
 from holdfast.dispatcher.start import RunOptions
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.own_loop import OwnLoop
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -56,20 +61,31 @@ class SyncClient:
     ) -> None:
         self._loop.leave(kind, error, trace)
 
+    @property
+    def database_url(self) -> str:
+        return self._client.database_url
+
     def finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the asynchronous client and wait for it."""
         return self._loop.run(work)
 
-    def enqueue(self, action: Action[..., Any] | Bound[..., Any] | str, /, **given: Any) -> SyncTask:
-        refuse_for_blocking(given)
-        return SyncTask(self, self.finished(self._client.enqueue(action, **given)))
+    @overload
+    def enqueue(self, action: Action[P, R] | Bound[P, R], /, *none: P.args, **given: P.kwargs) -> SyncTask[R]: ...
 
-    def submit(self, action: Action[..., Any] | Bound[..., Any] | str, given: Mapping[str, Any], /) -> SyncTask:
+    @overload
+    def enqueue(self, action: str, /, **given: Any) -> SyncTask[Any]: ...
+
+    def enqueue(self, action: Any, /, *positional: Any, **given: Any) -> SyncTask[Any]:
+        refuse_positional(positional)
+        refuse_for_blocking(given)
+        return self.submit(action, given)
+
+    def submit(self, action: Action[..., R] | Bound[..., R] | str, given: Mapping[str, Any], /) -> SyncTask[R]:
         return SyncTask(self, self.finished(self._client.submit(action, given)))
 
     def enqueue_many(
-        self, action: Action[..., Any] | Bound[..., Any] | str, inputs: Iterable[Mapping[str, Any]], /
-    ) -> list[SyncTask]:
+        self, action: Action[..., R] | Bound[..., R] | str, inputs: Iterable[Mapping[str, Any]], /
+    ) -> list[SyncTask[R]]:
         return [SyncTask(self, task) for task in self.finished(self._client.enqueue_many(action, inputs))]
 
     def start(self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, **given: Any) -> SyncRun:
@@ -93,7 +109,7 @@ class SyncClient:
     def run(self, run_id: str) -> SyncRun:
         return SyncRun(self, self._client.run(run_id))
 
-    def task(self, task_id: str) -> SyncTask:
+    def task(self, task_id: str) -> SyncTask[Any]:
         return SyncTask(self, self._client.task(task_id))
 
     def action(self, name: str) -> Action[..., Any]:
@@ -108,6 +124,22 @@ class SyncClient:
     def datasets(self) -> SyncDatasets:
         """Build, look at, cut over, roll back and drop datasets."""
         return SyncDatasets(self, self._client.datasets)
+
+    def tasks(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        queue: str | None = None,
+        action: str | None = None,
+        tag: str | None = None,
+        since: str | float | datetime | None = None,
+        limit: int = 50,
+    ) -> list[TaskRow]:
+        wanted = self._client.tasks(state=state, queue=queue, action=action, tag=tag, since=since, limit=limit)
+        return self.finished(wanted)
+
+    def show(self, task_id: str) -> TaskView:
+        return self.finished(self._client.show(task_id))
 
     def wake(self) -> None:
         self.finished(self._client.wake())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
@@ -17,6 +17,7 @@ from holdfast.core.explain import Explanation
 from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
 from holdfast.dispatcher.dead_look import GroupView, LetterView
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.look import TaskView
 from holdfast.dispatcher.observe import START
 from holdfast.dispatcher.reinject import Reinjected
 from holdfast.dispatcher.runs import PlannedRetry
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from holdfast.client.blocking import SyncClient
 
 
-class SyncTask:
+R = TypeVar("R")
+
+
+class SyncTask(Generic[R]):
     """A handle on one task, for blocking code."""
 
     __slots__ = ("_client", "_task", "task_id")
 
-    def __init__(self, client: SyncClient, task: Task) -> None:
+    def __init__(self, client: SyncClient, task: Task[R]) -> None:
         self._client = client
         self._task = task
         self.task_id = task.task_id
@@ -39,8 +43,14 @@ class SyncTask:
     def __repr__(self) -> str:
         return f"SyncTask({self.task_id!r})"
 
-    def result(self, timeout: str | float | None = None) -> Any:
+    def result(self, timeout: str | float | None = None) -> R:
         return self._client.finished(self._task.result(timeout))
+
+    def state(self) -> str:
+        return self._client.finished(self._task.state())
+
+    def show(self) -> TaskView:
+        return self._client.finished(self._task.show())
 
     def wait(self, timeout: str | float | None = None) -> str:
         return self._client.finished(self._task.wait(timeout))
@@ -73,6 +83,9 @@ class SyncRun:
 
     def wait(self, timeout: str | float | None = None) -> str:
         return self._client.finished(self._run.wait(timeout))
+
+    def state(self) -> str:
+        return self._client.finished(self._run.state())
 
     def output(self) -> Any:
         return self._client.finished(self._run.output())

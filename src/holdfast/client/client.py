@@ -7,17 +7,18 @@ announced by `wake()` after the commit, or found by the poll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import wire
 from holdfast.action import Action, Bound
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead import DeadLetters
 from holdfast.client.flow_intake import FlowIntake
-from holdfast.client.intake import Intake, batches
+from holdfast.client.intake import Intake, batches, refuse_positional
 from holdfast.client.joining import joined
 from holdfast.client.results import Ending, Results, output_of
 from holdfast.client.runs import Run, options_of, start_many, start_one
@@ -35,6 +36,8 @@ from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import accept, accept_batches, accept_one, enqueue
 from holdfast.dispatcher.explain_runs import why
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.list_tasks import TaskRow, list_tasks
+from holdfast.dispatcher.look import TaskView, show_task
 from holdfast.dispatcher.reconcile import unclaimed_lanes
 from holdfast.dispatcher.retry import retry
 from holdfast.dispatcher.signals import send_signal
@@ -125,21 +128,37 @@ class Client:
         self._flow_intake = FlowIntake(self, self._actions, self._flows, self._intake)
 
     @property
+    def database_url(self) -> str:
+        """The URL of the PostgreSQL it is open on, for connections of your own; of the embedded one too."""
+        return self.engine.database.url
+
+    @property
     def engine(self) -> Engine:
         if self._opened is None:
             raise _closed()
         return self._opened
 
-    async def enqueue(
-        self, action: Action[P, R] | Bound[P, R] | str, /, *, connection: Any = None, **given: Any
-    ) -> Task:
-        """Hand in one task. Keyword arguments are its input."""
+    @overload
+    async def enqueue(self, action: Action[P, R] | Bound[P, R], /, *none: P.args, **given: P.kwargs) -> Task[R]: ...
+
+    @overload
+    async def enqueue(self, action: Action[..., R] | Bound[..., R], /, *, connection: Any, **given: Any) -> Task[R]: ...
+
+    @overload
+    async def enqueue(self, action: str, /, *, connection: Any = None, **given: Any) -> Task[Any]: ...
+
+    async def enqueue(self, action: Any, /, *positional: Any, connection: Any = None, **given: Any) -> Task[Any]:
+        """Enqueue one task. Keyword arguments are its input, checked against the action's parameters and their types.
+
+        `connection` is an asyncpg connection whose open transaction the enqueue joins.
+        """
+        refuse_positional(positional)
         return await self.submit(action, given, connection=connection)
 
     async def submit(
-        self, action: Action[P, R] | Bound[P, R] | str, given: Mapping[str, Any], /, *, connection: Any = None
-    ) -> Task:
-        """Hand in one task with its input as a mapping, whatever its names are."""
+        self, action: Action[..., R] | Bound[..., R] | str, given: Mapping[str, Any], /, *, connection: Any = None
+    ) -> Task[R]:
+        """Enqueue one task with its input as a mapping, whatever its names are."""
         bound, engine = self._intake.bound(action), self.engine
         theirs = None if connection is None else joined(connection)
         [encoded] = self._intake.encode(bound, [given])
@@ -159,13 +178,13 @@ class Client:
 
     async def enqueue_many(
         self,
-        action: Action[P, R] | Bound[P, R] | str,
+        action: Action[..., R] | Bound[..., R] | str,
         inputs: Iterable[Mapping[str, Any]],
         /,
         *,
         connection: Any = None,
-    ) -> list[Task]:
-        """Hand in many tasks of one action: all of them, or none if one is refused."""
+    ) -> list[Task[R]]:
+        """Enqueue many tasks of one action: all of them, or none if one is refused."""
         bound = self._intake.bound(action)
         theirs = None if connection is None else joined(connection)
         if bound.options.key is not None:
@@ -268,9 +287,37 @@ class Client:
         """The number behind a task's id, or `NotFound`."""
         return task_number(task_id)
 
-    def task(self, task_id: str) -> Task:
+    def task(self, task_id: str) -> Task[Any]:
         """A handle on a task known by its id."""
         return Task(self, task_number(task_id))
+
+    async def tasks(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        queue: str | None = None,
+        action: str | None = None,
+        tag: str | None = None,
+        since: str | float | datetime | None = None,
+        limit: int = 50,
+    ) -> list[TaskRow]:
+        """The newest tasks, those of flows too; `since` is a time, or a duration before now."""
+        engine = self.engine
+        return await list_tasks(
+            engine.database,
+            engine.tenant_id,
+            states=[state] if isinstance(state, str) else list(state),
+            queue=queue,
+            action=action,
+            tag=tag,
+            since=since,
+            limit=limit,
+        )
+
+    async def show(self, task_id: str) -> TaskView:
+        """One task in full: its input, output, attempts and effects."""
+        engine = self.engine
+        return await show_task(engine.database, engine.catalog, engine.tenant_id, task_number(task_id))
 
     async def wake(self) -> None:
         """Announce work that was enqueued inside the caller's own transaction."""

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
-from holdfast.action import Action
+from holdfast.action import Action, Bound
 from holdfast.client.intake import Intake
 from holdfast.core.bindings import accept_run_input
 from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.snapshots import snapshot_tree
+from holdfast.errors import Invalid
 from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.store.flows import Snapshot
 
@@ -37,6 +38,8 @@ class FlowIntake:
             return own if own is not None else await engine.catalog.flows.newest(engine.tenant_id, flow)
         if isinstance(flow, BoundFlow):
             flow = flow.flow
+        if not isinstance(flow, Flow | FlowDefinition):
+            raise _not_a_flow(flow)
         return flow.definition if isinstance(flow, Flow) else flow
 
     def encode(self, found: FlowDefinition | Snapshot, inputs: Iterable[Mapping[str, Any]]) -> list[bytes]:
@@ -62,3 +65,15 @@ class FlowIntake:
     def _own_definition(self, name: str) -> FlowDefinition | None:
         known = self._flows.get(name)
         return None if known is None else known.definition
+
+
+def _not_a_flow(given: object) -> Invalid:
+    if isinstance(given, Action | Bound):
+        name = given.action.name if isinstance(given, Bound) else given.name
+        said, advice = f"{name} is an action", "Enqueue it: client.enqueue(action, …)."
+    elif callable(given):
+        name = getattr(given, "__qualname__", None) or repr(given)[:80]
+        said, advice = f"{name} is a plain function", "Make it a flow: @app.flow above it."
+    else:
+        said, advice = f"{given!r:.80} is of the type {type(given).__name__}", "Give a flow, or the name of one."
+    return Invalid(f"Only flows are started; {said}.", code="not_a_flow", advice=advice)

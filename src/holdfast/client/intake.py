@@ -10,9 +10,11 @@ from holdfast import wire
 from holdfast.action import Action, Bound, TaskOptions
 from holdfast.client.launched import Launchable
 from holdfast.core import limits
+from holdfast.core.graph import FlowDefinition
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.enqueue import Interned, Order, intern
-from holdfast.errors import NotFound
+from holdfast.errors import Invalid, NotFound
+from holdfast.flow.flow import BoundFlow, Flow
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -21,10 +23,33 @@ _PLAIN = TaskOptions()
 _BATCH = 1_000
 
 
+def refuse_positional(given: tuple[Any, ...]) -> None:
+    """Input goes by name: it is stored so, and a parameter may move."""
+    if given:
+        raise Invalid(
+            f"{given[0]!r:.80} was passed by position; input is passed by name.",
+            code="invalid_input",
+            advice="Write client.enqueue(action, name=value).",
+        )
+
+
 def batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     source = iter(inputs)
     while batch := list(islice(source, _BATCH)):
         yield batch
+
+
+def not_an_action(given: object) -> Invalid:
+    """What to do with what is no action."""
+    if isinstance(given, Flow | BoundFlow | FlowDefinition):
+        name = given.flow.name if isinstance(given, BoundFlow) else given.name
+        said, advice = f"{name} is a flow", "Start it: client.start(flow, …)."
+    elif callable(given):
+        name = getattr(given, "__qualname__", None) or repr(given)[:80]
+        said, advice = f"{name} is a plain function", "Make it an action: @app.action above it."
+    else:
+        said, advice = f"{given!r:.80} is of the type {type(given).__name__}", "Give an action, or the name of one."
+    return Invalid(f"Only actions are enqueued; {said}.", code="not_an_action", advice=advice)
 
 
 class Intake:
@@ -54,13 +79,18 @@ class Intake:
             action = self.action(action)
         if isinstance(action, Bound):
             return action
+        if not isinstance(action, Action):
+            raise not_an_action(action)
         if (plain := self._plain.get(action)) is None:
             plain = self._plain[action] = Bound(action=action, options=_PLAIN)
         return plain
 
     def encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
-        bound.action.signature.check(bound.action.name, batch)
-        return wire.encode_many(batch, bytes_max=self.input_bytes_max, what="input")
+        signature = bound.action.signature
+        signature.check(bound.action.name, batch)
+        encoded = wire.encode_many(batch, bytes_max=self.input_bytes_max, what="input")
+        signature.check_types(bound.action.name, encoded)
+        return encoded
 
     async def declare_launched(self) -> None:
         """Make known what launchers run, of all actions: a flow may use any of them."""

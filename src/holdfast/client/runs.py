@@ -84,12 +84,25 @@ class Run:
         state = await self.wait(timeout)
         if state != "completed":
             raise TaskFailed(
-                f"Run {self.run_id} {'failed' if state == 'failed' else 'was canceled'}.",
+                f"Run {self.run_id} {await self._failed() if state == 'failed' else 'was canceled'}.",
                 code="run_failed" if state == "failed" else "run_canceled",
                 advice=f"See `holdfast run show {self.run_id}`.",
                 state=state,
             )
         return await self.output()
+
+    async def _failed(self) -> str:
+        """Which node failed first, and of what."""
+        failed = [node for node in (await self.show()).tasks if node.state == "failed"]
+        if not failed:
+            return "failed"
+        first = min(failed, key=lambda node: (node.ended_at is None, node.ended_at))
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        return f"failed: node {first.node} (task {first.task_id}): {first.error or 'no error on record'}{more}"
+
+    async def state(self) -> str:
+        """Where it stands now: `queued`, `running`, `blocked`, `completed`, `failed`, `canceled` …"""
+        return (await self.show()).state
 
     async def output(self) -> Any:
         """What the flow returns of what is there now; None for what did not complete."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.core.explain import Explanation
 from holdfast.dispatcher.effects import EffectView
+from holdfast.dispatcher.look import TaskView
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
 
 
+R = TypeVar("R")
+
+
 # Nothing that a handle refers to refers to it: the thousands of a batch need not be work for the collector.
-class Task(msgspec.Struct, eq=False, gc=False):
-    """A handle on one task."""
+class Task(msgspec.Struct, Generic[R], eq=False, gc=False):
+    """A handle on one task; `R` is what its action returns."""
 
     _client: Client
     _number: int
@@ -27,9 +31,18 @@ class Task(msgspec.Struct, eq=False, gc=False):
     def __repr__(self) -> str:
         return f"Task({self.task_id!r})"
 
-    async def result(self, timeout: str | float | None = None) -> Any:
+    async def result(self, timeout: str | float | None = None) -> R:
         """Wait for the output. Raises `TaskFailed` if it failed or was canceled, `WaitTimeout` if it takes longer."""
-        return await self._client.result(self.task_id, timeout=timeout)
+        found: Any = await self._client.result(self.task_id, timeout=timeout)
+        return found  # type: ignore[no-any-return]
+
+    async def state(self) -> str:
+        """Where it stands now: `queued`, `running`, `retrying`, `completed`, `failed`, `canceled` …"""
+        return (await self.show()).state
+
+    async def show(self) -> TaskView:
+        """The task in full: its input, output, attempts and effects."""
+        return await self._client.show(self.task_id)
 
     async def wait(self, timeout: str | float | None = None) -> str:
         """Wait for the end and say which: `completed`, `failed` or `canceled`."""

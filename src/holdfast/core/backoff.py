@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 
 def backoff_seconds(
     *, retry_count: int, base: float, multiplier: float, maximum: float, jitter_factor: float, jitter: float
@@ -16,3 +18,9 @@ def backoff_seconds(
     except OverflowError:
         pause = maximum if base > 0 else 0.0
     return pause * (1 - jitter_factor + 2 * jitter_factor * jitter)
+
+
+def jitter_of(task_id: int, attempt: int) -> float:
+    """The jitter of one attempt, uniform in [0, 1) over attempts: whoever works out its retry finds the same pause."""
+    digest = hashlib.blake2b(b"%d:%d" % (task_id, attempt), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64

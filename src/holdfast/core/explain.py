@@ -386,7 +386,7 @@ def _history(facts: TaskFacts) -> tuple[str, ...]:
     failure = facts.failure
     if failure is None:
         return ()
-    return (f"attempt {failure.attempt} {what_happened(failure)} {ago(facts.at, failure.ended_at)}", failure.sentence)
+    return (f"attempt {failure.attempt}, {ago(facts.at, failure.ended_at)}, {what_happened(failure)}", failure.sentence)
 
 
 def _budget(facts: TaskFacts) -> str:

@@ -149,6 +149,16 @@ def task_number(task_id: object) -> int:
     return int(text)
 
 
+def member_number(member_id: object) -> int:
+    """The same for members."""
+    text = str(member_id)
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise NotFound(
+            f"There is no member {text[:80]!r}.", code="member_not_found", advice="See `holdfast member list`."
+        )
+    return int(text)
+
+
 def run_number(run_id: object) -> int:
     """The same for runs, whose ids are of the same kind."""
     text = str(run_id)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from holdfast.core.classify import Rule
-from holdfast.core.duration import DAY_SECONDS
+from holdfast.core.duration import DAY_SECONDS, human
 from holdfast.errors import Invalid
 
 RETRIES_USUAL = 3
@@ -56,12 +56,15 @@ class RetryPolicy:
                 continue
             if not _is_number(value, is_whole=is_whole) or not lowest <= value <= highest:
                 kind = "a whole number" if is_whole else "a number"
-                raise _refusal(name, value, f"it must be {kind} from {lowest:g} to {highest:g}")
+                raise _refusal(
+                    name, value, f"it must be {kind} from {_shown(lowest)} to {_shown(highest)}{_unit(name, highest)}"
+                )
         if self.jitter_factor >= 1:
             raise _refusal("jitter_factor", self.jitter_factor, "it must be below 1")
         for name in ("is_enabled", "retry_unclassified"):
             if not isinstance(getattr(self, name), bool):
-                raise _refusal(name, getattr(self, name), "it must be true or false")
+                shown = "is_enabled (enabled)" if name == "is_enabled" else name
+                raise _refusal(shown, getattr(self, name), "it must be true or false")
         _check_rules(self.rules)
         return self
 
@@ -114,6 +117,16 @@ _BOUNDS: Mapping[str, tuple[float, float, bool]] = {
     "memory_bytes_max": (1, MEMORY_BYTES_MAX, True),
 }
 _OPTIONAL = frozenset({"timeout_seconds", "queue_ttl_seconds", "memory_bytes_max"})
+
+
+def _shown(number: float) -> str:
+    """`2592000`, never `2.592e+06`."""
+    return f"{number:,.15g}".replace(",", "_")
+
+
+def _unit(name: str, highest: float) -> str:
+    """How long the longest is, where a number counts seconds."""
+    return f" seconds ({human(highest)})" if name.endswith(("_secs", "_seconds")) else ""
 
 
 def _is_number(value: object, *, is_whole: bool) -> bool:

@@ -18,6 +18,7 @@ from holdfast.dispatcher.dead_look import UNRESOLVED, GroupView, LetterView
 from holdfast.dispatcher.delete import Deleted
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.letters import Requeued
+from holdfast.dispatcher.pages import moment_of, younger
 from holdfast.dispatcher.recover import Asked
 from holdfast.errors import Conflict, Invalid, NotFound
 
@@ -39,6 +40,7 @@ class ListLetters(Request, frozen=True, kw_only=True):
     everything: bool = False
     fingerprint: str | None = None
     task_id: str | None = None
+    since: str | None = None
     before: str | None = None
     limit: Limit = PAGE
 
@@ -166,7 +168,8 @@ async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
         before=None if asked.before is None else _number(asked.before),
         limit=rows_of(asked.limit),
     )
-    return LetterPage(letters=rows, next=_text(following))
+    rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(clerk.database, asked.since))
+    return LetterPage(letters=rows, next=None if is_end else _text(following))
 
 
 @operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)

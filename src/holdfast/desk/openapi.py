@@ -30,23 +30,46 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
+class RetriedExecution(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the two addresses of dashboards answer: the fields are theirs."""
+
+    task_id: str
+    attempt: int
+    status: str
+
+
 def document() -> dict[str, Any]:
     """The whole document."""
     paths: dict[str, dict[str, Any]] = {}
     bodies = {operation.name: _body_type(operation) for operation in OPERATIONS}
     kinds = [operation.answer for operation in OPERATIONS] + [kind for kind in bodies.values() if kind is not None]
-    schemas, components = msgspec.json.schema_components([*kinds, Problem], ref_template=REF)
+    schemas, components = msgspec.json.schema_components([*kinds, RetriedExecution, Problem], ref_template=REF)
+    with_items(components)
     by_kind = dict(zip([id(kind) for kind in kinds], schemas, strict=False))
     for operation in OPERATIONS:
         body = bodies[operation.name]
         entry = _entry(operation, by_kind[id(operation.answer)], None if body is None else by_kind[id(body)])
         paths.setdefault(operation.path, {})[operation.method.lower()] = entry
     retry = paths[retry_task.path]["post"]
+    shown = {"application/json": {"schema": {"$ref": REF.format(name=RetriedExecution.__name__)}}}
+    answer = {**retry["responses"], "202": {**retry["responses"]["202"], "content": shown}}
     for path in EXECUTIONS:
         name = f"execution.retry{'_dashboard' if path.startswith('/dashboard') else ''}"
-        paths[path] = {"post": retry | {"operationId": name, "tags": ["execution"]}}
+        paths[path] = {"post": retry | {"operationId": name, "tags": ["execution"], "responses": answer}}
     paths[EVENTS] = {"get": _events()}
     return enclosed(paths, components, "The operator's API.")
+
+
+def with_items(schema: Any) -> None:
+    """Say of every array what is in it, also where that may be anything: generators of clients need it said."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "array" and not schema.keys() & {"items", "prefixItems"}:
+            schema["items"] = {}
+        for part in schema.values():
+            with_items(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            with_items(part)
 
 
 def enclosed(paths: dict[str, dict[str, Any]], schemas: dict[str, Any], description: str) -> dict[str, Any]:

@@ -66,12 +66,14 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoveMember(Request, frozen=True, kw_only=True):
-    member_id: int
+    """Which member, by its id, and why."""
+
+    member_id: str
     reason: str = ""
 
 
 class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
-    member_id: int
+    member_id: str
     state: str
 
 
@@ -136,7 +138,7 @@ async def list_members(clerk: Clerk, asked: ListNames) -> MemberPage:
     rows = await members.list_members(
         clerk.database, clerk.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
     )
-    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: str(row.member_id)))
+    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: row.member_id))
 
 
 def _place(after: str | None) -> int:

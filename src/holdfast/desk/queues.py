@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.core import limits
 from holdfast.core.access import Access
 from holdfast.core.quota import Quota
 from holdfast.desk.clerk import Clerk
@@ -27,6 +28,12 @@ class ListQueues(ListNames, frozen=True, kw_only=True):
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueView]
     next: str | None
+
+
+class OfQueue(Request, frozen=True, kw_only=True):
+    """Which queue."""
+
+    name: str
 
 
 class LimitQueue(Request, frozen=True, kw_only=True):
@@ -64,6 +71,14 @@ async def list_queues(clerk: Clerk, asked: ListQueues) -> QueuePage:
     return QueuePage(queues=page, next=following)
 
 
+@operation("queue.show", "GET /api/v1/queues/{name}", Access.VIEWER)
+async def show_queue(clerk: Clerk, asked: OfQueue) -> QueueView:
+    """Shows one queue with its counts and limits."""
+    await queues.require_queue(clerk.database, clerk.tenant_id, asked.name)
+    (view,) = await queues.list_queues(clerk.database, clerk.tenant_id, name=asked.name)
+    return view
+
+
 @operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR, commands=("queue pause", "queue drain"))
 async def pause_queue(clerk: Clerk, asked: Steer) -> Paused:
     """Stops a queue from handing out work; what runs goes on."""
@@ -83,7 +98,7 @@ async def limit_queue(clerk: Clerk, asked: LimitQueue) -> QueueView:
     """Limits a queue, or lifts limits."""
     if asked.running is asked.per_second is asked.retries is asked.retry_share is UNSET:
         raise _nothing_named()
-    await queues.require_queue(clerk.database, clerk.tenant_id, asked.name)
+    await queues.ensure(clerk.database, clerk.tenant_id, limits.valid_queue(asked.name))
     if asked.retries is not UNSET or asked.retry_share is not UNSET:
         await _limit_retries(clerk, asked.name, asked.retries, asked.retry_share, asked.reason)
     if asked.running is not UNSET or asked.per_second is not UNSET:
@@ -144,6 +159,7 @@ async def name_queues(clerk: Clerk, asked: Nothing) -> QueueNames:
 
 OPERATIONS = (
     list_queues,
+    show_queue,
     name_queues,
     pause_queue,
     resume_queue,

@@ -38,7 +38,11 @@ def reference() -> str:
 
 
 def _operation(operation: Operation[Any, Any], known: dict[str, Any]) -> str:
-    also = "".join(f", also at `{path}`" for path in EXECUTIONS) if operation is retry_task else ""
+    also = ""
+    if operation is retry_task:
+        also = (
+            f", also at {' and '.join(f'`{path}`' for path in EXECUTIONS)} (which answer `taskId`, `attempt`, `status`)"
+        )
     key = ", takes an `Idempotency-Key`" if operation.once is not None else ""
     commands = ", ".join(f"`holdfast {command}`" for command in operation.commands) or "completion in a shell"
     whom = f"For {operation.access.value}s; answers {operation.status}{key}{also}. Used by {commands}."

@@ -18,6 +18,7 @@ from holdfast.dispatcher import runs as verbs
 from holdfast.dispatcher import show_runs
 from holdfast.dispatcher.effects import EffectView
 from holdfast.dispatcher.follow import follow_up
+from holdfast.dispatcher.pages import moment_of, younger
 from holdfast.dispatcher.redrive import Redriven
 from holdfast.dispatcher.show_runs import RunLine, RunView, read_run
 from holdfast.dispatcher.standing import NEW, run_state
@@ -35,11 +36,15 @@ class SteerRun(Request, frozen=True, kw_only=True):
 
 
 class ListRuns(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `before` is the `next` of the page before."""
+    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
+
+    `before` is the `next` of the page before.
+    """
 
     state: list[str] = msgspec.field(default_factory=list)
     flow: str | None = None
     tag: str | None = None
+    since: str | None = None
     before: str | None = None
     limit: Limit = PAGE
 
@@ -117,6 +122,8 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     items: int | None
     items_pending: int | None
+    is_waiting: bool = False
+    """It runs nothing: it waits for an approval or another event."""
 
 
 class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +156,8 @@ async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
         before=None if asked.before is None else limits.run_number(asked.before),
         limit=rows_of(asked.limit),
     )
-    return RunPage(runs=rows, next=None if following is None else str(following))
+    rows, is_end = younger(rows, lambda row: row.created_at, await moment_of(clerk.database, asked.since))
+    return RunPage(runs=rows, next=None if following is None or is_end else str(following))
 
 
 @operation(
@@ -221,6 +229,7 @@ async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
                 attempt=node["attempt"],
                 items=node["items"],
                 items_pending=node["items_pending"],
+                is_waiting=node["state"] == "running" and bool(node["wait_key"]),
             )
             for node in by_place
         ],

@@ -41,12 +41,16 @@ class SteerTask(Request, frozen=True, kw_only=True):
 
 
 class ListTasks(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `before` is the `next` of the page before."""
+    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
+
+    `before` is the `next` of the page before.
+    """
 
     state: list[str] = msgspec.field(default_factory=list)
     queue: str | None = None
     action: str | None = None
     tag: str | None = None
+    since: str | None = None
     before: str | None = None
     limit: Limit = PAGE
 
@@ -56,7 +60,7 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class Retried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt that will run."""
 
     task_id: str
@@ -122,6 +126,7 @@ async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
         queue=asked.queue,
         action=asked.action,
         tag=asked.tag,
+        since=asked.since,
         before=None if asked.before is None else Place.of(asked.before),
         limit=rows_of(asked.limit),
     )

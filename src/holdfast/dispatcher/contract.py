@@ -33,6 +33,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_seconds: float
     output_bytes_max: int
     wait_seconds_max: float = WAIT_SECONDS_MAX
+    queues: list[str] | None = None
+    """The only queues this token may serve and declare actions of; null for all."""
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the terms, what a worker may declare; an older server does not say."""
+
+    queues: list[str] | None = None
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from holdfast import webhooks
 from holdfast.core.webhook import Filter, after_failure, delivery_id
 from holdfast.dispatcher.audit import Change, audit
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.event_places import EventPlace, places_of
 from holdfast.dispatcher.observe import Event, told_after
 from holdfast.dispatcher.report import Reporters
 from holdfast.errors import Invalid
@@ -34,7 +34,6 @@ _ADVANCE = sql("advance_webhook")
 _RELEASE = sql("release_webhook")
 _REFUSE = sql("refuse_webhook")
 _FAIL = sql("fail_webhook")
-_PLACES = sql("event_places")
 
 log = logging.getLogger("holdfast.webhooks")
 
@@ -91,10 +90,13 @@ class Deliveries:
                 return
 
     async def _deliver(self, row: Any) -> None:
+        """Deliver to one webhook; what the database does not take is left to whoever leases it next."""
+        outage, part = self._engine.database.outage, f"webhook {row['name']}"
         try:
             await _Delivery(self._engine, self._guarded, self._reporters, row, self.done).run()
+            outage.answered(part)
         except TROUBLE as error:
-            log.warning("webhook %s is left to whoever leases it next: %s", row["name"], error)
+            outage.failed(part, error)
 
     async def settled(self) -> Delivered:
         """Wait until nothing is in hand."""
@@ -140,8 +142,8 @@ class _Delivery:
         cursor = self._row["cursor"]
         while True:
             page = await told_after(self._engine.database, self._row["tenant_id"], cursor, limit=PAGE)
-            for event, place in zip(page.events, await self._places(page.events), strict=True):
-                if not self._filter.wants(event.kind, *place):
+            for event, place in zip(page.events, await places_of(self._engine.database, page.events), strict=True):
+                if not self._filter.wants(event.kind, place.queue, place.action):
                     continue
                 if not await self._send(event, place):
                     return
@@ -158,7 +160,7 @@ class _Delivery:
     def _is_late(self) -> bool:
         return time.monotonic() - self._began > HOLD_SECONDS_MAX
 
-    async def _send(self, event: Event, place: tuple[str | None, str | None]) -> bool:
+    async def _send(self, event: Event, place: EventPlace) -> bool:
         """Whether the event was taken and is ours to count."""
         failure, status, retry_after = "", None, None
         try:
@@ -178,15 +180,15 @@ class _Delivery:
         await self._fail(failure, status, retry_after)
         return False
 
-    def _reported(self, event: Event, place: tuple[str | None, str | None]) -> Reported:
+    def _reported(self, event: Event, place: EventPlace) -> Reported:
         return Reported(
             kind=event.kind,
             at=event.at,
             delivery_id=delivery_id(self._row["installation"], event.cursor),
             task_id=event.task_id or None,
             attempt=event.attempt or None,
-            queue=place[0],
-            action=place[1],
+            queue=place.queue,
+            action=place.action,
             detail=event.detail,
             cursor=event.cursor,
             tenant=self._row["tenant"],
@@ -207,15 +209,6 @@ class _Delivery:
             body=body,
             seconds_max=self._engine.settings.webhooks.timeout_seconds,
         )
-
-    async def _places(self, events: Sequence[Event]) -> list[tuple[str | None, str | None]]:
-        """The queue and action of each event; of one without a task, what its detail names."""
-        task_ids = sorted({int(event.task_id) for event in events if event.task_id})
-        rows = await self._engine.database.fetch(_PLACES, task_ids) if task_ids else []
-        known = {str(row["task_id"]): (row["queue"], row["action"]) for row in rows}
-        return [
-            known.get(event.task_id, (None, None)) if event.task_id else _named(event.detail or {}) for event in events
-        ]
 
     async def _advance(self, cursor: str, delivered: int) -> bool:
         held = (self._row["webhook_id"], self._row["lease_token"])
@@ -249,8 +242,3 @@ class _Delivery:
                 change = Change(verb="webhook.pause", subject_kind="webhook", subject_id=self._row["name"])
                 reason = later.pause_reason[:1000]
                 await audit(session, self._row["tenant_id"], [change], actor=ACTOR, reason=reason)
-
-
-def _named(detail: dict[str, Any]) -> tuple[str | None, str | None]:
-    queue, action = detail.get("queue"), detail.get("action")
-    return (queue if isinstance(queue, str) else None, action if isinstance(action, str) else None)

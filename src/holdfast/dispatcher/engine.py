@@ -8,7 +8,9 @@ from types import TracebackType
 
 from holdfast.core.policy import PolicyDefaults, RetryPolicy
 from holdfast.core.workers import silent_seconds
+from holdfast.dispatcher.failure_log import FailureLog
 from holdfast.dispatcher.tenants import find_tenant
+from holdfast.net.server import database_url
 from holdfast.settings import Settings
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Tap
@@ -35,12 +37,14 @@ class Engine:
         self.settings = settings
         self.tenant_id = 0
         """The tenant it works for: known once it is open."""
+        direct_url = None if settings.direct_url is None else database_url(settings.direct_url)
         self.database = Database(
-            url, sessions_max=sessions_max, tap=tap, direct_url=settings.direct_url, prepare=settings.prepare
+            url, sessions_max=sessions_max, tap=tap, direct_url=direct_url, prepare=settings.prepare
         )
         self.catalog = Catalog(self.database)
         self.bell = Bell(self.database)
         self.policy_defaults = _policy_defaults(settings)
+        self.failures = FailureLog()
         self._migrates = migrates
         self._tenants: OrderedDict[int, Engine] = OrderedDict()
 
@@ -89,6 +93,7 @@ class _TenantEngine(Engine):
         self.catalog = Catalog(self.database)
         self.bell = whole.bell
         self.policy_defaults = whole.policy_defaults
+        self.failures = whole.failures
         self._whole = whole
 
     def of(self, tenant_id: int) -> Engine:

@@ -6,6 +6,7 @@ and items behind them. So a page is read from both and merged by when they came,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core import limits
 from holdfast.core.states import RETRYING_LABEL, TaskState
-from holdfast.dispatcher.pages import ID_MAX, LOOK_PLAIN, LOOK_ROWS, full_page, reading, valid_limit
+from holdfast.dispatcher.pages import ID_MAX, LOOK_PLAIN, LOOK_ROWS, Since, full_page, moment_of, reading, valid_limit
 from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -60,6 +61,12 @@ class TaskRow:
     at: datetime
     run_id: str | None
     node: str | None
+    kind: str = "task"
+    """Of a node: `task`, `map` (its items are tasks too), `flow` (another run) or `wait`; `item` of a map."""
+
+
+CURSOR = "p"
+_CURSOR = re.compile(rf"{CURSOR}([0-9a-f]{{1,15}}|7f{{15}})-([0-9a-f]{{1,15}}|7f{{15}})")
 
 
 class Place(NamedTuple):
@@ -69,14 +76,15 @@ class Place(NamedTuple):
     nodes: int = ID_MAX
 
     def __str__(self) -> str:
-        return f"{self.tasks}.{self.nodes}"
+        return f"{CURSOR}{self.tasks:x}-{self.nodes:x}"
 
     @classmethod
     def of(cls, text: str) -> Place:
         """The place that a cursor says; an id alone is a place in both rows."""
-        tasks, _, nodes = text.partition(".")
-        number = limits.task_number(tasks)
-        return cls(number, limits.task_number(nodes) if nodes else number)
+        if (found := _CURSOR.fullmatch(text)) is None:
+            number = limits.task_number(text)
+            return cls(number, number)
+        return cls(int(found[1], 16), int(found[2], 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,7 @@ class Filter:
     states: Sequence[str] = ()
     lanes: Sequence[int] | None = None
     tag: str | None = None
+    since: datetime | None = None
 
 
 class _Found(NamedTuple):
@@ -115,6 +124,7 @@ async def task_page(
     queue: str | None = None,
     action: str | None = None,
     tag: str | None = None,
+    since: Since = None,
     before: Place | int | None = None,
     limit: int = 50,
 ) -> tuple[list[TaskRow], Place | None]:
@@ -135,7 +145,8 @@ async def task_page(
             lanes = [row["lane_id"] for row in await session.fetch(_FIND_LANES, tenant_id, queue, action)]
             if not lanes:
                 return [], None
-        return await _page(session, Filter(tenant_id=tenant_id, states=states, lanes=lanes, tag=tag), place, limit)
+        asked = Filter(tenant_id=tenant_id, states=states, lanes=lanes, tag=tag, since=await moment_of(session, since))
+        return await _page(session, asked, place, limit)
 
 
 def _place(before: Place | int | None) -> Place:
@@ -157,6 +168,8 @@ async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tu
         tasks = await _find(session, asked, first, min(place.tasks, middle), left, are_nodes=False)
         nodes = await _find(session, asked, middle, min(place.nodes, last + 1), left, are_nodes=True)
         taken = await _merged(session, tasks, nodes, left)
+        if asked.since is not None and (young := [row for row in taken if row.created_at >= asked.since]) != taken:
+            return rows + young, None
         rows += taken
         ids = {int(row.task_id) for row in taken}
         place = Place(

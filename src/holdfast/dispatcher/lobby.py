@@ -278,5 +278,6 @@ class Lobby:
             if self._here:
                 try:
                     await self._alive(list(self._here))
+                    self._database.outage.answered("waiting workers")
                 except TROUBLE as error:
-                    log.warning("could not write down who waits: %s", error)
+                    self._database.outage.failed("waiting workers", error)

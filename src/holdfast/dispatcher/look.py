@@ -130,7 +130,7 @@ async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_i
         tags=row["tags"] or [],
         key=row["key"],
         created_at=row["created_at"],
-        started_at=row["started_at"],
+        started_at=row["started_at"] or next((one.started_at for one in reversed(attempts)), None),
         ended_at=row["ended_at"],
         due_at=None if is_retrying else row["due_at"],
         next_retry_at=row["due_at"] if is_retrying else None,

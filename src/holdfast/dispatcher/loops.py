@@ -136,6 +136,7 @@ class Loops:
         if reaped.busy and not self._busy:
             self._busy_until = time.monotonic() + BUSY_SECONDS
         self._busy.update(reaped.busy)
+        self._engine.failures.tell_all(self._engine.catalog, reaped.ended, reaped.settled.refused)
         await follow_up(self._engine, reaped.settled.news)
         return 0.0 if reaped.is_full else None
 
@@ -258,12 +259,14 @@ class Loops:
         return None
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[float | None]], seconds: float) -> None:
+        outage = self._engine.database.outage
         while True:
             pause: float | None = None
             try:
                 pause = await step()
+                outage.answered(name)
             except TROUBLE as error:
-                log.warning("%s pass failed, will try again: %s", name, error)
+                outage.failed(name, error)
             except Exception:
                 # A row that cannot be read, or a bug of ours: no reason for the other passes to end.
                 log.exception("%s pass failed, will try again", name)

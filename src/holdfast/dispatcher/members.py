@@ -27,7 +27,7 @@ SHORT_ISSUERS = {"google": GOOGLE, "accounts.google.com": GOOGLE}
 class Member:
     """One account, or one whole domain, that may sign in."""
 
-    member_id: int
+    member_id: str
     issuer: str
     subject: str | None
     domain: str | None
@@ -77,7 +77,7 @@ async def add_member(
         change = Change(verb="member.add", subject_kind="member", subject_id=str(member_id), after=told)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
     return Member(
-        member_id=member_id,
+        member_id=str(member_id),
         issuer=issuer,
         subject=subject,
         domain=domain,
@@ -105,20 +105,24 @@ def _fits(text: str, characters_max: int) -> bool:
     return 0 < len(text) <= characters_max and text.isprintable() and " " not in text
 
 
-async def remove_member(database: Database, tenant_id: int, member_id: int, *, actor: str, reason: str = "") -> None:
+async def remove_member(database: Database, tenant_id: int, member_id: str, *, actor: str, reason: str = "") -> None:
     """Let a member in no longer; servers notice within `auth.token_cache_seconds`."""
+    number = limits.member_number(member_id)
     async with database.transaction() as session:
-        row = await session.fetchrow(_REMOVE, tenant_id, member_id)
+        row = await session.fetchrow(_REMOVE, tenant_id, number)
         if row is None:
             raise NotFound(f"There is no member {member_id}.", code="member_not_found")
         told = {name: row[name] for name in ("issuer", "subject", "domain", "role")}
-        change = Change(verb="member.remove", subject_kind="member", subject_id=str(member_id), before=told)
+        change = Change(verb="member.remove", subject_kind="member", subject_id=str(number), before=told)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
 async def list_members(database: Database, tenant_id: int, *, after: int = 0, limit: int = LIST_MAX) -> list[Member]:
     """A page of those who may sign in to a tenant, after one of them."""
-    return [Member(**dict(row)) for row in await database.fetch(_LIST, tenant_id, limit, after)]
+    return [
+        Member(**{**row, "member_id": str(row["member_id"])})
+        for row in await database.fetch(_LIST, tenant_id, limit, after)
+    ]
 
 
 async def find_membership(database: Database, person: Person) -> Membership | None:

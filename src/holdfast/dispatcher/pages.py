@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import asyncpg
 
+from holdfast.core.duration import seconds_of
 from holdfast.errors import Invalid, Unavailable
 from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_NOW = sql("database_time")
 
 T = TypeVar("T")
 Cursor = TypeVar("Cursor")
@@ -25,6 +30,34 @@ READ_SECONDS_MAX = 10
 _WAYS_ROUND = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
 BY_INDEX = "; ".join(["set local jit = off", *(f"set local enable_{way} = off" for way in _WAYS_ROUND)])
 """A page is read along an index until it is full, whatever statistics say: they may be from another hour."""
+
+
+Since = str | float | datetime | None
+"""From when on a list goes: a time, or a duration before now."""
+
+
+async def moment_of(database: Database | Session, since: Since) -> datetime | None:
+    """The time that is meant, by the clock of the database."""
+    if since is None or isinstance(since, datetime):
+        return since
+    if isinstance(since, str) and "-" in since:
+        try:
+            told = datetime.fromisoformat(since)
+        except ValueError:
+            raise Invalid(
+                f"{since[:80]!r} is not a time.",
+                code="invalid_since",
+                advice="Write a duration before now, as 2h, or a time, as 2026-11-17T12:00:00+01:00.",
+            ) from None
+        return told if told.tzinfo is not None else told.astimezone()
+    now: datetime = await database.fetchval(_NOW)
+    return now - timedelta(seconds=seconds_of(since))
+
+
+def younger(rows: list[T], born: Callable[[T], datetime], since: datetime | None) -> tuple[list[T], bool]:
+    """Of rows, newest first, those that are not older; and whether there were older ones."""
+    found = rows if since is None else [row for row in rows if born(row) >= since]
+    return found, len(found) < len(rows)
 
 
 def valid_limit(limit: int) -> int:

@@ -26,6 +26,7 @@ _RESUME = sql("resume_queue")
 _LIMIT = sql("limit_queue")
 _FIND = sql("find_queue")
 _NAMES = sql("queue_names")
+_ENSURE = sql("ensure_queue")
 _FIND_LANES = sql("find_lanes")
 _ROWS = sql("queue_rows")
 
@@ -100,7 +101,7 @@ def _view(row: Any, counts: Counts, retry_quota: str | None, *, with_history: bo
 
 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
-    """Pause a queue; False if it was paused already."""
+    """Pause a queue, or say why one that is paused stays so; False if neither changed anything."""
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
@@ -134,7 +135,8 @@ async def limit(
 ) -> None:
     """Set limits of a queue; None lifts one.
 
-    One that is not given is left as it is when this change has its turn, whatever others change at the same time.
+    A queue that nobody used yet is made: limits may be set before the first worker or task. One that is not given is
+    left as it is when this change has its turn, whatever others change at the same time.
     """
     if isinstance(max_running, int) and not 1 <= max_running <= RUNNING_MAX:
         raise Invalid(
@@ -148,7 +150,7 @@ async def limit(
             code="invalid_limit",
             advice="Choose a number above 0, or pause the queue.",
         )
-    await require_queue(engine.database, tenant_id, name)
+    await ensure(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
         running = before["max_running"] if max_running is UNSET else max_running
@@ -156,6 +158,11 @@ async def limit(
         await session.fetch(_LIMIT, tenant_id, name, running, per_second, actor, reason)
         await _record(session, "queue.limit", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
+
+
+async def ensure(database: Database, tenant_id: int, name: str) -> None:
+    """Make a queue that is not there yet."""
+    await database.fetch(_ENSURE, tenant_id, name)
 
 
 async def _set(session: Session, tenant_id: int, name: str) -> dict[str, Any]:

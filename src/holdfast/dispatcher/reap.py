@@ -50,6 +50,8 @@ class Reaped:
     stuck: Sequence[int] = ()
     busy: Sequence[int] = ()
     is_full: bool = False
+    ended: Sequence[Report] = ()
+    """What was settled, for the log."""
 
     def and_(self, other: Reaped) -> Reaped:
         return Reaped(
@@ -58,6 +60,7 @@ class Reaped:
             stuck=[*self.stuck, *other.stuck],
             busy=[*self.busy, *other.busy],
             is_full=self.is_full or other.is_full,
+            ended=[*self.ended, *other.ended],
         )
 
 
@@ -98,7 +101,8 @@ async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, p
             raise
         log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(rows), error)
         return await _reap_apart(database, catalog, rows)
-    return Reaped(count=len(rows), settled=settled, is_full=len(rows) == asked[0])
+    ended = [_report(row) for row in rows]
+    return Reaped(count=len(rows), settled=settled, is_full=len(rows) == asked[0], ended=ended)
 
 
 async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
@@ -112,7 +116,7 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
             async with database.transaction() as session:
                 await session.execute(_RUN_PATIENCE)
                 settled = await _end(session, catalog, some)
-            reaped = reaped.and_(Reaped(count=len(some), settled=settled))
+            reaped = reaped.and_(Reaped(count=len(some), settled=settled, ended=[_report(row) for row in some]))
         except LOCKED_OUT:
             reaped = reaped.and_(Reaped(busy=[row["task_id"] for row in some]))
             busy_runs += 1
@@ -145,7 +149,7 @@ async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any])
 
 
 async def _end(session: Session, catalog: Catalog, rows: Sequence[Any]) -> Settled:
-    await catalog.learn((), {row["policy_id"] for row in rows}, session=session)
+    await catalog.learn({row["lane_id"] for row in rows}, {row["policy_id"] for row in rows}, session=session)
     catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
     return await settle(session, catalog, [_report(row) for row in rows])
 

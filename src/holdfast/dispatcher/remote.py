@@ -187,7 +187,8 @@ class RemoteWorkers:
         """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
         await self._reports.prepare()
         async with self._busy.session() as session:
-            settled = await self._settle(session, done)
+            reports, settled = await self._settle(session, done)
+        self._engine.failures.tell_all(self._engine.catalog, reports, settled.refused)
         await follow_up(self._engine, settled.news)
         if settled.refused:
             [refusal] = settled.refused
@@ -198,12 +199,12 @@ class RemoteWorkers:
                 winner=refusal.winner,
             )
 
-    async def _settle(self, session: Session, done: Done) -> Settled:
+    async def _settle(self, session: Session, done: Done) -> tuple[Sequence[Report], Settled]:
         reports: Sequence[Report] = ()
         try:
             async with session.transaction():
                 reports = await self._reports.of(session, [done])
-                return await settle(session, self._engine.catalog, reports)
+                return reports, await settle(session, self._engine.catalog, reports)
         except LOCKED_OUT:
             await keep_leases(session, reports, lease_seconds=self._lease_seconds)
             raise
@@ -356,6 +357,7 @@ class RemoteWorkers:
                 claimer.expect(lanes, now=time.monotonic())
             done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
             may_have_more = bool(want) and claimer.may_have_more
+        self._engine.failures.tell_all(self._engine.catalog, reports, done.settled.refused)
         if want:
             self.lobby.looked(
                 guest.place, rings, is_more=bool(done.claimed) and may_have_more, has_missed=claimer.has_missed

@@ -53,7 +53,8 @@ class Reports:
         if self._engine.catalog.guarded or any(type(done.outcome) is not Completed for done in dones):
             rows = await session.fetch(_OPEN_ATTEMPTS, [done.task_id for done in dones])
             known = {(row["task_id"], row["attempt"]): row for row in rows}
-            await self._engine.catalog.learn((), {row["policy_id"] for row in rows}, session=session)
+            lanes = {row["lane_id"] for row in rows}
+            await self._engine.catalog.learn(lanes, {row["policy_id"] for row in rows}, session=session)
             # Another server may have handed the task out, so what its claims learned of breakers is not known here.
             self._engine.catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
         return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]

@@ -6,11 +6,11 @@ nothing is looked up: the identical report repeated answers as before, any other
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
+from holdfast.core.backoff import jitter_of
 from holdfast.core.dead import DISPATCHER_ACTOR
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
@@ -184,7 +184,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
                 outcome,
                 retries=report.retries,
                 losses=report.losses,
-                jitter=random.random(),
+                jitter=jitter_of(report.task_id, report.attempt),
             )
             delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
             after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"

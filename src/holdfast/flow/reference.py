@@ -196,11 +196,16 @@ def _said(reference: Reference) -> str:
     return f'{upstream}["{key}"]' if key else f"the output of {upstream}"
 
 
+def _opening(said: str) -> str:
+    """The same at the beginning of a sentence; a name of the user's stays as it is written."""
+    return f"T{said[1:]}" if said.startswith("the ") else said
+
+
 def _unknown(reference: Reference, what: str, advice: str) -> Invalid:
     said = _said(reference)
     return refusal(
         "DAG_VALIDATION_VALUE_UNKNOWN",
-        f"{said[0].upper()}{said[1:]} {what} while flow {trace_of(reference).flow} is traced, before any run has it.",
+        f"{_opening(said)} {what} while flow {trace_of(reference).flow} is traced, before any run has it.",
         advice,
         flow=trace_of(reference).flow,
     )

@@ -263,11 +263,13 @@ class Launching:
         return time.monotonic() < self._rest_until.get(profile.name, 0.0)
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[int]], seconds: float) -> None:
+        outage = self._engine.database.outage
         while True:
             try:
                 await step()
+                outage.answered(name)
             except TROUBLE as error:
-                log.warning("%s pass failed, will try again: %s", name, error)
+                outage.failed(name, error)
             except Exception:
                 # It runs beside the repair loops, and must not take them along.
                 log.exception("%s pass failed, will try again", name)

@@ -82,7 +82,7 @@ async def check_url(url: object, rules: Rules, *, resolver: Resolver = resolve) 
         try:
             await addresses_of(target.host, target.port, rules, resolver)
         except NotReached as error:
-            raise refusal(str(error)[:1].upper() + str(error)[1:], "Check the name.") from None
+            raise refusal(str(error), "Check the name.") from None
     return target
 
 

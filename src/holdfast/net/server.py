@@ -46,3 +46,18 @@ def require_private_way(url: str) -> None:
             code="insecure_server",
             advice="Use the https:// URL of the server.",
         )
+
+
+def database_url(url: str) -> str:
+    """The URL as the driver takes it. The driver that SQLAlchemy puts behind a plus sign is left out."""
+    scheme, is_url, rest = url.partition("://")
+    name = scheme.partition("+")[0]
+    if is_url and name in ("postgresql", "postgres"):
+        return f"{name}://{rest}"
+    shown = f"{scheme[:40]}://…" if is_url else repr(url[:40])
+    raise InvalidSettings(
+        f"{shown} is not the URL of a PostgreSQL database.",
+        code="invalid_url",
+        advice="Write postgresql://user:password@host:5432/name, or the http(s):// URL of a Holdfast server.",
+        setting="url",
+    )

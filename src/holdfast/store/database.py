@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from holdfast.errors import Unavailable
+from holdfast.store.outage import Outage
 from holdfast.store.pool import Pool, PoolUse
 from holdfast.store.session import Patience, ScriptedSession, Session, Tap, begin_script
 from holdfast.store.trouble import (
@@ -111,9 +112,12 @@ class Database:
         prepare: str = AUTO,
         repeats_itself: bool = False,
         patience: Patience | None = None,
+        outage: Outage | None = None,
     ) -> None:
         """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once. `patience` is
         that of its transactions, if not the usual."""
+        self.outage = outage or Outage("the database")
+        """Callers that repeat what failed report it here, so that the log has one line about it."""
         self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {}) | _patience(patience)
         self.patience = patience
         self.url = url
@@ -153,6 +157,7 @@ class Database:
             prepare=self._prepare,
             repeats_itself=repeats_itself,
             patience=patience,
+            outage=self.outage,
         )
 
     @property

@@ -89,5 +89,7 @@ def without_password(url: str) -> str:
     scheme, _, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
     name = user.partition(":")[0]
-    # A password may also stand among the parameters.
-    return f"{scheme}://{name}{at}{place.partition('?')[0]}"
+    where, _, parameters = place.partition("?")
+    # A password may also stand among the parameters: those that say where the server is are kept, and no others.
+    kept = "&".join(one for one in parameters.split("&") if one.partition("=")[0] in ("host", "port"))
+    return f"{scheme}://{name}{at}{where}{f'?{kept}' if kept else ''}"

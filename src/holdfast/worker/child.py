@@ -16,16 +16,20 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from holdfast.app import App
 from holdfast.app_settings import settings_for
 from holdfast.dispatcher.engine import Engine
+from holdfast.dispatcher.failure_log import ATTEMPTS_LOG
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.garbage import set_aside
 from holdfast.load import load_app
+from holdfast.logs import set_up
 from holdfast.net.server import is_server
 from holdfast.settings import Settings
+from holdfast.store.trouble import without_password
 from holdfast.worker import orders as wire_orders
 from holdfast.worker.board import Board
 from holdfast.worker.fuse import Fuse
@@ -37,7 +41,7 @@ from holdfast.worker.orders import Ending, Orders
 
 log = logging.getLogger("holdfast.worker")
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d] %(message)s"
+ACTIONS_SHOWN_MAX = 20
 FUSE_LATER = 0.03
 """Part of a lease. With the parent's own delay it still ends before the lease does."""
 
@@ -57,7 +61,9 @@ def main(arguments: list[str]) -> int:
     try:
         app = load_app(orders.app_ref, orders.packs)
         # An app that set up its own logging keeps it.
-        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+        set_up(orders.settings.log)
+        if not orders.tells_failures:
+            logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
         app.configure(settings_for(app.own_settings, replace(orders.settings, url=orders.url)))
     except Invalid as error:
         print(f"holdfast: {error}", file=sys.stderr, flush=True)
@@ -117,6 +123,7 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
             asked = asyncio.Event()
             _obey_signals(worker, asked)
             orphanage.adopt(worker, asyncio.get_running_loop())
+            worker.on_ready = partial(_greet, worker, orders.url)
             await worker.run()
             if worker.is_drained:
                 return Ending.DRAINED, worker.is_idle
@@ -127,6 +134,24 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
     except HoldfastError as error:
         log.error("%s", error)
         return Ending.CANNOT_LOAD, True
+
+
+def _greet(worker: Worker, url: str) -> None:
+    """Say in the log what this worker serves, and where its tasks come from."""
+    if not worker.actions:
+        log.warning("the app has no actions: this worker will run nothing")
+    queues = "every queue" if worker.queues is None else f"queues {', '.join(worker.queues)}"
+    actions = sorted(worker.actions)
+    shown = ", ".join(actions[:ACTIONS_SHOWN_MAX]) + (", …" if len(actions) > ACTIONS_SHOWN_MAX else "")
+    log.info(
+        "worker %s is ready: %s, %s, %s slots, %s (%s)",
+        worker.worker_id,
+        without_password(url),
+        queues,
+        worker.slots,
+        "1 action" if len(actions) == 1 else f"{len(actions)} actions",
+        shown or "none",
+    )
 
 
 @contextlib.asynccontextmanager

@@ -53,10 +53,12 @@ class DirectLine:
 
     def __init__(self, engine: Engine) -> None:
         self.settings = engine.settings
+        self.outage = engine.database.outage
         self.names: Names = engine.catalog
         self.ledger: Asking = Ledger(engine)
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
+        self.decides = True
         self.flights = 1  # an exchange has the session to itself
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine

@@ -121,7 +121,7 @@ class Flights:
                     await self._exchange_once(self.want())
                 except TROUBLE as error:
                     # What it carried goes with the first flight, which mends the line.
-                    log.warning("dispatcher unavailable: %s", str(error) or type(error).__name__)
+                    self._line.outage.failed("exchange", error)
                     self._occasion.lose_line()
             # It may have been the last thing that a drain waits for, or have left slots that nobody asks for.
             self._occasion.wake()
@@ -159,6 +159,7 @@ class Flights:
         except TROUBLE as error:
             await self.lose_line(error)
             return False
+        self._line.outage.answered("exchange")
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
 
@@ -211,7 +212,7 @@ class Flights:
 
     async def lose_line(self, error: Exception) -> None:
         self.trouble = error
-        log.warning("dispatcher unavailable, retrying: %s", str(error) or type(error).__name__)
+        self._line.outage.failed("exchange", error)
         self._occasion.lose_line()
         self._occasion.has_notes_due = bool(self._notes)
         if self._none_beside.is_set():

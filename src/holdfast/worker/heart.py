@@ -18,6 +18,7 @@ from typing import Protocol
 from holdfast.dispatcher.heartbeat import Beat
 from holdfast.dispatcher.leases import Report
 from holdfast.store.database import TROUBLE
+from holdfast.store.outage import Outage
 from holdfast.worker.held import HAND_BACK_SECONDS, Held, kill_at, overdue_at
 from holdfast.worker.keeping import Keeping
 from holdfast.worker.line import Pulse
@@ -65,7 +66,9 @@ class Heart:
         heartbeat_seconds: float,
         publish: Callable[[], None],
         health: Callable[[], str],
+        outage: Outage,
     ) -> None:
+        self._outage = outage
         self._pulse = pulse
         self._held = held
         self._keeping = Keeping(ended)
@@ -79,7 +82,6 @@ class Heart:
         """Somebody wants a beat now, or the end."""
         self._is_asked = False
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
-        self._is_failing = False
         # Workers started together would beat together, and whoever starts a task then waits for all of them.
         self._last_beat = time.monotonic() - random.random() * heartbeat_seconds
 
@@ -133,14 +135,12 @@ class Heart:
                 leases = {task_id: entry.claimed.lease_token for task_id, entry in due.items()}
                 beat = await self._pulse.beat(leases, ended, self._health())
         except TROUBLE as error:
-            if not self._is_failing:
-                log.warning("heartbeat failed, trying again: %s", str(error) or type(error).__name__)
-            self._is_failing = True
+            self._outage.failed("heartbeat", error)
             self._pulse.drop()
             return
         # A lease that was busy is asked for again before the next regular beat: it may be older than one already.
         self._last_beat = now - (self._heartbeat_seconds * BUSY_SHARE if beat.busy else 0.0)
-        self._is_failing = False
+        self._outage.answered("heartbeat")
         for task_id in beat.renewed:
             due[task_id].lease_seconds = beat.lease_seconds
             due[task_id].renewed_at = now

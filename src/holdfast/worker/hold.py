@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.action import Action, Isolation
 from holdfast.core.outcome import STOPPED, Canceled, Completed, Failed, Lost, Outcome, Released
+from holdfast.dispatcher.failure_log import FailureLog
 from holdfast.dispatcher.leases import Claimed, Report, Settled, report_of
 from holdfast.errors import Invalid
 from holdfast.worker.attempts import Attempts
@@ -63,6 +64,8 @@ class Hold:
         self.settings = line.settings.worker
         self.begun_count = 0
         self._names = line.names
+        self._decides = line.decides
+        self._failures = FailureLog()
         self._batch_bytes_max = line.batch_bytes_max
         self._batch_max = BATCH_MAX if line.flights == 1 else max(share, BATCH_SHARED_MIN)
         self._actions = actions
@@ -143,7 +146,7 @@ class Hold:
         return self._runner.run(held)
 
     def _ended(self, held: Held, outcome: Outcome) -> None:
-        """Queue the report of one attempt."""
+        """Queue the report of one attempt, and log a failure."""
         self.entries.pop(held.claimed.task_id, None)
         if held.verdict == INTERRUPTED and isinstance(outcome, Lost):
             # Its process was ended because this worker stops: nobody's fault, and no loss.
@@ -155,7 +158,9 @@ class Hold:
         elif type(outcome) is Completed and outcome.commits:
             self.committing.start(self._report(held, outcome))
         else:
-            self.reports.append(self._report(held, outcome))
+            self.reports.append(report := self._report(held, outcome))
+            if type(outcome) is not Completed:
+                self._failures.tell(held.plan.lane.action, report, held.plan.policy if self._decides else None)
         self._changed()
 
     def _report(self, held: Held, outcome: Outcome) -> Report:

@@ -20,6 +20,7 @@ from holdfast.core import limits
 from holdfast.core.policy import PolicyDefaults, RetryPolicy
 from holdfast.dispatcher.contract import (
     WAIT_SECONDS_UNTOLD,
+    Allowed,
     Attach,
     Attached,
     Batch,
@@ -43,6 +44,7 @@ from holdfast.dispatcher.probe import LABEL as PROBE_LABEL
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.settings import Settings
 from holdfast.store.catalog import Lane
+from holdfast.store.outage import Outage
 from holdfast.worker.http_call import Calls, Server
 from holdfast.worker.http_ledger import HttpLedger
 from holdfast.worker.http_reports import completion
@@ -133,11 +135,13 @@ class HttpLine:
         self._beside = [Calls(self._server) for _ in range(FLIGHTS - 1)]
         self._waits, self._stops = Calls(self._server), Calls(self._server)
         self.settings = settings
+        self.outage = Outage("the server")
         self.names: Names = (names := HttpNames())
         self.ledger: Asking = (ledger := HttpLedger(self._server))
         self._names, self._ledger = names, ledger
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
+        self.decides = False
         self.flights = FLIGHTS
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
@@ -154,6 +158,8 @@ class HttpLine:
         if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
             log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
         probe_url = self.settings.worker.probe_url
+        allowed = (await self._calls.get("/internal/terms", Allowed)).queues
+        own = [one for one in signing.pulled if _is_served(signing.actions[one].queue, signing.queues, allowed)]
         asked = Register(
             worker_id=signing.name,
             queues=signing.queues,
@@ -162,7 +168,7 @@ class HttpLine:
             runtimes=["python"],
             slots=signing.slots,
             version=signing.version,
-            declares=[_declared(signing.actions[name]) for name in signing.pulled],
+            declares=[_declared(signing.actions[name]) for name in own],
         )
         answer = await self._calls.post("/internal/workers", asked, Registered)
         self._worker_id, self._wait_seconds_max = answer.worker_id, answer.wait_seconds_max
@@ -361,6 +367,11 @@ class HttpPulse:
 
     async def close(self) -> None:
         self._calls.drop()
+
+
+def _is_served(queue: str, *served: Sequence[str] | None) -> bool:
+    """Whether a queue is among what a worker was told to serve and what its token allows; None allows every queue."""
+    return all(names is None or queue in names for names in served)
 
 
 def _declared(action: Any) -> Declared:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import threading
 from typing import Any
@@ -15,9 +14,8 @@ from typing import Any
 from holdfast.dispatcher.contract import Leaving
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
+from holdfast.store.outage import Outage
 from holdfast.worker.http_call import Calls, Server
-
-log = logging.getLogger("holdfast.parent")
 
 REPEAT_SECONDS_FIRST, REPEAT_SECONDS_MAX = 0.05, 2.0
 ANSWER_SECONDS_MAX = 10.0
@@ -28,6 +26,7 @@ class HttpRepairs:
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
+        self._outage = Outage("the server")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
         self._burials: set[asyncio.Task[None]] = set()
@@ -59,9 +58,10 @@ class HttpRepairs:
                 body = Leaving(str(worker_id), stopped=was_asked_to_stop)
                 await calls.post("/internal/leave", body, dict[str, Any], seconds_max=ANSWER_SECONDS_MAX)
                 calls.drop()
+                self._outage.answered("retiring workers")
                 return
             except HoldfastError as error:
-                log.warning("retiring worker %s failed, will try again: %s", worker_id, error)
+                self._outage.failed("retiring workers", error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, REPEAT_SECONDS_MAX)
 

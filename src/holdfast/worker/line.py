@@ -19,6 +19,7 @@ from holdfast.flow.flow import Flow
 from holdfast.schedule import Schedule
 from holdfast.settings import Settings
 from holdfast.store.catalog import Lane
+from holdfast.store.outage import Outage
 from holdfast.worker.ledger import Asking
 from holdfast.worker.notes import Notes
 from holdfast.worker.writing import Datasets, Declared
@@ -117,12 +118,16 @@ class Line(Ear, Protocol):
     """One worker's line, on its event loop."""
 
     settings: Settings
+    outage: Outage
+    """Where everything that repeats what failed says so."""
     names: Names
     ledger: Asking
     poll_seconds: float
     """The longest wait for work when no ring comes."""
     batch_bytes_max: int
     """How much output one exchange may carry."""
+    decides: bool
+    """Whether the policies it gives are whole: over HTTP the server alone knows what follows a failure."""
     flights: int
     """How many exchanges may be under way at once. Notes go with the first alone."""
 

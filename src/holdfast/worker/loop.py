@@ -100,6 +100,7 @@ class Worker:
         self._finish_by = FOREVER
         self._crew, self._rank = 1, 0
         self.ready = asyncio.Event()
+        self.on_ready: Callable[[], None] = lambda: None
         self.completed_count = 0
 
     def stop(self, *, within_seconds: float | None = None) -> None:
@@ -144,9 +145,11 @@ class Worker:
             heartbeat_seconds=self._hold.settings.heartbeat_seconds,
             publish=self._hold.show_kill_at,
             health=self._health,
+            outage=self.line.outage,
         )
         heart.start()
         self.ready.set()
+        self.on_ready()
         try:
             yield
         finally:

@@ -25,7 +25,7 @@ class Ending(IntEnum):
     AWAY = 75
     """The database could not be reached, or no longer knows this worker: start another."""
     CANNOT_LOAD = 78
-    """The app could not be imported; starting it again will not help."""
+    """The app could not be imported, or the worker was refused; starting it again will not help."""
     DRAINED = 79
     """It was drained and held nothing any more: nobody takes its place."""
 
@@ -40,6 +40,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] | None
     name: str
     packs: list[str] = []
+    tells_failures: bool = True
+    """Whether failed attempts are logged; something else may show them already."""
 
 
 def encode(orders: Orders) -> bytes:

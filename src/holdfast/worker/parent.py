@@ -57,16 +57,24 @@ def run_workers(
     loops: bool,
     packs: Sequence[str] = (),
     beside: Beside | None = None,
+    tells_failures: bool = True,
 ) -> int:
     """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
 
     `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. Where the
     settings' URL is that of a server, workers speak HTTP with it, and the loops are its own. `beside` is a loop that
-    runs beside the repair loops.
+    runs beside the repair loops. `tells_failures` has each failed attempt in the log.
     """
     with _dispatcher(settings, loops, beside) as (url, settings, repairs):
         orders = Orders(
-            app_ref=app_ref, url=url, settings=settings, slots=slots, queues=queues, name="", packs=list(packs)
+            app_ref=app_ref,
+            url=url,
+            settings=settings,
+            slots=slots,
+            queues=queues,
+            name="",
+            packs=list(packs),
+            tells_failures=tells_failures,
         )
         return _Parent(orders, repairs, processes=processes).run()
 
@@ -216,7 +224,7 @@ class _Parent:
             seat.is_given_up = True
         elif code == Ending.CANNOT_LOAD and not self._has_worked:
             named = " and ".join(filter(None, [self._orders.app_ref, *self._orders.packs]))
-            log.error("the app %s cannot be loaded; giving up", named)
+            log.error("no worker for %s can start, for the reason given above; giving up", named)
             self._exit_code = int(Ending.CANNOT_LOAD)
             self._stops_heard = max(self._stops_heard, 1)
         else:

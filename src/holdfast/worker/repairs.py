@@ -20,6 +20,7 @@ from holdfast.dispatcher.reap import REAP_BATCH
 from holdfast.settings import Settings
 from holdfast.store.database import TROUBLE
 from holdfast.store.durability import require_durable
+from holdfast.store.outage import Outage
 from holdfast.store.statements import sql
 
 _RETIRE = sql("retire_worker")
@@ -96,10 +97,10 @@ class Repairs:
         burial.add_done_callback(self._burials.discard)
 
     async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        database, loops = self._engine.database, Loops(self._engine)
         retired = (_RETIRE, worker_id, was_asked_to_stop)
-        await _until_done(lambda: self._engine.database.fetch(*retired), what=f"retiring worker {worker_id}")
-        loops = Loops(self._engine)
-        while await _until_done(loops.bury, what="reaping") == 0.0:
+        await _until_done(lambda: database.fetch(*retired), database.outage, f"retiring worker {worker_id}")
+        while await _until_done(loops.bury, database.outage, "reaping") == 0.0:
             log.info("more than %s leases to take back", REAP_BATCH)
 
     async def _close(self, seconds_max: float) -> None:
@@ -116,13 +117,16 @@ class Repairs:
         self._loop.close()
 
 
-async def _until_done(step: Callable[[], Awaitable[T]], *, what: str) -> T:
+async def _until_done(step: Callable[[], Awaitable[T]], outage: Outage, part: str) -> T:
     """Repeat a step that is safe to repeat until the database takes it."""
     pause = REPEAT_SECONDS_FIRST
     while True:
         try:
-            return await step()
+            done = await step()
         except TROUBLE as error:
-            log.warning("%s failed, will try again: %s", what, error)
+            outage.failed(part, error)
+        else:
+            outage.answered(part)
+            return done
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 2, REPEAT_SECONDS_MAX)

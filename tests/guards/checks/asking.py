@@ -211,8 +211,9 @@ async def a_note_needs_the_current_lease(stage: Stage) -> None:
 async def a_second_pause_keeps_the_first(stage: Stage) -> None:
     await stage.dispatcher.enqueue(a_task())
     assert await stage.dispatcher.pause(reason="first")
-    assert not await stage.dispatcher.pause(reason="second")
+    assert not await stage.dispatcher.pause(reason="") and not await stage.dispatcher.pause(reason="first")
     assert await stage.value("select paused_reason from holdfast.queue") == "first"
+    assert await stage.dispatcher.pause(reason="second")
     assert [await stage.dispatcher.resume() for _ in range(2)] == [True, False]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidSettings
+from holdfast.store.embedded.home import folder_name
 from holdfast.store.embedded.server import default_home, start, status
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -116,15 +117,30 @@ def test_the_status_of_a_home_that_never_was_makes_nothing(new_home):
     [
         ({"HOLDFAST_HOME": "/a", "XDG_DATA_HOME": "/b"}, "/a"),
         ({"HOLDFAST_HOME": "~/mine"}, "/home/me/mine"),
-        ({"XDG_DATA_HOME": "/b"}, "/b/holdfast"),
-        ({"XDG_DATA_HOME": "relative"}, "/home/me/.local/share/holdfast"),
-        ({}, "/home/me/.local/share/holdfast"),
+        ({"XDG_DATA_HOME": "/b"}, "/b/holdfast/PROJECT"),
+        ({"XDG_DATA_HOME": "relative"}, "/home/me/.local/share/holdfast/PROJECT"),
+        ({}, "/home/me/.local/share/holdfast/PROJECT"),
     ],
 )
-def test_the_default_home_follows_the_environment(monkeypatch, environment, expected):
+def test_the_default_home_follows_the_environment(monkeypatch, tmp_path, environment, expected):
     monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.chdir(tmp_path)
     for name in ("HOLDFAST_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert default_home() == Path(expected)
+    assert default_home() == Path(expected.replace("PROJECT", folder_name(tmp_path)))
+
+
+def test_each_project_has_a_database_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.delenv("HOLDFAST_HOME", raising=False)
+    homes = {}
+    for name, mark in (("shop", "pyproject.toml"), ("mail", ".git"), ("bare", None)):
+        (tmp_path / name / "src" / "deep").mkdir(parents=True)
+        if mark is not None:
+            (tmp_path / name / mark).touch()
+        monkeypatch.chdir(tmp_path / name)
+        homes[name] = default_home()
+        monkeypatch.chdir(tmp_path / name / "src" / "deep")
+        assert (default_home() == homes[name]) is (mark is not None)
+    assert len(set(homes.values())) == 3 and homes["shop"].name.startswith("shop-")

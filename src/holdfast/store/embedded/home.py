@@ -138,8 +138,13 @@ def _move_elsewhere(home: Path, account: Account) -> Path:
 
 
 def _slug(home: Path) -> Path:
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", home.name)[:24].strip("-") or "home"
-    return ELSEWHERE / f"{readable}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
+    return ELSEWHERE / folder_name(home)
+
+
+def folder_name(path: Path) -> str:
+    """A name for a folder that stands for another one: `shop-1f0c…`."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", path.name)[:24].strip("-") or "home"
+    return f"{readable}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -70,12 +70,25 @@ class ServerStatus:
 
 
 def default_home() -> Path:
-    """Return `$HOLDFAST_HOME`, else the user's data folder for Holdfast."""
+    """Return `$HOLDFAST_HOME`, else a folder of this project's own in the user's data folder for Holdfast."""
     if named := os.environ.get("HOLDFAST_HOME"):
         return Path(named).expanduser()
     folder = Path(os.environ.get("XDG_DATA_HOME", ""))
     # The desktop specification has relative values ignored.
-    return (folder if folder.is_absolute() else Path("~/.local/share").expanduser()) / "holdfast"
+    base = (folder if folder.is_absolute() else Path("~/.local/share").expanduser()) / "holdfast"
+    return base / homes.folder_name(project_of(Path.cwd()))
+
+
+PROJECT_MARKS = ("holdfast.toml", "pyproject.toml", ".git")
+
+
+def project_of(directory: Path) -> Path:
+    """The project that a directory belongs to: the nearest one above it with a sign of one, else itself."""
+    directory = directory.resolve()
+    for one in (directory, *directory.parents):
+        if any((one / mark).exists() for mark in PROJECT_MARKS):
+            return one
+    return directory
 
 
 def start(home: Path, *, settings: Mapping[str, str] | None = None, start_seconds_max: float = 60) -> EmbeddedServer:

@@ -302,14 +302,14 @@ placed as materialized (
 ),
 names as materialized (
   select s.snapshot_id, (d.number - 1)::int as node_no, d.node ->> 'name' as node, d.node ->> 'action' as action,
-    s.lane_ids[d.number] as lane_id, s.policy_ids[d.number] as policy_id, s.priorities[d.number] as priority
+    d.node ->> 'kind' as kind, s.lane_ids[d.number] as lane_id, s.policy_ids[d.number] as policy_id, s.priorities[d.number] as priority
   from (select distinct snapshot_id from placed) asked
   join holdfast.snapshot s on s.snapshot_id = asked.snapshot_id
   join holdfast.flow f on f.flow_id = s.flow_id
   cross join lateral jsonb_array_elements(f.definition -> 'nodes') with ordinality as d (node, number)
 ),
 filled as materialized (
-  select page.*, names.node, names.action, t.due_at, t.is_retrying, t.max_retries as live_retries, e.max_retries as ended_retries,
+  select page.*, names.node, names.action, names.kind, t.due_at, t.is_retrying, t.max_retries as live_retries, e.max_retries as ended_retries,
     coalesce(t.priority, e.priority, b.priority, page.priority, names.priority) as its_priority,
     coalesce(b.tags, e.tags, page.tags, '{}') as its_tags, coalesce(b.key, e.key) as key,
     coalesce(b.created_at, page.created_at, e.created_at) as its_created_at,
@@ -327,17 +327,20 @@ filled as materialized (
 )
 select page.task_id::text as task_id, page.state, coalesce(l.action, page.action) as action, coalesce(q.name, '') as queue,
   page.attempt, coalesce(page.live_retries, page.ended_retries, p.max_retries, 0) + 1 as max_attempts,
-  page.its_priority as priority, page.its_tags as tags, page.key, page.its_created_at as created_at, page.started_at,
+  page.its_priority as priority, page.its_tags as tags, page.key, page.its_created_at as created_at,
+  coalesce(page.started_at, case when page.state in ('failed', 'canceled') then f.started_at end) as started_at,
   page.ended_at, case when not page.is_retrying then page.due_at end as due_at,
   case when page.is_retrying then page.due_at end as next_retry_at, w.name as worker, f.code, f.type, f.message,
-  holdfast.instant() as at, page.run_id::text as run_id, page.node
+  holdfast.instant() as at, page.run_id::text as run_id, page.node,
+  case when page.run_id is null then 'task' when page.task_id = page.run_id + 1 + page.node_no
+    then coalesce(page.kind, 'task') else 'item' end as kind
 from filled page
 left join holdfast.lane l on l.lane_id = page.lane_id
 left join holdfast.queue q on q.queue_id = l.queue_id
 left join holdfast.policy p on p.policy_id = page.policy_id
 left join holdfast.worker w on w.worker_id = page.worker_id
 left join lateral (
-  select f.code, f.type, f.message
+  select f.code, f.type, f.message, f.started_at
   from holdfast.failure f
   where f.task_id = page.task_id
   order by f.attempt desc

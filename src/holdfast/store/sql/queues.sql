@@ -1,9 +1,10 @@
 -- name: pause_queue
--- Stop a queue from handing out work; what runs goes on. A second pause changes nothing and keeps the first reason.
+-- Stop a queue from handing out work; what runs goes on. A second pause keeps the time of the first, and has the last
+-- word on the reason if it gives one.
 with held as (
   update holdfast.queue q
-  set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
-  where q.tenant_id = $1 and q.name = $2 and q.paused_at is null
+  set paused_at = coalesce(q.paused_at, holdfast.instant()), paused_by = $3, paused_reason = $4
+  where q.tenant_id = $1 and q.name = $2 and (q.paused_at is null or $4 not in ('', q.paused_reason))
   returning q.queue_id
 ),
 told as (

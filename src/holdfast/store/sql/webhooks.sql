@@ -134,13 +134,13 @@ where w.webhook_id = $1 and w.lease_token = $2 and w.lease_expires_at > holdfast
 returning w.failures;
 
 -- name: event_places
--- The queue and action of tasks that events are about; of a run its flow in place of an action.
-select g.task_id, q.name as queue, coalesce(l.action, w.flow) as action
+-- The queue, action and run of tasks that events are about; of a run its flow in place of an action.
+select g.task_id, q.name as queue, coalesce(l.action, w.flow) as action, w.run_id
 from unnest($1::bigint[]) as g (task_id)
 left join holdfast.ended e on e.task_id = g.task_id
 left join holdfast.body b on b.task_id = g.task_id
 left join lateral (
-  select s.lane_ids[p.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
+  select r.run_id, s.lane_ids[p.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
   from (
     select p.run_id, p.node_no from holdfast.place(g.task_id) p where b.task_id is null
     union all

@@ -1,0 +1,30 @@
+"""URLs as people have them: those of SQLAlchemy are understood, what is no PostgreSQL is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import InvalidSettings
+from holdfast.net.server import database_url
+from holdfast.place import find_place
+from holdfast.settings import Settings
+from holdfast.store.trouble import without_password
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg", "postgres+x"])
+def test_a_driver_behind_a_plus_sign_is_left_out(scheme):
+    place = find_place(Settings(url=f"{scheme}://me:secret@db.example.com/shop"))
+    assert place.url == f"{scheme.partition('+')[0]}://me:secret@db.example.com/shop"
+
+
+@pytest.mark.parametrize("url", ["mysql://me:secret@db/shop", "sqlite:///x.db", "foo", "postgresql:shop"])
+def test_what_is_no_postgresql_is_said_without_a_password(url):
+    with pytest.raises(InvalidSettings) as refused:
+        database_url(url)
+    assert refused.value.code == "invalid_url" and "postgresql://" in refused.value.advice
+    assert "secret" not in str(refused.value)
+
+
+def test_a_shown_url_says_where_the_server_is_and_no_password():
+    shown = without_password("postgresql://me:secret@/shop?host=/run/pg&password=secret&port=5433&sslpassword=secret")
+    assert shown == "postgresql://me@/shop?host=/run/pg&port=5433"
