@@ -68,7 +68,7 @@ BELOW = {
     "garbage": set(),
     "app_settings": {"errors", "net", "settings", "settings_option", "store"},
     "wire": {"errors", "core"},
-    "store": {"errors", "core"},
+    "store": {"errors", "core", "net"},
     "net": {"apart", "errors", "settings"},
     "webhooks": {"errors"},
     "reporters": {"core", "errors", "settings"},

@@ -12,7 +12,6 @@ nothing is prepared unless that is asked for, and only a direct URL can be liste
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from holdfast.errors import Unavailable
+from holdfast.net.sockets import notice_partitions
 from holdfast.store.outage import Outage
 from holdfast.store.pool import Pool, PoolUse
 from holdfast.store.session import Patience, ScriptedSession, Session, Tap, begin_script
@@ -32,12 +32,14 @@ from holdfast.store.trouble import (
     LOCKED_OUT,
     MISTAKEN,
     NAME_TAKEN,
+    READ_ONLY,
     REFUSED,
     STILL_USED,
     TROUBLE,
     UNFIT,
     is_refusal,
     outcome_unknown,
+    read_only,
     unreachable,
     without_password,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "MINIMUM_VERSION",
     "MISTAKEN",
     "NAME_TAKEN",
+    "READ_ONLY",
     "REFUSED",
     "STILL_USED",
     "TROUBLE",
@@ -199,6 +202,10 @@ class Database:
         except BROKEN as error:
             connection.terminate()
             raise outcome_unknown(error) from error
+        except READ_ONLY as error:
+            # The next connection may lead to the server that is the primary by then.
+            connection.terminate()
+            raise read_only(error) from error
         except asyncio.CancelledError:
             connection.terminate()
             raise
@@ -242,6 +249,10 @@ class Database:
         except BROKEN as error:
             connection.terminate()
             raise outcome_unknown(error) from error
+        except READ_ONLY as error:
+            # The next connection may lead to the server that is the primary by then.
+            connection.terminate()
+            raise read_only(error) from error
         except asyncio.CancelledError:
             connection.terminate()
             raise
@@ -275,10 +286,13 @@ class Database:
             connection = await self._connected(options)
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
-        _notice_partitions(connection)
+        notice_partitions(connection._transport.get_extra_info("socket"))
         return connection
 
     async def _connected(self, options: dict[str, Any]) -> Any:
+        if "," in self.url and "target_session_attrs" not in self.url:
+            # Of several hosts the one that accepts writes: after a failover that is another one.
+            options = options | {"target_session_attrs": "read-write"}
         if not self.is_pooled:
             try:
                 return await asyncpg.connect(self.url, **options, **self._unprepared())
@@ -300,14 +314,6 @@ def _patience(patience: Patience | None) -> dict[str, str]:
         return {}
     given = ("lock_timeout", patience.lock_seconds), ("idle_in_transaction_session_timeout", patience.idle_seconds)
     return {name: f"{max(1, round(seconds * 1000))}ms" for name, seconds in given}
-
-
-def _notice_partitions(connection: Any) -> None:
-    """Without it a silent partition blocks a write for many minutes; a worker must notice within a lease."""
-    sock = connection._transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) and hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
 
 
 def _check_version(version: Any) -> None:

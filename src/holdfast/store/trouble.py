@@ -19,8 +19,12 @@ BROKEN: tuple[type[Exception], ...] = (
 )
 """What a server that restarts, vanishes or is full looks like on a connection."""
 
+READ_ONLY = asyncpg.ReadOnlySQLTransactionError
+"""A server that accepts no writes: a standby, or a primary that is being replaced. Nothing happened."""
+
 AWAY: tuple[type[Exception], ...] = (
     Unavailable,
+    READ_ONLY,
     TimeoutError,
     *BROKEN,
     asyncpg.SerializationError,
@@ -73,6 +77,15 @@ def unreachable(url: str, error: BaseException) -> HoldfastError:
         f"Cannot reach PostgreSQL at {without_password(url)}: {str(error) or type(error).__name__}.",
         code="database_unreachable",
         advice="Check HOLDFAST_URL and that the server runs (`holdfast doctor`).",
+    )
+
+
+def read_only(error: BaseException) -> HoldfastError:
+    """A write that met a standby: during a failover the next connection finds the new primary."""
+    return Unavailable(
+        f"PostgreSQL accepts no writes at the moment: {error}.",
+        code="database_read_only",
+        advice="Nothing was changed; try again. During a failover this lasts until a standby is promoted.",
     )
 
 

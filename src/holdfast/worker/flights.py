@@ -26,7 +26,7 @@ from holdfast.worker.occasion import Occasion
 log = logging.getLogger("holdfast.worker")
 
 RECONNECT_SECONDS_FIRST = 0.05
-RECONNECT_SECONDS_MAX = 5.0
+RECONNECT_SECONDS_MAX = 1.0
 AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
 """After which pause a worker looks again for work that others held, at first and at last."""
 

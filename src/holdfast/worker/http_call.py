@@ -29,11 +29,14 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.net.server import is_loopback, require_private_way
+from holdfast.net.sockets import notice_partitions
 from holdfast.settings import Settings
 
 T = TypeVar("T")
 
-CONNECT_SECONDS_MAX = 5.0
+CONNECT_SECONDS_MAX = 2.0
+"""A connection that takes longer is begun anew: within a partition the kernel would repeat the first packet ever more
+rarely, and be late to notice its end."""
 ANSWER_SECONDS_MAX = 60.0
 HEAD_BYTES_MAX = 64 * 1024
 DEV_HEADER = "x-dev-user"
@@ -189,6 +192,7 @@ class Calls:
                 ssl=ssl.create_default_context() if server.is_secure else None,
                 limit=HEAD_BYTES_MAX,
             )
+        notice_partitions(self._streams[1].get_extra_info("socket"))
         return self._streams
 
     def _away(self, why: str, *, is_lasting: bool = False) -> Unavailable:
