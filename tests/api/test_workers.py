@@ -38,6 +38,17 @@ async def test_a_worker_registers_and_learns_its_id_and_pace(call, engine):
     assert '"python"' in row["labels"] and '"zone"' in row["labels"]
 
 
+async def test_a_worker_with_a_long_id_is_known(call, engine, dispatcher):
+    await engine.database.fetch("select setval('holdfast.worker_worker_id_seq', 123456789012)")
+    await dispatcher.enqueue(a_task())
+    registered = (await call.post("/internal/workers", {"worker_id": "pod-7", "actions": ["shop.charge"]})).json
+    [found] = await claimed(call, registered["worker_id"])
+    answer = await call.post("/internal/task-complete", lease_of(found, status="completed", outputs=None))
+    assert answer.status == 200 and registered["worker_id"] == "123456789013"
+    shown = await call.get(f"/api/v1/workers/{registered['worker_id']}")
+    assert shown.json["name"] == "pod-7"
+
+
 @each("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])
 async def test_a_bad_registration_is_refused(call, bad):
     assert (await call.post("/internal/workers", bad)).status == 400

@@ -23,6 +23,7 @@ _SERVER = sql("checkup_server")
 _RIGHTS = sql("checkup_rights")
 _INSTANT = sql("checkup_instant")
 _WALLS = sql("checkup_walls")
+_SEQUENCES = sql("checkup_sequences")
 _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
@@ -35,6 +36,7 @@ CONNECTION_SHARE_MAX = 0.9
 BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
 WALLS_SINCE = 18
+SEQUENCE_SHARE_MAX = 0.5
 
 
 class Level(StrEnum):
@@ -78,6 +80,7 @@ async def check_up(
         if version:
             found += _rights(await database.fetchrow(_RIGHTS))
             found.append(_instant(await database.fetchrow(_INSTANT)))
+            found.append(_sequences(await database.fetch(_SEQUENCES, SEQUENCE_SHARE_MAX)))
             if version >= WALLS_SINCE:
                 found += _walls(await database.fetchrow(_WALLS))
             found += _work(await database.fetchrow(_WORK, silent_seconds))
@@ -211,6 +214,17 @@ def _instant(row: Any) -> Finding:
         "it is the database's" if row["is_own"] else f"holdfast.instant() was replaced, and is {off}",
         "If no test uses this database: create or replace function holdfast.instant() returns timestamptz "
         "language sql stable parallel safe return statement_timestamp()",
+    )
+
+
+def _sequences(rows: list[Any]) -> Finding:
+    """Ids are never reused: a sequence that reaches its end stops what draws from it."""
+    used = ", ".join(f"{row['name']} {100 * row['share']:.0f} %" for row in rows)
+    return finding(
+        "ids",
+        not rows,
+        f"used up: {used}" if rows else "every sequence has more than half of its numbers left",
+        "Find what draws so many: names of queues, actions or policies that are new each time?",
     )
 
 

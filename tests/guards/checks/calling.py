@@ -66,8 +66,15 @@ async def a_key_that_is_gone_is_never_answered_with_nothing(stage: Stage) -> Non
 
 
 @check
-async def sql_may_enqueue_what_was_enqueued_before(stage: Stage) -> None:
-    assert len({await enqueued(stage) for _ in range(2)}) == 2
+async def two_who_intern_the_same_names_in_sql_both_enqueue(stage: Stage) -> None:
+    """Policy, queue and lane are new to both; then queue and lane are."""
+    for call in ("select holdfast.enqueue('shop.mail')", "select holdfast.enqueue('shop.mail', queue => 'money')"):
+        async with stage.engine.database.transaction() as session:
+            first = await session.fetchval(call)
+            late = asyncio.ensure_future(stage.value(call))
+            await stage.waits(late)
+            assert not late.done()
+        assert await late != first
 
 
 @check
@@ -113,7 +120,11 @@ async def who_took_a_span_or_failed_to_keeps_nobody_waiting(stage: Stage) -> Non
     async with stage.engine.database.session() as session, stage.impatient() as other:
         for length in (5, -(10**12)):
             try:
-                await session.fetch("select holdfast.take_span($1::bigint)", length)
+                async with session.transaction():
+                    await session.fetch("select holdfast.take_span($1::bigint)", length)
+                    # Its transaction goes on: the next span waits for the sequence, not for the run that is stored.
+                    async with other.transaction():
+                        assert await other.fetchval(f"select pg_try_advisory_xact_lock({SPAN_LOCK})"), length
             except asyncpg.NumericValueOutOfRangeError:
                 assert length < 0
             async with other.transaction():

@@ -61,6 +61,13 @@ select exists (select from pg_roles r where r.rolname = 'holdfast_tenant') as ha
   ) as open_tables,
   current_user::text as me;
 
+-- name: checkup_sequences
+-- Sequences of the schema that have given out more than a share of their numbers, the fullest first.
+select s.sequencename::text as name, s.last_value::double precision / s.max_value as share
+from pg_sequences s
+where s.schemaname = 'holdfast' and s.last_value::double precision / s.max_value > $1::double precision
+order by share desc, name;
+
 -- name: checkup_work
 -- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,
 -- leases that nobody reaped, and how clean the hot table is.

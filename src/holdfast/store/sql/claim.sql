@@ -68,7 +68,7 @@ with asked as materialized (
   join holdfast.tenant n on n.tenant_id = l.tenant_id and (n.max_running is null or n.tenant_id = any($9::int[]))
   join holdfast.worker w on w.worker_id = $5 and w.state = 'active' and w.tenant_id = l.tenant_id
   left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
-  where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::int[]))
+  where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::bigint[]))
 ),
 pick as materialized (
   select c.task_id
