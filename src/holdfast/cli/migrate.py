@@ -30,6 +30,7 @@ def migrate() -> None:
 
 
 async def _migrate(shell: Shell) -> tuple[list[Migration], int]:
+    from holdfast.dispatcher.epoch import look_at_server
     from holdfast.place import find_place
     from holdfast.store.database import Database
     from holdfast.store.migrate import migrate, schema_version
@@ -39,7 +40,10 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int]:
     try:
         database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
         try:
-            return await migrate(database), await schema_version(database)
+            applied = await migrate(database)
+            async with database.session() as session:
+                await look_at_server(session, 0)
+            return applied, await schema_version(database)
         finally:
             await database.close()
     finally:

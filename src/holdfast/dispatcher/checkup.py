@@ -12,6 +12,7 @@ import asyncpg
 
 from holdfast.core.duration import human
 from holdfast.core.workers import SILENT_SECONDS_MIN
+from holdfast.dispatcher.epoch import CAUSES, RESTARTED
 from holdfast.dispatcher.hints import WakeView, read_wake
 from holdfast.settings import POSTGRES
 from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
@@ -24,6 +25,7 @@ _RIGHTS = sql("checkup_rights")
 _INSTANT = sql("checkup_instant")
 _WALLS = sql("checkup_walls")
 _SEQUENCES = sql("checkup_sequences")
+_EPOCH = sql("checkup_epoch")
 _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
@@ -37,6 +39,8 @@ BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
 WALLS_SINCE = 18
 SEQUENCE_SHARE_MAX = 0.5
+REPLACED_SECONDS = 7 * 86_400.0
+"""For so long a check-up says that the server was replaced."""
 
 
 class Level(StrEnum):
@@ -85,6 +89,7 @@ async def check_up(
                 found += _walls(await database.fetchrow(_WALLS))
             found += _work(await database.fetchrow(_WORK, silent_seconds))
         if version >= len(known()):
+            found.append(_epoch(await database.fetchrow(_EPOCH)))
             found.append(_wake(await read_wake(database), carrier))
     except asyncpg.InsufficientPrivilegeError as error:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
@@ -214,6 +219,31 @@ def _instant(row: Any) -> Finding:
         "it is the database's" if row["is_own"] else f"holdfast.instant() was replaced, and is {off}",
         "If no test uses this database: create or replace function holdfast.instant() returns timestamptz "
         "language sql stable parallel safe return statement_timestamp()",
+    )
+
+
+def _epoch(row: Any) -> Finding:
+    """Which server this is: whether it was replaced lately, and whether that would be noticed."""
+    detail = f"epoch {row['epoch']}, {CAUSES.get(row['cause'], 'since it was made')} ({row['cause']})"
+    if row["differs"] not in (None, "unbound"):
+        return Finding(
+            name="epoch",
+            level=Level.WARNING,
+            detail=f"{detail}; since then {CAUSES[row['differs']]}, and no process has begun to work here",
+            fix="Start one (holdfast server, holdfast work), or run `holdfast migrate`.",
+        )
+    if not row["is_legible"]:
+        return Finding(
+            name="epoch",
+            level=Level.WARNING,
+            detail=f"{detail}; the owner of the schema may not read which cluster this is",
+            fix="As a superuser: grant execute on function pg_control_system() to the owner of the schema.",
+        )
+    return finding(
+        "epoch",
+        row["cause"] in ("created", RESTARTED) or row["age_seconds"] > REPLACED_SECONDS,
+        f"{detail}, {human(row['age_seconds'])} ago",
+        "What was committed last before may be missing: compare with what callers were told (docs/operate.md).",
     )
 
 

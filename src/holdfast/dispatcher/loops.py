@@ -42,6 +42,8 @@ log = logging.getLogger("holdfast.loops")
 REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
 COUNT_SECONDS = 10.0
+EPOCH_SECONDS = 2.0
+"""New connections look for themselves; behind a pooler an old one may lead to another server."""
 DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
 STUCK_SECONDS = 60.0
@@ -91,6 +93,7 @@ class Loops:
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("count", self.count, COUNT_SECONDS))
+            group.create_task(self._repeat("epoch", self.epoch, EPOCH_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
             webhooks = self._settings.webhooks
             # Reporters are no requests: what is needed to make those need not be installed.
@@ -194,6 +197,11 @@ class Loops:
     async def count(self) -> float | None:
         """Add up what completed, for who asks later."""
         await count_once(self._engine.database)
+        return None
+
+    async def epoch(self) -> float | None:
+        """Notice that PostgreSQL is another server than before."""
+        await self._engine.look()
         return None
 
     async def sweep_datasets(self) -> float | None:

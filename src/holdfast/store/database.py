@@ -40,6 +40,7 @@ from holdfast.store.trouble import (
     unreachable,
     without_password,
 )
+from holdfast.store.watch import Watch, server_changed
 
 __all__ = [
     "AWAY",
@@ -105,6 +106,7 @@ class Database:
         direct_url: str | None = None,
         prepare: str = AUTO,
         repeats_itself: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once."""
         self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {})
@@ -114,6 +116,8 @@ class Database:
         """A pooler showed itself."""
         self.is_utf8 = False
         """Whether every text can be said to it; known once it is open."""
+        self.watch = watch or Watch()
+        """Whether its connections still lead to the same server."""
         self._direct_url = direct_url
         self._prepare = prepare
         self._pool = Pool(self._connect, sessions_max)
@@ -142,6 +146,7 @@ class Database:
             direct_url=self._direct_url,
             prepare=self._prepare,
             repeats_itself=repeats_itself,
+            watch=Watch(self.watch.look),
         )
 
     @property
@@ -241,12 +246,18 @@ class Database:
         return Session(connection, self.tap)
 
     async def _acquire(self) -> Any:
+        changes = self.watch.changes
         try:
-            return await self._pool.acquire(seconds_max=CONNECT_SECONDS_MAX)
+            connection = await self._pool.acquire(seconds_max=CONNECT_SECONDS_MAX)
         except TimeoutError as error:
             raise Unavailable(
                 "Every connection of this process is busy.", code="pool_exhausted", advice="Try again."
             ) from error
+        if self.watch.changes != changes:
+            # What the caller looked up before it waited was another server's.
+            self._pool.release(connection)
+            raise server_changed()
+        return connection
 
     async def _connect(self, **options: Any) -> Any:
         options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": self._server_settings} | options
@@ -255,6 +266,13 @@ class Database:
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
         _notice_partitions(connection)
+        try:
+            await self.watch.greet(Session(connection))
+        except BaseException as error:
+            connection.terminate()
+            if isinstance(error, (*BROKEN, TimeoutError, asyncpg.PostgresError)):
+                raise unreachable(self.url, error) from error
+            raise
         return connection
 
     async def _connected(self, options: dict[str, Any]) -> Any:

@@ -269,10 +269,18 @@ create table holdfast.idempotency (
   primary key (tenant_id, key)
 );
 
+-- Where events of a transaction stand: its number, above a base that every epoch (see the migration of that name) raises,
+-- because another server counts its transactions from another number on. The body is replaced when an epoch begins; a
+-- plain SQL body is inlined, so a place is an addition, and stays an index condition.
+create function holdfast.event_base() returns bigint language sql stable parallel safe return 0::bigint;
+create function holdfast.event_place(transaction xid8) returns xid8
+  language sql stable parallel safe
+  return (holdfast.event_base() + transaction::text::bigint)::text::xid8;
+
 -- What happened, one row per transaction and kind: task_ids[i] in its attempts[i]-th attempt. Written by the
 -- statement that made it true. Readers order by (xid, seq) and stop at the oldest open transaction.
 create table holdfast.event (
-  xid xid8 not null default pg_current_xact_id(),
+  xid xid8 not null default holdfast.event_place(pg_current_xact_id()),
   seq bigint generated always as identity,
   at timestamptz not null default holdfast.instant(),
   tenant_id int not null,

@@ -47,7 +47,7 @@ create table holdfast.run (
   canceled_at timestamptz,
   parent_run_id bigint,
   original_run_id bigint,
-  began xid8 not null default pg_current_xact_id(),
+  began xid8 not null default holdfast.event_place(pg_current_xact_id()),
   tenant_id int not null,
   snapshot_id int not null,
   parent_node int,
