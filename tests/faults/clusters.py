@@ -1,4 +1,4 @@
-"""PostgreSQL servers of a test's own that are copied, replicated and restored, with the programs of one installation."""
+"""PostgreSQL servers of a test's own that are copied, replicated and restored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ jit = off
 def programs() -> Path:
     """A directory with all that is needed; skips the test where there is none."""
     named = [Path(os.environ["HOLDFAST_PG_BIN"])] if "HOLDFAST_PG_BIN" in os.environ else []
-    found = [*named, *(one for place in PLACES for one in sorted(Path("/").glob(place.removeprefix("/")), reverse=True))]
+    found = [
+        *named,
+        *(one for place in PLACES for one in sorted(Path("/").glob(place.removeprefix("/")), reverse=True)),
+    ]
     for directory in found:
         if all((directory / name).exists() for name in NEEDED):
             return directory
@@ -54,7 +57,9 @@ class Cluster:
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def initialize(self) -> Cluster:
-        self.run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+        self.run(
+            "initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"
+        )
         return self.configure().start()
 
     def configure(self) -> Cluster:
@@ -77,7 +82,9 @@ class Cluster:
 
     def copy(self, folder: Path, *options: str) -> Cluster:
         """A base backup of it, not started; with `-R` it becomes a replica."""
-        self.run("pg_basebackup", "-d", self.url, "-D", str(folder), "-X", "stream", "-c", "fast", "--no-sync", *options)
+        self.run(
+            "pg_basebackup", "-d", self.url, "-D", str(folder), "-X", "stream", "-c", "fast", "--no-sync", *options
+        )
         return Cluster(folder, self._bin).configure()
 
     def dump_into(self, other: Cluster) -> None:

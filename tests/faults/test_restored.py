@@ -1,5 +1,6 @@
-"""A replica that lags is promoted, a backup is started beside its original, a dump is restored elsewhere: nothing old is
-mistaken for something new, and everything goes on."""
+"""A replica that lags is promoted, a backup is started beside its original, a dump is restored elsewhere.
+
+Nothing old is mistaken for something new, and everything goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.waiting import eventually
 from holdfast.core.outcome import Completed
 from holdfast.dispatcher.audit import list_audit, verify_audit
 from holdfast.dispatcher.checkup import check_up
-from holdfast.dispatcher.effects import OpenEffect, Sender, answer_effect, open_effect
+from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.observe import event_tail, told_after
 from holdfast.dispatcher.queues import list_queues
@@ -85,7 +86,10 @@ async def says_what_happened(engine, cause):
 
 
 async def replicated(primary, replica):
-    async with asyncpg.create_pool(primary.url, min_size=1) as there, asyncpg.create_pool(replica.url, min_size=1) as here:
+    async with (
+        asyncpg.create_pool(primary.url, min_size=1) as there,
+        asyncpg.create_pool(replica.url, min_size=1) as here,
+    ):
         place = await there.fetchval("select pg_current_wal_lsn()")
         await eventually(lambda: here.fetchval("select pg_last_wal_replay_lsn() >= $1", place))
 

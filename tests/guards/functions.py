@@ -43,6 +43,19 @@ FUNCTIONS: Sequence[Mutant] = [
         ("raise exception 'The span is taken.' using errcode = 'HF001';", "", _FREE),
     ),
     *killed(
+        "begin_epoch",
+        ("perform pg_advisory_xact_lock(1752132970, 0);", "", "one_process_begins_an_epoch"),
+        ("where t.state = 'r';", ";", "a_restored_database_takes_leases_and_nothing_else"),
+        (
+            "where w.state in ('active', 'draining', 'lost')",
+            "",
+            "a_restored_database_takes_leases_and_nothing_else",
+        ),
+        ("perform pg_advisory_xact_lock(1752132966, 0);", "", "no_id_is_drawn_while_an_epoch_begins"),
+        ("perform pg_advisory_xact_lock(1752132967, 0);", "", "no_id_is_drawn_while_an_epoch_begins"),
+    ),
+    *killed("fold_block", ("and r.state <> 'o'", "", "a_run_that_is_run_again_stays")),
+    *killed(
         "count_completed",
         ("c for update;\n  else", "c;\n  else", "two_who_count_count_nothing_twice"),
         ("for update skip locked", "for update", "a_pass_that_counts_does_not_wait_for_another"),

@@ -1,7 +1,7 @@
 """Epoch: notice that PostgreSQL is another server than before, and make that safe before anything else is done on it.
 
-A promoted replica may lack the last commits; a restored backup lacks more, and its original may run on. Either would give
-out ids again that clients, workers and the receivers of effects know as something else. So the first process that
+A promoted replica may lack the last commits; a restored backup lacks more, and its original may run on. Either would
+give out ids again that clients, workers and the receivers of effects know as something else. So the first process that
 notices begins an epoch, in two short transactions, while all others wait: see the migration of that name.
 """
 

@@ -134,8 +134,7 @@ begin
   -- Nobody draws a span, counts completions or writes events meanwhile.
   perform pg_advisory_xact_lock(1752132966, 0);
   perform pg_advisory_xact_lock(1752132967, 0);
-  perform from holdfast.counted c for update;
-  lock table holdfast.event in share row exclusive mode;
+  lock table holdfast.event, holdfast.counted in share row exclusive mode;
 
   select * into fresh from holdfast.block b order by b.block desc limit 1;
   first_task := (select greatest(t.last_value + holdfast.restart_gap(), fresh.first_id) from holdfast.task_id t);
