@@ -44,7 +44,7 @@ FUNCTIONS: Sequence[Mutant] = [
     ),
     *killed(
         "begin_epoch",
-        ("perform pg_advisory_xact_lock(1752132970, 0);", "", "one_process_begins_an_epoch"),
+        ("perform pg_advisory_xact_lock(1752132979, 0);", "", "one_process_begins_an_epoch"),
         ("where t.state = 'r';", ";", "a_restored_database_takes_leases_and_nothing_else"),
         (
             "where w.state in ('active', 'draining', 'lost')",

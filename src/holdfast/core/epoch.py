@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 
-
-class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
     """The ids drawn on one server: from `first_span` on, and from `first_task_id` up to before `middle_id`."""
 
     epoch: int

@@ -30,6 +30,7 @@ _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
 TRANSACTION_SECONDS_MAX = 300.0
+EVENT_SECONDS_MAX = 60.0
 WAIT_SECONDS_MAX = 60.0
 REPAIR_SECONDS_MAX = 10.0
 WAKE_SECONDS_MAX = 10.0
@@ -164,8 +165,18 @@ def _hygiene(row: Any) -> Iterator[Finding]:
         "xmin age",
         age <= TRANSACTION_SECONDS_MAX and not row["prepared_transactions"],
         f"the oldest open transaction is {human(age)} old"
+        + (f" ({row['oldest_transaction_of']})" if age > TRANSACTION_SECONDS_MAX else "")
         + (f", {row['prepared_transactions']} prepared" if row["prepared_transactions"] else ""),
         "End it (pg_stat_activity, pg_prepared_xacts): while it is open, finished rows cannot be cleaned up.",
+    )
+    writing = row["oldest_writer_seconds"] or 0.0
+    yield finding(
+        "events",
+        writing <= EVENT_SECONDS_MAX,
+        f"a transaction that writes has been open for {human(writing)} ({row['oldest_writer_of']})"
+        if writing > EVENT_SECONDS_MAX
+        else "no open transaction holds them back",
+        "End it (pg_terminate_backend): webhooks, streams and `run watch` show nothing that began after it.",
     )
     yield finding(
         "replication slots",

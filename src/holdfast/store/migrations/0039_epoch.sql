@@ -74,7 +74,7 @@ declare
   has_room boolean;
   is_fresh boolean;
 begin
-  perform pg_advisory_xact_lock(1752132970, 0);
+  perform pg_advisory_xact_lock(1752132979, 0);
   why := (select n.cause from holdfast.epoch_now() n);
   if why is null or why = 'unbound' then
     return;
@@ -107,7 +107,7 @@ declare
   gap bigint;
 begin
   retired := 0;
-  perform pg_advisory_xact_lock(1752132970, 0);
+  perform pg_advisory_xact_lock(1752132979, 0);
   select n.epoch, n.cause into entered, why from holdfast.epoch_now() n;
   select * into here from holdfast.server_identity();
   if why is null then

@@ -1,8 +1,7 @@
 -- name: ensure_queue
--- Intern a queue by name. Looked up first: an insert that meets a conflict has drawn an id all the same.
+-- Intern a queue by name, for a lane that was not found: an insert that meets a conflict draws an id all the same.
 insert into holdfast.queue (tenant_id, name)
-select $1, $2::text
-where not exists (select from holdfast.queue q where q.tenant_id = $1 and q.name = $2::text)
+values ($1, $2)
 on conflict (tenant_id, name) do nothing;
 
 -- name: ensure_lane
