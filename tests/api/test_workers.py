@@ -44,6 +44,15 @@ async def test_a_version_that_cannot_be_stored_is_kept_without_what_cannot(call,
         "select version from holdfast.worker where worker_id = $1", int(answer.json["worker_id"])
     )
     assert version == "1\ufffd.2"
+async def test_a_worker_with_a_long_id_is_known(call, engine, dispatcher):
+    await engine.database.fetch("select setval('holdfast.worker_worker_id_seq', 123456789012)")
+    await dispatcher.enqueue(a_task())
+    registered = (await call.post("/internal/workers", {"worker_id": "pod-7", "actions": ["shop.charge"]})).json
+    [found] = await claimed(call, registered["worker_id"])
+    answer = await call.post("/internal/task-complete", lease_of(found, status="completed", outputs=None))
+    assert answer.status == 200 and registered["worker_id"] == "123456789013"
+    shown = await call.get(f"/api/v1/workers/{registered['worker_id']}")
+    assert shown.json["name"] == "pod-7"
 
 
 @each("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])

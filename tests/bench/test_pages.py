@@ -10,6 +10,7 @@ from holdfast.bench.pages import measure_pages, path_of, shown
 from holdfast.bench.questions import PAGING, all_questions, list_operations, questions, questions_beside
 from holdfast.bench.tenants import measure_tenants
 from holdfast.bench.trial import Trial
+from holdfast.bench.xmin import measure_xmin
 from holdfast.desk.all import OPERATIONS
 
 HISTORY = History(tasks=1_000, queued=1_000, nodes=9, task_id=1, run_id=2, failed_id=3, effect_id=5)
@@ -52,3 +53,10 @@ async def test_the_first_tasks_of_a_tenant_start_beside_those_of_another(
 
     assert (found["losses"], found["beside_ms"]["tasks"], found["queued"]) == (0, 20, 200)
     assert found["ratio"] > 0
+
+
+@pytest.mark.takes_turns(4, among="crews")
+async def test_a_drain_under_an_old_snapshot_is_measured_beside_one_without(trial: Trial) -> None:
+    found = await measure_xmin(trial)
+    assert (found["losses"], found["doubles"], found["violations"]) == (0, 0, [])
+    assert len(found["ratios"]) == trial.rounds and found["ratio"] > 0

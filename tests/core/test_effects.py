@@ -8,6 +8,7 @@ from holdfast.core.effects import blame, effect_at_fault, stable_key
 
 BASE = {
     "installation": "here",
+    "epoch": "first",
     "tenant": "default",
     "effect": "smtp.send",
     "user_key": "receipt:7",
@@ -17,7 +18,7 @@ BASE = {
 
 
 def test_with_a_key_the_task_does_not_matter():
-    assert stable_key(**BASE) == stable_key(**BASE | {"task_id": "2", "ordinal": 5})
+    assert stable_key(**BASE) == stable_key(**BASE | {"task_id": "2", "ordinal": 5, "epoch": "second"})
 
 
 @pytest.mark.parametrize("changed", [{"installation": "there"}, {"tenant": "b"}, {"effect": "sms"}, {"user_key": "x"}])
@@ -27,8 +28,13 @@ def test_everything_else_does(changed):
 
 def test_without_a_key_the_task_and_the_order_tell():
     plain = BASE | {"user_key": None}
-    found = {stable_key(**plain | {"task_id": task, "ordinal": n}) for task in ("1", "2") for n in (0, 1)}
-    assert len(found) == 4
+    found = {
+        stable_key(**plain | {"task_id": task, "ordinal": n, "epoch": epoch})
+        for task in ("1", "2")
+        for n in (0, 1)
+        for epoch in ("first", "second")
+    }
+    assert len(found) == 8
 
 
 def test_a_key_fits_what_providers_take():
@@ -38,7 +44,8 @@ def test_a_key_fits_what_providers_take():
 @given(st.lists(st.text(), min_size=3, max_size=3), st.lists(st.text(), min_size=3, max_size=3))
 def test_parts_do_not_run_together(one, two):
     def key(parts):
-        return stable_key(installation="", tenant=parts[0], effect=parts[1], user_key=parts[2], task_id="1", ordinal=0)
+        named = {"tenant": parts[0], "effect": parts[1], "user_key": parts[2]}
+        return stable_key(installation="", epoch="", task_id="1", ordinal=0, **named)
 
     assert (key(one) == key(two)) == (one == two)
 

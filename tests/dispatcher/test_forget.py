@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.flows import a_wait
 from tests.store.visits import visits
 
 from holdfast.dispatcher import retain
@@ -102,7 +103,7 @@ async def test_what_a_batch_deleted_is_not_in_the_way_of_the_next(engine, monkey
 
 async def test_signals_that_stay_are_not_looked_through(engine):
     await send_signals(engine.database, MANY)
-    seen = await visits(engine.database, "forget_signals", "30", "10000")
+    seen = await visits(engine.database, "forget_signals", "30", "10000", "0")
     assert seen["signal"] <= 3 and not seen["run"]
 
 
@@ -111,6 +112,24 @@ async def test_young_signals_are_left_by_a_batch_that_meets_them(engine):
     await send_signals(engine.database, 5)
     await retain_once(engine.database, days=30)
     assert await left(engine.database, "signal") == 5
+
+
+async def test_signals_that_open_runs_may_wait_for_keep_no_others(engine, dispatcher, small_batches):
+    """One open run of a tenant keeps what was sent to it, and what was sent to all since it began."""
+    database = engine.database
+    await send_signals(database, 25, days_ago=40)
+    run = await dispatcher.runs.start(a_wait())
+    await database.fetch("update holdfast.run set created_at = holdfast.instant() - interval '35 days'")
+    await send_signals(database, 25, days_ago=34)
+    await database.fetch("insert into holdfast.tenant (name) values ('other')")
+    await send_signals(database, 25, days_ago=34)
+    await database.fetch("update holdfast.signal set tenant_id = 2 where signal_id > 50")
+    await database.fetch("update holdfast.signal set run_id = $1 where signal_id = 1", int(run))
+    await database.fetch("update holdfast.signal set run_id = 99 where signal_id = 2")
+    for _ in range(9):
+        await retain_once(database, days=30)
+    kept = await database.fetch("select signal_id, tenant_id from holdfast.signal order by 1")
+    assert [row[0] for row in kept] == [1, *range(26, 51)] and {row[1] for row in kept} == {1}
 
 
 async def test_failures_are_looked_through_once_a_day(engine, clock, monkeypatch):

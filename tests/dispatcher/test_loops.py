@@ -8,6 +8,7 @@ import pytest
 from tests.each import each
 
 from holdfast.cli.server import launchers_of
+from holdfast.dispatcher import loops
 from holdfast.dispatcher.loops import Loops
 from holdfast.errors import Invalid
 from holdfast.launch.loop import Launching
@@ -51,3 +52,9 @@ async def test_a_pass_that_fails_is_logged_and_has_its_next_turn(engine, caplog,
         going_on.cancel()
         await asyncio.gather(going_on, return_exceptions=True)
     assert "pass failed, will try again" in caplog.text
+
+
+def test_a_pass_that_took_long_and_found_nothing_more_rests_in_proportion():
+    assert loops._pause(1.0, None, rest=0.1) == 1.0
+    assert loops._pause(1.0, None, rest=8.0) == 8.0
+    assert loops._pause(1.0, 0.0, rest=8.0) == 0.0

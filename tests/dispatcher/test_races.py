@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import BLOCKED, eventually
 
 from holdfast.core.outcome import Failed, Released
-from holdfast.dispatcher.claim import claim_task
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.dispatcher.exchange import exchange
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.dispatcher.leases import report_of

@@ -114,7 +114,12 @@ async def test_a_block_is_dropped_later_though_its_neighbour_went_first(dispatch
     await retain_once(dispatcher.engine.database, days=30)
     await dispatcher.redrive(kept)
     await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
-    assert (await retain_once(dispatcher.engine.database, days=30)).dropped == 1
+    assert (await retain_once(dispatcher.engine.database, days=30)).dropped == 0
+    assert (await dispatcher.task(kept)).state is TaskState.COMPLETED
+    await clock.advance("31d")
+    assert (await retain_once(dispatcher.engine.database, days=30)).dropped >= 1
+    with pytest.raises(NotFound):
+        await dispatcher.task(kept)
 
 
 async def test_a_dropped_tasks_key_is_free_again(dispatcher, clock):

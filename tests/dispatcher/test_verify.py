@@ -23,6 +23,14 @@ from holdfast.testing.dispatcher import Dispatcher
 INVARIANTS = [statement.name for statement in statements_in("invariants")]
 
 DAMAGE = {
+    "the_epoch_is_that_of_this_server": "update holdfast.epoch set timeline = timeline + 1",
+    "no_id_is_before_its_epoch": "update holdfast.epoch set first_task_id = 1000000000000000",
+    "events_are_not_ahead": """
+        insert into holdfast.event (xid, tenant_id, kind, task_ids, attempts)
+        values ('17592186044415', 1, 'queue.resumed', '{}', '{}')""",
+    "the_server_was_not_replaced": """
+        insert into holdfast.epoch (epoch, cause, first_task_id, middle_id, first_span, database_id, started_at)
+        select epoch + 1, 'promoted', 0, 0, 0, database_id, started_at from holdfast.epoch""",
     "no_task_is_lost": "delete from holdfast.live where task_id = $queued",
     "completed_tasks_are_counted": "update holdfast.counted set seen = pg_current_snapshot()",
     "every_live_task_has_a_body": "delete from holdfast.body where task_id = $queued",

@@ -56,6 +56,7 @@ async def test_a_broken_connection_is_made_good_by_asking_again(mode, dispatcher
     monkeypatch.setattr("holdfast.dispatcher.effects.PAUSES_SECONDS", (0.0, 0.0))
     lease = await a.a_running_task(dispatcher)
     await engine.catalog.installation()
+    await engine.catalog.epoch_tag(int(lease.task_id))
     opening = engine.database.tap = Fault(mode, 1)
     gate = await outbox.open(lease)
     answering = engine.database.tap = Fault(mode, 1)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from tests.guards.mutant import Mutant, killed
 
 _ONE = "a_key_stands_for_one_task_in_sql"
-_AGAIN = "sql_may_enqueue_what_was_enqueued_before"
+_AGAIN = "two_who_intern_the_same_names_in_sql_both_enqueue"
 _WITHIN = "sql_enqueues_within_its_tenant"
 _FREE = "who_took_a_span_or_failed_to_keeps_nobody_waiting"
-_UNLOCK = "perform pg_advisory_unlock(1752132967, 0);\n"
 
 FUNCTIONS: Sequence[Mutant] = [
     *killed(
@@ -32,17 +31,30 @@ FUNCTIONS: Sequence[Mutant] = [
         ("a.tenant_id = in_tenant and a.name", "a.name", _WITHIN),
         ("'{}')\n    on conflict do nothing;", "'{}');", _AGAIN),
         ("p.tenant_id = in_tenant and p.digest", "p.digest", _WITHIN),
-        ("values (in_tenant, in_queue) on conflict do nothing", "values (in_tenant, in_queue)", _AGAIN),
-        ("q.tenant_id = in_tenant and q.name = in_queue\n  on conflict do nothing", "q.name = in_queue", _AGAIN),
+        ("k.tenant_id = in_tenant and k.name", "k.name", _WITHIN),
+        ("k.name = in_queue)\n    on conflict do nothing", "k.name = in_queue)", _AGAIN),
+        ("q.tenant_id = in_tenant and q.name = in_queue\n    on conflict do nothing", "q.name = in_queue", _AGAIN),
         ("q.tenant_id = in_tenant and q.name", "q.name", _WITHIN),
         ("l.tenant_id = in_tenant and q.name", "q.name", _WITHIN),
     ),
     *killed(
         "take_span",
-        ("perform pg_advisory_lock(1752132967, 0);", "", "one_span_is_taken_at_a_time"),
-        (f"{_UNLOCK}    raise;", "raise;", _FREE),
-        (f"{_UNLOCK}  return first;", "return first;", _FREE),
+        ("perform pg_advisory_xact_lock(1752132967, 0);", "", "one_span_is_taken_at_a_time"),
+        ("raise exception 'The span is taken.' using errcode = 'HF001';", "", _FREE),
     ),
+    *killed(
+        "begin_epoch",
+        ("perform pg_advisory_xact_lock(1752132979, 0);", "", "one_process_begins_an_epoch"),
+        ("where t.state = 'r';", ";", "a_restored_database_takes_leases_and_nothing_else"),
+        (
+            "where w.state in ('active', 'draining', 'lost')",
+            "",
+            "a_restored_database_takes_leases_and_nothing_else",
+        ),
+        ("perform pg_advisory_xact_lock(1752132966, 0);", "", "no_id_is_drawn_while_an_epoch_begins"),
+        ("perform pg_advisory_xact_lock(1752132967, 0);", "", "no_id_is_drawn_while_an_epoch_begins"),
+    ),
+    *killed("fold_block", ("and r.state <> 'o'", "", "a_run_that_is_run_again_stays")),
     *killed(
         "count_completed",
         ("c for update;\n  else", "c;\n  else", "two_who_count_count_nothing_twice"),

@@ -10,13 +10,13 @@ GUARDING: Sequence[Mutant] = [
     *killed(
         "claim",
         (
-            "b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::int[]))",
-            "$7::int[] is not null",
+            "b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::bigint[]))",
+            "$7::bigint[] is not null",
             "a_breaker_opened_since_the_plan_gives_nothing",
         ),
         (
-            "b.state = 'h' and b.breaker_id = any($7::int[])",
-            "b.state = 'h' and $7::int[] is not null",
+            "b.state = 'h' and b.breaker_id = any($7::bigint[])",
+            "b.state = 'h' and $7::bigint[] is not null",
             "a_lane_on_trial_gives_nothing_unless_granted",
         ),
     ),
@@ -81,7 +81,7 @@ GUARDING: Sequence[Mutant] = [
     *killed(
         "try_trials",
         (
-            "where pg_try_advisory_xact_lock(1752132968, b.breaker_id)",
+            "where pg_try_advisory_xact_lock(1752132968, (b.breaker_id % 2147483648)::int)",
             "",
             "claimers_at_once_start_no_more_trials_than_granted",
         ),
@@ -96,6 +96,8 @@ GUARDING: Sequence[Mutant] = [
         ("for update of b skip locked", "for update of b", "claimers_do_not_wait_for_a_breaker_that_is_moving"),
     ),
     redundant("begin_trials", "b.state = 'o' and", "", "breaker_trial: only an open breaker has a time to be tried"),
+    *killed("declare_breaker", ("b.tenant_id = $1 and", "", "a_breaker_of_another_tenant_is_no_breaker_here")),
+    redundant("declare_action", "a.tenant_id = $1 and", "", "a policy is of one tenant: no other declares the same"),
     *killed("forget_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
     *killed("steer_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
     *killed("steer_breaker", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),

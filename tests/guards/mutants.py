@@ -247,38 +247,7 @@ KEEPING: Sequence[Mutant] = [
         ("when s.last_value < b.first_id", "when true", "ids_never_go_back"),
         ("when p.last_value < b.first_span", "when true", "ids_never_go_back"),
     ),
-    *_of(
-        "old_blocks",
-        ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept"),
-        (
-            "and not exists (select from holdfast.live t where t.task_id between b.first_id and b.last_id)",
-            "",
-            "history_in_use_is_kept",
-        ),
-        ("e.ended_at >= promised.at", "false", "what_ended_lately_is_kept"),
-        ("or (e.state = 'f' and e.has_letter is not true)", "", "a_failure_nobody_dealt_with_is_kept"),
-        ("where d.task_id = e.task_id", "where false", "history_in_use_is_kept"),
-        ("or (d.state = 'ignored' and e.state = 'f'", "or (false", "a_failure_that_was_left_is_kept"),
-    ),
-    *_of(
-        "forget_ended",
-        (
-            "and e.ended_at < holdfast.instant() - make_interval(secs => $2::double precision * 86400)",
-            "and $2::double precision > 0",
-            "what_ended_lately_is_kept",
-        ),
-        ("and d.state in ('resolved', 'ignored')", "", "what_ended_lately_is_kept"),
-    ),
-    *_of("forget_completed_runs", ("and r.state = 'c'", "", "only_runs_that_completed_go_at_once_with_their_block")),
-    _redundant(
-        "lock_old_runs", "r.state in ('f', 'x') and", "", "those that completed are taken away next, and held so"
-    ),
-    _redundant(
-        "lock_old_runs",
-        "for update of r",
-        "",
-        "who runs a run again takes away the ends of its tasks, and these are waited for; it stands for runs without",
-    ),
+    *_of("old_blocks", ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept")),
     *_of(
         "forget_events",
         (

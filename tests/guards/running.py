@@ -83,8 +83,8 @@ RUNNING: Sequence[Mutant] = [
     ),
     *killed(
         "forget_signals",
-        ("where r.state = 'o'", "where false", "an_event_that_an_open_run_may_wait_for_is_kept"),
-        ("and s.at < (select edge.at from edge)", "", "an_event_of_today_is_kept_behind_old_ones"),
+        ("where r.state = 'o' and", "where false and", "an_event_that_an_open_run_may_wait_for_is_kept"),
+        ("and r.state = 'o'\n    where", "\n    where", "an_event_sent_to_a_run_that_is_over_goes"),
     ),
     *killed("count_items", ("and a.state = 'c'", "and false", "items_that_wait_their_turn_are_dropped_by_a_cancel")),
     *killed("further_items", ("and a.state = 'c'", "and false", "only_members_that_did_not_complete_run_again")),

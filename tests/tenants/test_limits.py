@@ -98,6 +98,16 @@ async def test_more_than_may_be_queued_is_refused_and_nothing_stored(engine, dis
     await dispatcher.enqueue(a.a_task())
 
 
+async def test_delayed_tasks_count_however_many_others_have_waiting(engine, acme, dispatcher, at_acme):
+    await dispatcher.enqueue_many(a.a_delayed_task(), [{}] * 20)
+    await limit(engine, queued=3, name="acme")
+    await at_acme.enqueue_many(a.a_delayed_task(), [{}] * 3)
+    counted = await engine.database.fetchval(sql("count_queued"), acme.tenant_id, 4)
+    assert counted == 3
+    with pytest.raises(Unavailable):
+        await at_acme.enqueue(a.a_delayed_task())
+
+
 async def test_a_key_that_is_there_is_answered_also_at_the_limit(engine, dispatcher):
     await limit(engine, queued=1)
     mine = await dispatcher.enqueue(a.a_task(key="one"))

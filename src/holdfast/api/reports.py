@@ -25,7 +25,7 @@ _NO_OUTPUT = Completed(bytes(NOTHING))
 def worker_number(worker_id: Id) -> int:
     """The incarnation that an id means."""
     text = str(worker_id)
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    if not limits.is_id(text):
         raise Conflict(
             f"Worker {text[:80]!r} is not registered.",
             code="worker_not_registered",

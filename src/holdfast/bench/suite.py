@@ -23,8 +23,9 @@ from holdfast.bench.redrive import measure_redrive
 from holdfast.bench.storm import measure_storm
 from holdfast.bench.tenants import measure_tenants
 from holdfast.bench.trial import Trial
+from holdfast.bench.xmin import measure_xmin
 
-EXTRA_PARTS = ("storm", "redrive", "http", "pages", "tenants")
+EXTRA_PARTS = ("storm", "redrive", "http", "pages", "tenants", "xmin")
 """Measured only when asked for by name."""
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
@@ -39,6 +40,7 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
     "http": ("http", measure_http),
     "pages": ("pages", measure_pages),
     "tenants": ("tenants", measure_tenants),
+    "xmin": ("xmin", measure_xmin),
 }
 
 
@@ -101,12 +103,14 @@ def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
     wrong = [f"{part} failed: {why}" for part, why in results.get("failed", {}).items()]
     wrong += [
         f"{key}: {count} {word}"
-        for key in ("drain", "latency_ms", "backlog", "flow", "redrive", "http", "tenants")
+        for key in ("drain", "latency_ms", "backlog", "flow", "redrive", "http", "tenants", "xmin")
         for word in ("doubles", "losses")
         if (count := results.get(key, {}).get(word))
     ]
     wrong += [
-        text for key in ("drain", "flow", "redrive", "http") for text in results.get(key, {}).get("violations", [])
+        text
+        for key in ("drain", "flow", "redrive", "http", "xmin")
+        for text in results.get(key, {}).get("violations", [])
     ]
     arms = results.get("storm", {}).get("arms", {})
     wrong += [f"storm, {name}: {text}" for name, arm in arms.items() for text in arm["violations"]]

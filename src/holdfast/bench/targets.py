@@ -227,6 +227,14 @@ TARGETS = (
         detail="{pages.questions} questions to {pages.lists} lists, {pages.tasks} tasks over, {pages.queued} queued",
     ),
     Target(
+        name="drain under an old snapshot",
+        path="xmin.ratio",
+        limit=0.70,
+        is_least=True,
+        unit="%",
+        detail="{xmin.pinned_per_s} tasks/s of {xmin.free_per_s}, {xmin.tasks} tasks",
+    ),
+    Target(
         name="tenants, another's first task",
         path="tenants.ratio",
         limit=1.5,

@@ -38,6 +38,7 @@ def migrate() -> None:
 
 
 async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
+    from holdfast.dispatcher.epoch import look_at_server
     from holdfast.place import find_place
     from holdfast.store.database import Database
     from holdfast.store.migrate import migrate, schema_version
@@ -49,6 +50,8 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
         database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
         try:
             applied = await migrate(database)
+            async with database.session() as session:
+                await look_at_server(session, 0)
             return applied, await schema_version(database), await missing_statements(database)
         finally:
             await database.close()

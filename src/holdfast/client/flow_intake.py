@@ -30,6 +30,7 @@ class FlowIntake:
         self._flows = flows
         self._intake = intake
         self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
+        self._forgotten = 0
 
     async def found(self, flow: Flow[...] | BoundFlow[...] | FlowDefinition | str) -> FlowDefinition | Snapshot:
         """The definition that the code has; for a name the code does not know, what the database has."""
@@ -51,9 +52,12 @@ class FlowIntake:
         """The flow as it would run now; once per flow and client."""
         if not isinstance(found, FlowDefinition):
             return found
+        engine = self._client.engine
+        if self._forgotten != engine.catalog.forgotten:
+            self._snapshots.clear()
+            self._forgotten = engine.catalog.forgotten
         if (known := self._snapshots.get(id(found))) is None:
             await self._intake.declare_launched()
-            engine = self._client.engine
             rules = {name: action.rules(engine.policy_defaults) for name, action in self._actions.items()}
             snapshot = await snapshot_tree(
                 engine.catalog, engine.tenant_id, found.validated(), rules, self._own_definition

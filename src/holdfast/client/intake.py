@@ -61,6 +61,7 @@ class Intake:
         self.input_bytes_max = input_bytes_max
         self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
         self._interned: dict[Action[..., Any], Interned] = {}
+        self._forgotten = 0
         self._launchable = Launchable()
 
     def action(self, name: str) -> Action[..., Any]:
@@ -101,8 +102,12 @@ class Intake:
             await self._launchable.declare(self._client.engine, (bound.action,))
         if bound.options is not _PLAIN:
             return await intern(self._client.engine.catalog, self.order(bound))
+        catalog = self._client.engine.catalog
+        if self._forgotten != catalog.forgotten:
+            self._interned.clear()
+            self._forgotten = catalog.forgotten
         if (known := self._interned.get(bound.action)) is None:
-            known = self._interned[bound.action] = await intern(self._client.engine.catalog, self.order(bound))
+            known = self._interned[bound.action] = await intern(catalog, self.order(bound))
         return known
 
     def announce(self, engine: Engine, interned: Interned) -> None:

@@ -32,15 +32,19 @@ EFFECT_CODES = {
 }
 
 
-def stable_key(*, installation: str, tenant: str, effect: str, user_key: str | None, task_id: str, ordinal: int) -> str:
+def stable_key(
+    *, installation: str, epoch: str, tenant: str, effect: str, user_key: str | None, task_id: str, ordinal: int
+) -> str:
     """The idempotency key of an effect: the same for every attempt, generation and process.
 
     From the tenant, the effect's name and the user's key; without one, from the task and how many effects of that name
     it began before. A task in whose place another one runs passes its key on to that one (see `effect_before`).
+    `epoch` is the tag of the epoch in which the id of the task was drawn: a restored database and its original may draw
+    the same id for two tasks, and must not share a key.
 
     Parts are measured, so that no two lists of parts read alike.
     """
-    own = ("task", task_id, str(ordinal)) if user_key is None else ("key", user_key)
+    own = ("task", epoch, task_id, str(ordinal)) if user_key is None else ("key", user_key)
     parts = (installation, tenant, effect, *own)
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return f"hf-{hashlib.sha256(text.encode()).hexdigest()[:48]}"

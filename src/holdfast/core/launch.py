@@ -32,12 +32,12 @@ def valid_launcher(name: Any) -> str:
     return name
 
 
-def launch_name(installation: str, task_id: int, attempt: int) -> str:
+def launch_name(epoch: str, task_id: int, attempt: int) -> str:
     """What a launch is called on its platform: the same for every try of an attempt, so a repeat is the same launch.
 
-    Also a valid Kubernetes name and ECS client token.
+    `epoch` is the tag of the epoch in which the id was drawn. Also a valid Kubernetes name and ECS client token.
     """
-    return f"hf-{hashlib.sha256(installation.encode()).hexdigest()[:8]}-{task_id}-{attempt}"
+    return f"hf-{hashlib.sha256(epoch.encode()).hexdigest()[:8]}-{task_id}-{attempt}"
 
 
 def token_hash(token: str) -> bytes:

@@ -26,6 +26,8 @@ WORKER_ID_CHARACTERS_MAX = 128
 PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT = 0, 9, 5
 DELAY_SECONDS_MAX = 10 * 365 * DAY_SECONDS
 BATCH_MAX = 10_000
+ID_DIGITS_MAX = 19
+ID_MAX = 2**63 - 1
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
 _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
@@ -144,7 +146,7 @@ def valid_batch(count: int) -> int:
 def task_number(task_id: object) -> int:
     """Task ids are opaque strings outside and numbers inside; what cannot be one belongs to no task."""
     text = str(task_id)
-    if not _is_number(text):
+    if not is_id(text):
         raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
     return int(text)
 
@@ -162,7 +164,7 @@ def member_number(member_id: object) -> int:
 def run_number(run_id: object) -> int:
     """The same for runs, whose ids are of the same kind."""
     text = str(run_id)
-    if not _is_number(text):
+    if not is_id(text):
         raise NotFound(
             f"There is no run {text[:80]!r}.",
             code="DAG_VALIDATION_DAG_RUN_NOT_FOUND",
@@ -178,8 +180,9 @@ def no_run(run_id: object) -> NotFound:
     )
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
+def is_id(text: str) -> bool:
+    """Whether a text can be an id: a number that a bigint holds."""
+    return text.isascii() and text.isdigit() and len(text) <= ID_DIGITS_MAX and int(text) <= ID_MAX
 
 
 def nesting_of(payload: bytes, *, at_most: int = NESTING_MAX) -> int:

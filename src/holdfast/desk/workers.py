@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.access import Access
 from holdfast.core.circuit import CircuitState
-from holdfast.core.limits import required_reason
+from holdfast.core.limits import is_id, required_reason
 from holdfast.desk.clerk import Clerk
 from holdfast.desk.operation import Request, operation
 from holdfast.desk.paging import Limit, next_of, page_of
@@ -73,13 +73,9 @@ async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
 
 def _place(text: str) -> tuple[bool, int]:
     present, _, number = text.partition(":")
-    if present not in ("0", "1") or not _is_number(number):
+    if present not in ("0", "1") or not is_id(number):
         raise Invalid(f"{text[:80]!r} is no `next` of a page.", code="invalid_cursor", advice="Begin at the start.")
     return present == "1", int(number)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 @operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
@@ -97,7 +93,7 @@ async def drain(clerk: Clerk, asked: SteerWorker) -> WorkerView:
 
 
 def _number(worker_id: str) -> int:
-    if not _is_number(worker_id):
+    if not is_id(worker_id):
         raise NotFound(
             f"There is no worker {worker_id[:80]!r}.",
             code="worker_not_found",

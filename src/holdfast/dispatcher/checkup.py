@@ -12,6 +12,7 @@ import asyncpg
 
 from holdfast.core.duration import human
 from holdfast.core.workers import SILENT_SECONDS_MIN
+from holdfast.dispatcher.epoch import CAUSES, RESTARTED
 from holdfast.dispatcher.hints import WakeView, read_wake
 from holdfast.settings import POSTGRES
 from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
@@ -25,10 +26,13 @@ _RIGHTS = sql("checkup_rights")
 _INSTANT = sql("checkup_instant")
 _WALLS = sql("checkup_walls")
 _TENANT_ROLE = sql("tenant_role")
+_SEQUENCES = sql("checkup_sequences")
+_EPOCH = sql("checkup_epoch")
 _WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
 TRANSACTION_SECONDS_MAX = 300.0
+EVENT_SECONDS_MAX = 60.0
 WAIT_SECONDS_MAX = 60.0
 REPAIR_SECONDS_MAX = 10.0
 WAKE_SECONDS_MAX = 10.0
@@ -37,6 +41,9 @@ CONNECTION_SHARE_MAX = 0.9
 BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
 WALLS_SINCE = 18
+SEQUENCE_SHARE_MAX = 0.5
+REPLACED_SECONDS = 7 * 86_400.0
+"""For so long a check-up says that the server was replaced."""
 
 
 class Level(StrEnum):
@@ -80,10 +87,12 @@ async def check_up(
         if version:
             found += _rights(await database.fetchrow(_RIGHTS))
             found.append(_instant(await database.fetchrow(_INSTANT)))
+            found.append(_sequences(await database.fetch(_SEQUENCES, SEQUENCE_SHARE_MAX)))
             if version >= WALLS_SINCE:
                 found += _walls(await database.fetchrow(_WALLS), await database.fetchrow(_TENANT_ROLE))
             found += _work(await database.fetchrow(_WORK, silent_seconds))
         if version >= len(known()):
+            found.append(_epoch(await database.fetchrow(_EPOCH)))
             found.append(_wake(await read_wake(database), carrier))
     except asyncpg.InsufficientPrivilegeError as error:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
@@ -164,8 +173,18 @@ def _hygiene(row: Any) -> Iterator[Finding]:
         "xmin age",
         age <= TRANSACTION_SECONDS_MAX and not row["prepared_transactions"],
         f"the oldest open transaction is {human(age)} old"
+        + (f" ({row['oldest_transaction_of']})" if age > TRANSACTION_SECONDS_MAX else "")
         + (f", {row['prepared_transactions']} prepared" if row["prepared_transactions"] else ""),
         "End it (pg_stat_activity, pg_prepared_xacts): while it is open, finished rows cannot be cleaned up.",
+    )
+    writing = row["oldest_writer_seconds"] or 0.0
+    yield finding(
+        "events",
+        writing <= EVENT_SECONDS_MAX,
+        f"a transaction that writes has been open for {human(writing)} ({row['oldest_writer_of']})"
+        if writing > EVENT_SECONDS_MAX
+        else "no open transaction holds them back",
+        "End it (pg_terminate_backend): webhooks, streams and `run watch` show nothing that began after it.",
     )
     yield finding(
         "replication slots",
@@ -219,6 +238,42 @@ def _instant(row: Any) -> Finding:
         "it is the database's" if row["is_own"] else f"holdfast.instant() was replaced, and is {off}",
         "If no test uses this database: create or replace function holdfast.instant() returns timestamptz "
         "language sql stable parallel safe return statement_timestamp()",
+    )
+
+
+def _epoch(row: Any) -> Finding:
+    """Which server this is: whether it was replaced lately, and whether that would be noticed."""
+    detail = f"epoch {row['epoch']}, {CAUSES.get(row['cause'], 'since it was made')} ({row['cause']})"
+    if row["differs"] not in (None, "unbound"):
+        return Finding(
+            name="epoch",
+            level=Level.WARNING,
+            detail=f"{detail}; since then {CAUSES[row['differs']]}, and no process has begun to work here",
+            fix="Start one (holdfast server, holdfast work), or run `holdfast migrate`.",
+        )
+    if not row["is_legible"]:
+        return Finding(
+            name="epoch",
+            level=Level.WARNING,
+            detail=f"{detail}; the owner of the schema may not read which cluster this is",
+            fix="As a superuser: grant execute on function pg_control_system() to the owner of the schema.",
+        )
+    return finding(
+        "epoch",
+        row["cause"] in ("created", RESTARTED) or row["age_seconds"] > REPLACED_SECONDS,
+        f"{detail}, {human(row['age_seconds'])} ago",
+        "What was committed last before may be missing: compare with what callers were told (docs/operate.md).",
+    )
+
+
+def _sequences(rows: list[Any]) -> Finding:
+    """Ids are never reused: a sequence that reaches its end stops what draws from it."""
+    used = ", ".join(f"{row['name']} {100 * row['share']:.0f} %" for row in rows)
+    return finding(
+        "ids",
+        not rows,
+        f"used up: {used}" if rows else "every sequence has more than half of its numbers left",
+        "Find what draws so many: names of queues, actions or policies that are new each time?",
     )
 
 

@@ -6,23 +6,22 @@ queues, and actions on trial, are counted under a lock that ends with the transa
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.core.floors import parts_above, sweep_seconds
 from holdfast.core.selection import Gate, Head, Row, Take, plan, plan_within, short_of
-from holdfast.core.states import ENDS
 from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.leases import Claimed
-from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
 _HEADS = sql("heads")
+_HEADS_FROM = sql("heads_from")
 _CLAIM = sql("claim")
-_CLAIM_TASK = sql("claim_task")
-_WHY_NOT = sql("why_not_claimable")
 _HELD_BY = sql("held_by")
 _HELD_TASK = sql("held_task")
 _TRY_LIMITS = sql("try_limits")
@@ -33,8 +32,6 @@ _TRY_TENANTS = sql("try_tenants")
 _LOCK_TENANT_LIMIT = sql("lock_tenant_limit")
 _TENANT_ROOMS = sql("tenant_rooms")
 _TALLY_STARTS = sql("tally_starts")
-_FIND_WINNER = sql("find_winner")
-_UNCLAIMED_NODE = sql("unclaimed_node")
 
 HEADS_SECONDS_MAX = 0.2
 UNSEEN_MAX = 32
@@ -70,6 +67,9 @@ class Claimer:
         self._shared: set[int] = set()
         self._seen_at = float("-inf")
         self._unseen = 0
+        self._floors: dict[Row, int] = {}
+        """Where this worker left off, while looks at everything are slow: below, it found nothing or took it."""
+        self._sweep_at = float("-inf")
         # Workers that take one task and leave begin at different places too: together they go round the lanes.
         self._slot = identity.worker_id
 
@@ -151,8 +151,10 @@ class Claimer:
             await tally_starts(session, firsts)
 
     async def _look(self, session: Session, now: float) -> None:
-        rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
-        self._heads = [head for row in rows for head in _heads_in(row)]
+        rows = await self._look_above(session) if now < self._sweep_at else await self._look_at_all(session, now)
+        self._heads = _first_of_each(head for row in rows for head in _heads_in(row))
+        if self._sweep_at > now:
+            self._floors |= {head.row: head.task_id for head in self._heads}
         self._gates = {row["lane_id"]: gates for row in rows if (gates := _gates_in(row))}
         self.guarded = {row["lane_id"] for row in rows if row["breaker_id"] is not None}
         self._shared = {row["lane_id"] for row in rows if row["is_shared"]}
@@ -160,6 +162,37 @@ class Claimer:
             self._usual[head.lane_id] = head.priority
         self._seen_at = now
         self._unseen = 0
+
+    async def _look_at_all(self, session: Session, now: float) -> Sequence[Any]:
+        began = time.perf_counter()
+        rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
+        self._floors.clear()
+        self._sweep_at = now + sweep_seconds(time.perf_counter() - began)
+        return rows
+
+    async def _look_above(self, session: Session) -> Sequence[Any]:
+        parts = parts_above(self._floors)
+        columns = [list(column) for column in zip(*parts, strict=True)] if parts else [[], [], [], [], []]
+        identity = self.identity
+        return await session.fetch(_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)
+
+    def _raise_floors(self, rows: Sequence[Any]) -> None:
+        """What was taken is behind: the next claim begins there, and so does the next look."""
+        for row in rows:
+            place = (row["lane_id"], row["priority"], row["run_id"] is not None)
+            if place in self._floors:
+                self._floors[place] = max(self._floors[place], row["task_id"])
+        self._heads = [
+            head
+            if self._floors.get(head.row, 0) <= head.task_id
+            else Head(
+                lane_id=head.lane_id,
+                priority=head.priority,
+                task_id=self._floors[head.row],
+                is_node=head.is_node,
+            )
+            for head in self._heads
+        ]
 
     async def _take(self, session: Session, want: int, rooms: dict[Gate, int]) -> list[Claimed]:
         """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
@@ -175,6 +208,8 @@ class Claimer:
             found.update(_row_of(row) for row in rows)
             # A slot whose owner had nothing is dealt again.
             self._slot += len(rows)
+            if self._floors:
+                self._raise_floors(rows)
             if len(rows) < left:
                 self._drop_spent(takes, rows, rooms)
         if len(claimed) < want:
@@ -245,6 +280,16 @@ def _heads_in(row: Any) -> list[Head]:
     return heads
 
 
+def _first_of_each(heads: Iterable[Head]) -> list[Head]:
+    """Heads of parts of a lane: the oldest of each row. Without parts there is one of each."""
+    found: dict[Row, Head] = {}
+    for head in heads:
+        known = found.get(head.row)
+        if known is None or head.task_id < known.task_id:
+            found[head.row] = head
+    return list(found.values())
+
+
 def _gates_in(row: Any) -> list[Gate]:
     gates: list[Gate] = [("queue", row["queue_id"])] if row["is_limited"] else []
     gates += [("tenant", row["tenant_id"])] if row["is_tenant_limited"] else []
@@ -286,40 +331,6 @@ def _room(row: Any) -> int:
     return max(0, min(rooms, default=0))
 
 
-async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed:
-    """Take one named task, or say why it cannot be taken (`Conflict` with `reason`, `NotFound`).
-
-    Inside the caller's transaction, which also holds the lock of a limited queue.
-    """
-    assert session.is_in_transaction()
-    served = (identity.actions, identity.queues)
-    found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
-    is_open = found is not None and found["state"] == "q" and found["is_served"]
-    if is_open and not await has_room(session, found):
-        raise _refusal(task_id, "at_limit")
-    granted = 0
-    if is_open and found["is_on_trial"]:
-        trials = await trial_rooms(session, [found["breaker_id"]])
-        granted = found["breaker_id"] if trials.get(found["breaker_id"]) else 0
-    row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
-    if row is not None:
-        await spend_room(session, found)
-        claimed = Claimed(*row)
-        if found is not None and found["is_shared"] and is_first(claimed):
-            await tally_starts(session, [claimed.lane_id])
-        return claimed
-    blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
-    if blocked is not None:
-        raise _refusal(task_id, _reason(blocked))
-    # A node first: what an earlier generation of it came to is no answer for this one.
-    if (node := await session.fetchrow(_UNCLAIMED_NODE, task_id, identity.worker_id)) is not None:
-        raise _refusal(task_id, _NODE_REASONS.get(node["state"], node["state"]))
-    winner = await session.fetchrow(_FIND_WINNER, task_id)
-    if winner is None:
-        raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-    raise _refusal(task_id, ENDS.get(winner["state"], "already_running"))
-
-
 async def has_room(session: Session, found: Any) -> bool:
     """Whether a limited tenant and queue may start one more, under their locks. Who starts it spends it."""
     if found["is_tenant_limited"]:
@@ -337,32 +348,6 @@ async def spend_room(session: Session, found: Any) -> None:
     """Count the start that `has_room` found room for, now that it was made."""
     if found["is_limited"]:
         await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
-
-
-_NODE_REASONS = {"running": "already_running", "queued": "already_running"}
-"""A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
-
-
-def _reason(blocked: Any) -> str:
-    if blocked["worker_state"] is None:
-        return "unknown_worker"
-    if not blocked["is_served"]:
-        return "not_served"
-    if blocked["state"] == "r":
-        return "already_running" if blocked["has_valid_lease"] else "lease_expired"
-    if blocked["state"] == "v":
-        return "reserved"
-    if blocked["state"] == "w":
-        return "not_due"
-    if blocked["is_paused"]:
-        return "paused"
-    if blocked["is_on_trial"]:
-        return "breaker_open"
-    return "worker_not_active" if blocked["worker_state"] != "active" else "already_running"
-
-
-def _refusal(task_id: int, reason: str) -> Conflict:
-    return Conflict(f"Task {task_id} cannot be claimed: {reason}.", code="not_claimable", reason=reason)
 
 
 async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:

@@ -105,6 +105,7 @@ async def open_effect(database: Database, catalog: Catalog, sender: Sender, want
     claimed = sender.claimed
     key = await _key_before(database, claimed, wanted) or stable_key(
         installation=await catalog.installation(),
+        epoch=await catalog.epoch_tag(claimed.task_id),
         tenant=sender.tenant,
         effect=wanted.name,
         user_key=wanted.user_key,

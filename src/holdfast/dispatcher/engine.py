@@ -8,6 +8,7 @@ from types import TracebackType
 
 from holdfast.core.policy import PolicyDefaults, RetryPolicy
 from holdfast.core.workers import silent_seconds
+from holdfast.dispatcher.epoch import look_at_server
 from holdfast.dispatcher.failure_log import FailureLog
 from holdfast.dispatcher.tenants import find_tenant
 from holdfast.net.server import database_url
@@ -72,11 +73,28 @@ class Engine:
                 await migrate(self.database)
             else:
                 await require_current(self.database)
+            await self._watch()
             self.tenant_id = (await find_tenant(self.database, self.settings.tenant)).tenant_id
         except BaseException:
             await self.database.close()
             raise
         return self
+
+    async def _watch(self) -> None:
+        """From here on look at every new connection: which server does it lead to?"""
+        self.database.watch.look = look_at_server
+        self.database.watch.on_change(self._forget)
+        await self.look()
+
+    async def look(self) -> None:
+        """Look which server this is; behind a pooler a connection may lead to another one without being new."""
+        async with self.database.session() as session:
+            await self.database.watch.greet(session)
+
+    def _forget(self) -> None:
+        self.catalog.forget_names()
+        for engine in self._tenants.values():
+            engine.catalog.forget_names()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -46,6 +46,8 @@ log = logging.getLogger("holdfast.loops")
 REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
 COUNT_SECONDS = 10.0
+EPOCH_SECONDS = 2.0
+"""New connections look for themselves; behind a pooler an old one may lead to another server."""
 DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
 STUCK_SECONDS = 60.0
@@ -56,6 +58,11 @@ CAMPAIGN_SECONDS = 0.25
 CAMPAIGN_REST = 14.0
 """Campaigns rest fourteen times as long as a pass over them took: together they have a fifteenth of one connection's
 time, whoever makes the passes."""
+REST = 10.0
+REST_SECONDS_MAX = 30.0
+"""A pass that found nothing more to do rests ten times as long as it took: while an old snapshot keeps dead rows, a
+look at the hot table passes all of them, and looks must not take the time of the work. The reaper rests half a lease at
+most."""
 PAGE_SECONDS = 0.05
 """Between two pages of a sweep: it takes its turn beside the work it brings back."""
 
@@ -95,7 +102,9 @@ class Loops:
         # A lease of a second wants a reaper that looks more often than once a second.
         reap_seconds = min(loops.reap_seconds, self._settings.worker.lease_seconds / 4)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat("reap", self.reap, reap_seconds))
+            group.create_task(
+                self._repeat("reap", self.reap, reap_seconds, rest_max=self._settings.worker.lease_seconds / 2)
+            )
             group.create_task(self._repeat("reconcile", self.reconcile, loops.reconcile_seconds))
             group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
             group.create_task(self._repeat("schedule", self.schedule, loops.schedule_seconds))
@@ -106,6 +115,7 @@ class Loops:
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("count", self.count, COUNT_SECONDS))
+            group.create_task(self._repeat("epoch", self.epoch, EPOCH_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
             webhooks = self._settings.webhooks
             # Reporters are no requests: what is needed to make those need not be installed.
@@ -239,6 +249,11 @@ class Loops:
         await count_once(self._engine.database)
         return None
 
+    async def epoch(self) -> float | None:
+        """Notice that PostgreSQL is another server than before."""
+        await self._engine.look()
+        return None
+
     async def sweep_datasets(self) -> float | None:
         """Delete what nobody will commit, take back what runs owe, and finish what a rollback left to do."""
         engine = self._engine
@@ -258,10 +273,18 @@ class Loops:
         await probe_once(self._engine, self._guarded)
         return None
 
-    async def _repeat(self, name: str, step: Callable[[], Awaitable[float | None]], seconds: float) -> None:
+    async def _repeat(
+        self,
+        name: str,
+        step: Callable[[], Awaitable[float | None]],
+        seconds: float,
+        *,
+        rest_max: float = REST_SECONDS_MAX,
+    ) -> None:
         outage = self._engine.database.outage
         while True:
             pause: float | None = None
+            began = time.monotonic()
             try:
                 pause = await step()
                 outage.answered(name)
@@ -270,4 +293,11 @@ class Loops:
             except Exception:
                 # A row that cannot be read, or a bug of ours: no reason for the other passes to end.
                 log.exception("%s pass failed, will try again", name)
-            await asyncio.sleep(min(seconds, seconds if pause is None else pause) * random.uniform(0.8, 1.0))
+            await asyncio.sleep(
+                _pause(seconds, pause, rest=min(rest_max, REST * (time.monotonic() - began))) * random.uniform(0.8, 1.0)
+            )
+
+
+def _pause(seconds: float, asked: float | None, *, rest: float) -> float:
+    """How long a loop of this pace waits after a pass that asked to come back after so long, if it did."""
+    return asked if asked is not None and asked < seconds else max(seconds, rest)

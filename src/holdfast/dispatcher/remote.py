@@ -16,7 +16,8 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.access import ANY_WORKER, WorkerRight
 from holdfast.dispatcher.attach import attach
-from holdfast.dispatcher.claim import HELD_MAX, claim_task, held_by, held_task, sees_work
+from holdfast.dispatcher.claim import HELD_MAX, held_by, held_task, sees_work
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.dispatcher.contract import Handed, Hint
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.exchange import exchange

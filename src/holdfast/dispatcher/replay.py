@@ -93,7 +93,10 @@ async def capture(
 
 
 def _key(installation: str, tenant: str, effect: str, user_key: str) -> str:
-    return stable_key(installation=installation, tenant=tenant, effect=effect, user_key=user_key, task_id="", ordinal=0)
+    # A key of the user's does without the task.
+    return stable_key(
+        installation=installation, epoch="", tenant=tenant, effect=effect, user_key=user_key, task_id="", ordinal=0
+    )
 
 
 def _recorded(row: Any) -> Recorded:

@@ -1,9 +1,10 @@
 """Retain and vacuum: keep history as long as promised and the hot table small.
 
-Ids come in blocks; a block is one partition of `body` and one of `attempt`. Each day begins a new block, so history
-goes by dropping partitions. A block with work that is not over stays, and so does one with a failure that nobody dealt
-with: somebody runs it again, calls it resolved (`dead ignore --resolved`) or deletes it (`dead delete`). What lies in
-no block is forgotten in batches, from the oldest on; a pass makes a bounded number of them, and says if more are left.
+Ids come in blocks; a block is one partition each of `body`, `attempt` and `node`. Each day begins a new block, so
+history goes by dropping partitions. Work that is not over stays, and so does a failure that was not dealt with: it is
+run again, called resolved (`dead ignore --resolved`) or deleted (`dead delete`). What stays is copied into new
+partitions for the same ids, and everything else of its block goes. What lies in no block is forgotten in batches, from
+the oldest on; a pass makes a bounded number of them, and says if more are left.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ _LOCK_SPANS = sql("lock_spans")
 _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
-_LOCK_OLD_RUNS = sql("lock_old_runs")
-_FORGET_COMPLETED_RUNS = sql("forget_completed_runs")
-_FORGET_ENDED = sql("forget_ended")
-_DROP_BLOCK = sql("drop_block")
+_FOLD_BLOCK = sql("fold_block")
 _LOCK_BLOCKS = sql("lock_blocks")
 _FORGET_EVENTS = sql("forget_events")
 _FORGET_WORKERS = sql("forget_workers")
@@ -43,14 +41,17 @@ _LIVE_IS_DIRTY = sql("live_is_dirty")
 FORGET_BATCH = 10_000
 BATCHES_MAX = 10
 """So many batches of a kind in one pass: it takes its turn beside the others, and comes back at once."""
+KEPT_MAX = 100_000
+"""So many ids of an old block are copied at most, while readers wait; where more are needed, the block stays whole."""
 SLOTS_MAX = 1_000
 SLOTS_MIN = 10
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """How many blocks a pass dropped, and whether it left batches to forget."""
+    """How many blocks a pass dropped, of how many it kept only what is needed, and whether it left batches."""
 
     dropped: int
+    copied: int = 0
     is_behind: bool
 
 
@@ -60,12 +61,14 @@ async def retain_once(database: Database, *, days: float) -> Retained:
     # Events are what completions are counted by.
     await database.fetch(_COUNT_COMPLETED, True)
     is_behind = await _forget_events(database, days)
-    for statement, *arguments in ((_FORGET_LETTERS, days), (_FORGET_SIGNALS, days), (_FORGET_REQUEST_KEYS,)):
+    for statement, *arguments in ((_FORGET_LETTERS, days), (_FORGET_REQUEST_KEYS,)):
         is_behind |= await _forget(database, statement, *arguments)
+    is_behind |= await _forget_signals(database, days)
     if is_new_day:
         await database.fetch(_FORGET_WORKERS, days)
     await database.fetch(_FORGET_SLOTS, days, SLOTS_MAX, SLOTS_MIN)
-    return Retained(dropped=await drop_old(database, days=days), is_behind=is_behind)
+    done = await fold_old(database, days=days)
+    return Retained(dropped=done.dropped, copied=done.copied, is_behind=is_behind)
 
 
 async def _forget_events(database: Database, days: float) -> bool:
@@ -77,6 +80,18 @@ async def _forget_events(database: Database, days: float) -> bool:
         if row is None or row["events"] < FORGET_BATCH:
             return False
         last = (row["xid"], row["seq"])
+    return True
+
+
+async def _forget_signals(database: Database, days: float) -> bool:
+    """Forget old signals, from the first on; answers whether there are more. Those that an open run may wait for stay,
+    so each batch begins behind the last."""
+    last = 0
+    for _ in range(BATCHES_MAX):
+        row = await database.fetchrow(_FORGET_SIGNALS, days, FORGET_BATCH, last)
+        if row["signals"] < FORGET_BATCH:
+            return False
+        last = row["last"]
     return True
 
 
@@ -103,39 +118,40 @@ async def begin_today(database: Database) -> bool:
 
 
 class _InUse(Exception):
-    """Somebody ran something of a block again while it was about to be dropped."""
+    """Something of a block was run again while it was about to be dropped."""
 
 
 async def drop_old(database: Database, *, days: float) -> int:
-    """Drop blocks of finished history, each in its own short transaction."""
-    dropped = 0
-    while True:
+    """Drop blocks of finished history; answers how many are gone."""
+    return (await fold_old(database, days=days)).dropped
+
+
+async def fold_old(database: Database, *, days: float) -> Retained:
+    """Drop what is not needed of old blocks, each in its own short transaction."""
+    done = {"dropped": 0, "copied": 0}
+    for row in await database.fetch(_OLD_BLOCKS, days):
         try:
             async with database.transaction() as session:
                 if not await session.fetchval(_LOCK_BLOCKS):
-                    return dropped
-                row = await session.fetchrow(_OLD_BLOCKS, days)
-                if row is None:
-                    return dropped
-                await _drop(session, row["block"], days)
+                    break
+                came_to = await _fold(session, row["block"], days)
         except _InUse:
-            return dropped
+            break
         except IN_THE_WAY as error:
             # Whoever was quicker goes first; the next pass looks again.
             log.warning("old history is in use and stays for now: %s", error)
-            return dropped
-        dropped += 1
+            break
+        if came_to in done:
+            done[came_to] += 1
+    return Retained(**done, is_behind=False)
 
 
-async def _drop(session: Session, block: int, days: float) -> None:
-    """Drop a block whose ends nobody can take away any more; `_InUse` when somebody did before."""
+async def _fold(session: Session, block: int, days: float) -> str:
     await session.execute(_WAIT_BRIEFLY)
-    await session.fetch(_LOCK_OLD_RUNS, block)
-    await session.fetch(_FORGET_COMPLETED_RUNS, block)
-    await session.fetch(_FORGET_ENDED, block, days)
-    if block not in {row["block"] for row in await session.fetch(_OLD_BLOCKS, days)}:
+    came_to = await session.fetchval(_FOLD_BLOCK, block, days, KEPT_MAX)
+    if came_to == "in use":
         raise _InUse
-    await session.fetch(_DROP_BLOCK, block)
+    return str(came_to)
 
 
 async def vacuum_once(database: Database) -> bool:

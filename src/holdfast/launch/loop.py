@@ -170,7 +170,7 @@ class Launching:
         )
 
     async def _name(self, task_id: int, attempt: int) -> str:
-        return launch_name(await self._engine.catalog.installation(), task_id, attempt)
+        return launch_name(await self._engine.catalog.epoch_tag(task_id), task_id, attempt)
 
     async def tend_once(self) -> int:
         """One pass over what was launched, to its end; answers how many launches it ended."""

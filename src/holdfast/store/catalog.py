@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.action_rules import ActionRules
+from holdfast.core.epoch import Epoch, epoch_of
 from holdfast.core.limits import PRIORITY_DEFAULT
 from holdfast.core.retry import RetryPolicy
 from holdfast.errors import Invalid
@@ -33,6 +34,7 @@ _READ_LANES = sql("read_lanes")
 _DECLARE_ACTION = sql("declare_action")
 _READ_ACTION = sql("read_action")
 _READ_INSTALLATION = sql("read_installation")
+_READ_EPOCHS = sql("read_epochs")
 
 log = logging.getLogger("holdfast.store")
 
@@ -65,12 +67,40 @@ class Catalog:
         self.guarded: set[int] = set()
         """Lanes seen with a breaker: how their attempts end is counted. A lane too many costs a statement, no more."""
         self._installation = ""
+        self._epochs: tuple[Epoch, ...] = ()
+        self.forgotten = 0
+        """How often `forget_names` was called: who keeps numbers of names elsewhere looks here."""
 
     async def installation(self) -> str:
         """What tells this database from every other."""
         if not self._installation:
             self._installation = str(await self._database.fetchval(_READ_INSTALLATION))
         return self._installation
+
+    def forget_names(self) -> None:
+        """Ask for the numbers of names again: the server is another one, which may not have stored the newest. What a
+        number stands for is never forgotten: no number is given out twice, not even then."""
+        self.forgotten += 1
+        self._lane_ids.clear()
+        self._policy_ids.clear()
+        self._epochs = ()
+        self.flows.forget_names()
+
+    async def epoch_tag(self, task_id: int) -> str:
+        """What tells the server that drew an id from others that may draw the same."""
+        if not self._epochs:
+            rows = await self._database.fetch(_READ_EPOCHS)
+            self._epochs = tuple(
+                Epoch(
+                    epoch=row["epoch"],
+                    tag=row["tag"],
+                    first_task_id=row["first_task_id"],
+                    middle_id=row["middle_id"],
+                    first_span=row["first_span"],
+                )
+                for row in rows
+            )
+        return epoch_of(self._epochs, task_id).tag
 
     async def lane_id(self, tenant_id: int, queue: str, action: str) -> int:
         key = (tenant_id, queue, action)

@@ -43,6 +43,7 @@ from holdfast.store.trouble import (
     unreachable,
     without_password,
 )
+from holdfast.store.watch import Watch, server_changed
 
 __all__ = [
     "AWAY",
@@ -116,6 +117,7 @@ class Database:
         repeats_itself: bool = False,
         patience: Patience | None = None,
         outage: Outage | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once. `patience` is
         that of its transactions, if not the usual."""
@@ -129,6 +131,8 @@ class Database:
         """A pooler showed itself."""
         self.is_utf8 = False
         """Whether every text can be said to it; known once it is open."""
+        self.watch = watch or Watch()
+        """Whether its connections still lead to the same server."""
         self._direct_url = direct_url
         self._prepare = prepare
         self._pool = Pool(self._connect, sessions_max)
@@ -161,6 +165,7 @@ class Database:
             repeats_itself=repeats_itself,
             patience=patience,
             outage=self.outage,
+            watch=Watch(self.watch.look),
         )
 
     @property
@@ -273,12 +278,18 @@ class Database:
         return Session(connection, self.tap)
 
     async def _acquire(self) -> Any:
+        changes = self.watch.changes
         try:
-            return await self._pool.acquire(seconds_max=CONNECT_SECONDS_MAX)
+            connection = await self._pool.acquire(seconds_max=CONNECT_SECONDS_MAX)
         except TimeoutError as error:
             raise Unavailable(
                 "Every connection of this process is busy.", code="pool_exhausted", advice="Try again."
             ) from error
+        if self.watch.changes != changes:
+            # What the caller looked up before it waited was another server's.
+            self._pool.release(connection)
+            raise server_changed()
+        return connection
 
     async def _connect(self, **options: Any) -> Any:
         options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": self._server_settings} | options
@@ -287,6 +298,13 @@ class Database:
         except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
         notice_partitions(connection._transport.get_extra_info("socket"))
+        try:
+            await self.watch.greet(Session(connection))
+        except BaseException as error:
+            connection.terminate()
+            if isinstance(error, (*BROKEN, TimeoutError, asyncpg.PostgresError)):
+                raise unreachable(self.url, error) from error
+            raise
         return connection
 
     async def _connected(self, options: dict[str, Any]) -> Any:

@@ -59,6 +59,10 @@ class Flows:
         self._snapshots: dict[int, Snapshot] = {}
         self._plans: dict[int, Plan] = {}
 
+    def forget_names(self) -> None:
+        """Ask for the numbers of definitions again: the server is another one."""
+        self._flow_ids.clear()
+
     async def keep(self, tenant_id: int, definition: FlowDefinition, plan: Plan | None = None) -> int:
         """Keep a validated definition and give its id; `Conflict` if this version was kept with another content."""
         written = definition.digest_input()

@@ -105,7 +105,14 @@ class Databases:
         name = f"holdfast_test_{uuid.uuid4().hex}"
         async with self._maintenance() as connection:
             await connection.execute(f"create database {name} template {_name_of(url)} strategy file_copy")
-        return with_database(self.server_url, name)
+        copy = with_database(self.server_url, name)
+        # It is no copy that was restored: the first to open it takes it for what it is.
+        opened = await asyncpg.connect(copy)
+        try:
+            await opened.execute("update holdfast.epoch set started_at = null")
+        finally:
+            await opened.close()
+        return copy
 
     async def drop(self, url: str) -> None:
         """Drop a clone, whoever is still connected to it."""

@@ -23,7 +23,8 @@ from holdfast.dispatcher import queues, recover
 from holdfast.dispatcher.attach import Reservation, attach, reserve
 from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
 from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity, claim_task
+from holdfast.dispatcher.claim import Claimer, WorkerIdentity
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.dispatcher.dead import sweep_once
 from holdfast.dispatcher.dead_look import LetterView, list_letters
 from holdfast.dispatcher.engine import Engine

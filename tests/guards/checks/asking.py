@@ -19,7 +19,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.dispatcher import cancel as cancel_verb
 from holdfast.dispatcher import queues
 from holdfast.dispatcher.audit import list_audit, verify_audit
-from holdfast.dispatcher.claim import claim_task
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.dispatcher.enqueue import Order, enqueue
 from holdfast.dispatcher.heartbeat import heartbeat
 from holdfast.dispatcher.reap import lose_workers_once

@@ -66,8 +66,15 @@ async def a_key_that_is_gone_is_never_answered_with_nothing(stage: Stage) -> Non
 
 
 @check
-async def sql_may_enqueue_what_was_enqueued_before(stage: Stage) -> None:
-    assert len({await enqueued(stage) for _ in range(2)}) == 2
+async def two_who_intern_the_same_names_in_sql_both_enqueue(stage: Stage) -> None:
+    """Policy, queue and lane are new to both; then queue and lane are."""
+    for call in ("select holdfast.enqueue('shop.mail')", "select holdfast.enqueue('shop.mail', queue => 'money')"):
+        async with stage.engine.database.transaction() as session:
+            first = await session.fetchval(call)
+            late = asyncio.ensure_future(stage.value(call))
+            await stage.waits(late)
+            assert not late.done()
+        assert await late != first
 
 
 @check
@@ -113,11 +120,59 @@ async def who_took_a_span_or_failed_to_keeps_nobody_waiting(stage: Stage) -> Non
     async with stage.engine.database.session() as session, stage.impatient() as other:
         for length in (5, -(10**12)):
             try:
-                await session.fetch("select holdfast.take_span($1::bigint)", length)
+                async with session.transaction():
+                    await session.fetch("select holdfast.take_span($1::bigint)", length)
+                    # Its transaction goes on: the next span waits for the sequence, not for the run that is stored.
+                    async with other.transaction():
+                        assert await other.fetchval(f"select pg_try_advisory_xact_lock({SPAN_LOCK})"), length
             except asyncpg.NumericValueOutOfRangeError:
                 assert length < 0
             async with other.transaction():
                 assert await other.fetchval(f"select pg_try_advisory_xact_lock({SPAN_LOCK})"), length
+
+
+BEGIN_EPOCH = "select why from holdfast.begin_epoch()"
+OTHER_CLUSTER = "update holdfast.epoch set system_identifier = system_identifier + 1"
+
+
+@check
+async def one_process_begins_an_epoch(stage: Stage) -> None:
+    await stage.value(OTHER_CLUSTER)
+    async with stage.engine.database.transaction() as session:
+        assert await session.fetchval(BEGIN_EPOCH) == "restored"
+        late = asyncio.ensure_future(stage.value(BEGIN_EPOCH))
+        await stage.waits(late)
+    assert await late is None
+    assert await stage.value("select count(*) from holdfast.epoch") == 2
+
+
+@check
+async def a_restored_database_takes_leases_and_nothing_else(stage: Stage) -> None:
+    await a_task_queued_and_one_that_runs(stage)
+    worker_id = await stage.dispatcher.worker_id("left")
+    await stage.dispatcher.retire("left")
+    ended = "select ended_at from holdfast.worker where worker_id = $1"
+    before = await stage.value(ended, worker_id)
+    await stage.clock.advance(seconds=5)
+    await stage.value(OTHER_CLUSTER)
+    assert await stage.value(BEGIN_EPOCH) == "restored"
+    assert await stage.value("select count(*) from holdfast.worker where state <> 'gone'") == 0
+    assert before == await stage.value(ended, worker_id)
+
+
+async def a_task_queued_and_one_that_runs(stage: Stage) -> None:
+    await a_running_task(stage.dispatcher)
+    await stage.dispatcher.enqueue(a_task())
+
+
+@check
+async def no_id_is_drawn_while_an_epoch_begins(stage: Stage) -> None:
+    await stage.value(OTHER_CLUSTER)
+    async with stage.engine.database.transaction() as session, stage.impatient() as other:
+        await session.fetch(BEGIN_EPOCH)
+        for lock in (SPAN_LOCK, "1752132966, 0"):
+            async with other.transaction():
+                assert not await other.fetchval(f"select pg_try_advisory_xact_lock({lock})")
 
 
 async def counted_beside(stage: Stage, verb: str) -> int:

@@ -17,7 +17,8 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim import Claimer, claim_task, held_by, held_task
+from holdfast.dispatcher.claim import Claimer, held_by, held_task
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.errors import Conflict
 from holdfast.testing.factories import (
     a_running_task,

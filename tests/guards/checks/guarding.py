@@ -257,6 +257,14 @@ async def parts_of_a_quota_changed_at_once_are_both_kept(stage: Stage) -> None:
 
 
 @check
+async def a_breaker_of_another_tenant_is_no_breaker_here(stage: Stage) -> None:
+    theirs = await elsewhere(stage)
+    for engine in (theirs.engine, stage.engine):
+        await declare_guards(engine, engine.tenant_id, {ACTION: Guards(breaker=Breaker())})
+    assert await stage.value("select count(distinct tenant_id) from holdfast.breaker") == 2
+
+
+@check
 async def guards_belong_to_their_tenant(stage: Stage) -> None:
     await guarded(stage, tasks=1)
     await stage.clock.advance("1s")

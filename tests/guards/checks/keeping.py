@@ -6,6 +6,7 @@ import asyncio
 
 import asyncpg
 from tests.core.flows import a_flow
+from tests.dispatcher.test_redrive_races import end_all
 from tests.guards.checks.stage import (
     Stage,
     check,
@@ -14,7 +15,8 @@ from tests.guards.checks.stage import (
 
 from holdfast.core.outcome import Failed, Lost
 from holdfast.dispatcher.recover import ignore
-from holdfast.dispatcher.retain import begin_today, retain_once
+from holdfast.dispatcher.redrive import redrive_run
+from holdfast.dispatcher.retain import begin_today, fold_old, retain_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_completed_task,
@@ -45,31 +47,21 @@ async def history_in_use_is_kept(stage: Stage) -> None:
 
 
 @check
-async def what_ended_lately_is_kept(stage: Stage) -> None:
-    """In an old block: what was canceled or failed again only now, and a letter that somebody has yet to act on."""
-    database = stage.engine.database
-    canceled = await stage.dispatcher.enqueue(a_task())
-    await _day_after(stage)
-    await _day_after(stage)
-    await stage.dispatcher.cancel(canceled.task_id)
-    await retain_once(database, days=1)
-    body = "select count(*) from holdfast.body where task_id = $1"
-    assert await stage.value(body, int(canceled.task_id)) == 1
-    failed = await a_failed_task(stage.dispatcher)
-    for block in await database.fetch("select block from holdfast.block"):
-        assert not await database.fetch(sql("forget_ended"), block["block"], 1.0)
-    assert await stage.state(canceled.task_id) == "canceled"
-    assert (await stage.state(failed), len(await stage.dispatcher.letters(failed))) == ("failed", 1)
-
-
-@check
-async def only_runs_that_completed_go_at_once_with_their_block(stage: Stage) -> None:
-    """One that is open or failed stays."""
-    for _ in range(2):
-        await stage.dispatcher.runs.start(a_flow())
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
-    for block in await stage.engine.database.fetch("select block from holdfast.block"):
-        assert not await stage.engine.database.fetch(sql("forget_completed_runs"), block["block"])
+async def a_run_that_is_run_again_stays(stage: Stage) -> None:
+    """The re-drive had not committed when its block was looked at."""
+    engine = stage.engine
+    run_id = await stage.dispatcher.runs.start(a_flow("a>b"))
+    await end_all(stage.dispatcher)
+    await stage.clock.advance("1d")
+    await begin_today(engine.database)
+    await stage.clock.advance("3d")
+    async with engine.database.transaction() as session:
+        await redrive_run(session, engine.catalog, 1, int(run_id), actor="ann", reason="again", only="a")
+        folding = asyncio.ensure_future(fold_old(engine.database, days=1))
+        await stage.waits(folding)
+    await folding
+    await end_all(stage.dispatcher)
+    assert await stage.dispatcher.runs.state(run_id) == "completed"
 
 
 @check

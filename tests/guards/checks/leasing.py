@@ -17,7 +17,7 @@ from tests.guards.checks.stage import (
 )
 
 from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim import claim_task
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.dispatcher.heartbeat import heartbeat, renew_ended
 from holdfast.dispatcher.reap import reap_once
 from holdfast.dispatcher.remote import RemoteWorkers

@@ -264,6 +264,17 @@ async def an_event_of_today_is_kept_behind_old_ones(stage: Stage) -> None:
 
 
 @check
+async def an_event_sent_to_a_run_that_is_over_goes(stage: Stage) -> None:
+    over, goes_on = [await stage.dispatcher.runs.start(a_wait()) for _ in range(2)]
+    for run in (over, goes_on):
+        await stage.dispatcher.runs.signal("other", 1, run_id=run)
+    await stage.dispatcher.runs.cancel(over)
+    await stage.clock.advance(40 * 86_400)
+    await retain_once(stage.engine.database, days=30)
+    assert await stage.value("select array_agg(run_id) from holdfast.signal") == [int(goes_on)]
+
+
+@check
 async def an_event_that_an_open_run_may_wait_for_is_kept(stage: Stage) -> None:
     run = await stage.dispatcher.runs.start(a_wait())
     await stage.dispatcher.runs.signal("other", 1)

@@ -15,7 +15,7 @@ from tests.waiting import waits
 
 from holdfast.core.outcome import Released
 from holdfast.dispatcher.attach import Reservation
-from holdfast.dispatcher.claim import claim_task
+from holdfast.dispatcher.claim_named import claim_task
 from holdfast.dispatcher.engine import Engine
 from holdfast.dispatcher.leases import report_of
 from holdfast.dispatcher.settle import settle

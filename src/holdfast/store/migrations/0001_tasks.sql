@@ -1,5 +1,7 @@
 -- The ground: tenants, queues, lanes, policies, workers; live tasks, their bodies, attempts and failures; events.
--- Every table carries tenant_id and every natural key begins with it. Surrogate ids are unique across tenants.
+-- Every table carries tenant_id and every natural key begins with it. Surrogate ids are unique across tenants. Ids that
+-- are drawn for every start of a process, every attempt or every declaration are bigint. Tenants, queues, lanes and
+-- policies are interned: found by name before an id is drawn, so int is enough, and the hot row stays narrow.
 
 -- Time is the database's, through this one function: the test kit replaces it, and a plain SQL body is inlined,
 -- so `due_at <= instant()` stays an index condition.
@@ -58,7 +60,7 @@ create table holdfast.policy (
 
 -- What workers last said about an action: where `holdfast.enqueue()` finds its queue and policy.
 create table holdfast.action (
-  action_id int generated always as identity primary key,
+  action_id bigint generated always as identity primary key,
   tenant_id int not null references holdfast.tenant,
   name text not null,
   queue text not null,
@@ -82,7 +84,7 @@ create index lane_action on holdfast.lane (action);
 
 -- One row per incarnation: a process start, never a host name. Ids are never reused.
 create table holdfast.worker (
-  worker_id int generated always as identity primary key,
+  worker_id bigint generated always as identity primary key,
   incarnation uuid not null unique default gen_random_uuid(),
   name text not null,
   version text not null default '',
@@ -112,10 +114,10 @@ create table holdfast.live (
   started_at timestamptz,
   lease_expires_at timestamptz,
   cancel_at timestamptz,
+  worker_id bigint,
   tenant_id int not null,
   lane_id int not null,
   policy_id int not null,
-  worker_id int,
   attempt int not null default 0,
   priority smallint not null,
   max_retries smallint not null,
@@ -162,9 +164,9 @@ create table holdfast.attempt (
   task_id bigint not null,
   started_at timestamptz not null,
   ended_at timestamptz not null,
+  worker_id bigint,
   attempt int not null,
   tenant_id int not null,
-  worker_id int,
   generation smallint not null default 1,
   state "char" not null check (state in ('c', 'x', 'e')),
   lease_token uuid not null,
@@ -216,7 +218,7 @@ create table holdfast.failure (
   task_id bigint not null,
   attempt int not null,
   tenant_id int not null,
-  worker_id int,
+  worker_id bigint,
   generation smallint not null default 1,
   state "char" not null check (state in ('f', 't', 'l')),
   lease_token uuid not null,
@@ -269,10 +271,18 @@ create table holdfast.idempotency (
   primary key (tenant_id, key)
 );
 
+-- Where events of a transaction stand: its number, above a base that every epoch (see the migration of that name) raises,
+-- because another server counts its transactions from another number on. The body is replaced when an epoch begins; a
+-- plain SQL body is inlined, so a place is an addition, and stays an index condition.
+create function holdfast.event_base() returns bigint language sql stable parallel safe return 0::bigint;
+create function holdfast.event_place(transaction xid8) returns xid8
+  language sql stable parallel safe
+  return (holdfast.event_base() + transaction::text::bigint)::text::xid8;
+
 -- What happened, one row per transaction and kind: task_ids[i] in its attempts[i]-th attempt. Written by the
 -- statement that made it true. Readers order by (xid, seq) and stop at the oldest open transaction.
 create table holdfast.event (
-  xid xid8 not null default pg_current_xact_id(),
+  xid xid8 not null default holdfast.event_place(pg_current_xact_id()),
   seq bigint generated always as identity,
   at timestamptz not null default holdfast.instant(),
   tenant_id int not null,

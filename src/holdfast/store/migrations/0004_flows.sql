@@ -47,7 +47,7 @@ create table holdfast.run (
   canceled_at timestamptz,
   parent_run_id bigint,
   original_run_id bigint,
-  began xid8 not null default pg_current_xact_id(),
+  began xid8 not null default holdfast.event_place(pg_current_xact_id()),
   tenant_id int not null,
   snapshot_id int not null,
   parent_node int,
@@ -148,16 +148,16 @@ create function holdfast.take_span(length bigint) returns bigint language plpgsq
 declare
   first bigint;
 begin
-  -- A sequence steps by one. The lock makes two steps of it one, for a moment and not until the transaction ends.
-  perform pg_advisory_lock(1752132967, 0);
+  -- A sequence steps by one. The lock makes two steps of it one, for a moment and not until the transaction ends: it is
+  -- taken inside the block, and the block's rollback, which sequences ignore, gives it back. A cancel in the middle ends
+  -- the whole transaction and the lock with it.
   begin
+    perform pg_advisory_xact_lock(1752132967, 0);
     first := nextval('holdfast.span');
     perform setval('holdfast.span', first + length - 1);
-  exception when others then
-    perform pg_advisory_unlock(1752132967, 0);
-    raise;
+    raise exception 'The span is taken.' using errcode = 'HF001';
+  exception when sqlstate 'HF001' then null;
   end;
-  perform pg_advisory_unlock(1752132967, 0);
   return first;
 end $$;
 

@@ -1,13 +1,13 @@
 -- Circuit breakers and retry quotas: what holds work back when too much of it fails. Shared by all workers.
 
 -- Breakers and quotas count in the same table, so they take their ids from one sequence.
-create sequence holdfast.guard_id as int;
+create sequence holdfast.guard_id as bigint;
 
 -- What happened lately, in slices of a twelfth of a window: `part` of `whole`. For a breaker that is failures of
 -- attempts, for a quota retries of first attempts. A ring: a slot is used again when its slice is long over, so nothing
 -- is ever deleted and a guard has 144 rows at most. Shards keep workers from waiting for one another; -1 is the reconciler's.
 create table holdfast.tally (
-  guard_id int not null,
+  guard_id bigint not null,
   slot smallint not null,
   shard smallint not null,
   slice bigint not null,
@@ -24,7 +24,7 @@ create function holdfast.slice_now(window_seconds double precision) returns bigi
 
 -- One per action that declares it: c closed, o open, h half-open. An open one without `trial_at` is held open by hand.
 create table holdfast.breaker (
-  breaker_id int primary key default nextval('holdfast.guard_id'),
+  breaker_id bigint primary key default nextval('holdfast.guard_id'),
   tenant_id int not null references holdfast.tenant,
   action text not null,
   share double precision not null check (share > 0 and share <= 1),
@@ -51,7 +51,7 @@ create table holdfast.breaker (
 -- At most `retries_max` retries per window, and at most `share` of the first attempts of that window. Of an action, of
 -- a queue, or (neither named) of a whole tenant. `booked_until` only spreads those held back.
 create table holdfast.quota (
-  quota_id int primary key default nextval('holdfast.guard_id'),
+  quota_id bigint primary key default nextval('holdfast.guard_id'),
   tenant_id int not null references holdfast.tenant,
   action text,
   queue_id int,

@@ -36,7 +36,7 @@ create table holdfast.webhook (
 
 -- What a worker answered at the URL it registered as label `probe_url`. A row per worker that offers one; gone with it.
 create table holdfast.probe (
-  worker_id int primary key references holdfast.worker on delete cascade,
+  worker_id bigint primary key references holdfast.worker on delete cascade,
   tenant_id int not null default 1 references holdfast.tenant,
   due_at timestamptz not null,
   checked_at timestamptz,

@@ -164,6 +164,7 @@ begin
       case c.relname
         -- Of the installation, and no secret.
         when 'installation' then 'true'
+        when 'epoch' then 'true'
         when 'launcher' then 'true'
         when 'wake' then 'true'
         when 'dataset_build' then
@@ -182,6 +183,7 @@ begin
       case c.relname
         when 'tenant' then 'select'
         when 'installation' then 'select'
+        when 'epoch' then 'select'
         when 'launcher' then 'select'
         when 'wake' then 'select'
         when 'audit' then 'select, insert'

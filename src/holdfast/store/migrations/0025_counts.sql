@@ -14,11 +14,27 @@ create table holdfast.completed (
   primary key (lane_id, bucket)
 );
 
--- What has been counted into it: the events that this snapshot saw. One row.
+-- What has been counted into it: the events that this snapshot saw, of the epoch with this base and all before it. One row.
 create table holdfast.counted (
   is_it boolean primary key default true check (is_it),
-  seen pg_snapshot not null
+  seen pg_snapshot not null,
+  base bigint not null default holdfast.event_base()
 );
+
+-- The number of the transaction that an event stands at.
+create function holdfast.event_transaction(place xid8) returns xid8
+  language sql immutable strict parallel safe
+  return (place::text::bigint & 17592186044415)::text::xid8;
+
+-- The place in an epoch, by its base, from which on not everything was counted.
+create function holdfast.uncounted_from(c holdfast.counted) returns xid8
+  language sql immutable parallel safe
+  return (c.base + pg_snapshot_xmin(c.seen)::text::bigint)::text::xid8;
+
+-- Whether an event was counted.
+create function holdfast.is_counted(c holdfast.counted, place xid8) returns boolean
+  language sql immutable parallel safe
+  return place::text::bigint < c.base + 17592186044416 and pg_visible_in_snapshot(holdfast.event_transaction(place), c.seen);
 
 -- Tasks that stand completed among some ids, by lane. A node counts in its present generation.
 create function holdfast.completed_between(first_id bigint, last_id bigint)
@@ -49,7 +65,7 @@ $$;
 -- What events tell that a snapshot did not see: completions, less those of nodes that stood completed when a re-drive took
 -- them back. Of one tenant, or of all; of so many events, the oldest first, or of all. What was deleted since has no lane and
 -- does not count; nodes that run no task have no attempt.
-create function holdfast.completed_since(seen pg_snapshot, tenant int, most bigint)
+create function holdfast.completed_since(seen holdfast.counted, tenant int, most bigint)
   returns table (bucket bigint, lane_id int, tasks bigint)
   language sql stable as $$
   with fresh as materialized (
@@ -57,11 +73,11 @@ create function holdfast.completed_since(seen pg_snapshot, tenant int, most bigi
     from (
       select e.xid, e.tenant_id, e.kind, e.task_ids, e.attempts, e.detail
       from holdfast.event e
-      where e.xid >= pg_snapshot_xmin(seen)
+      where e.xid >= holdfast.uncounted_from(seen)
       order by e.xid, e.seq
       limit most
     ) e
-    where e.kind in ('task.completed', 'task.revived') and not pg_visible_in_snapshot(e.xid, seen)
+    where e.kind in ('task.completed', 'task.revived') and not holdfast.is_counted(seen, e.xid)
       and (tenant is null or e.tenant_id = tenant)
   ),
   told as (
@@ -115,7 +131,7 @@ create function holdfast.completed_of(tenant int, most bigint) returns table (la
     where l.tenant_id = tenant
     union all
     select s.lane_id, s.tasks
-    from holdfast.completed_since((select c.seen from holdfast.counted c), tenant, most) s
+    from holdfast.completed_since((select c from holdfast.counted c), tenant, most) s
   ) c
   where holdfast.is_for(tenant)
   group by c.lane_id
@@ -128,7 +144,7 @@ create function holdfast.uncounted(most bigint) returns bigint
   from (
     select
     from holdfast.event e
-    where e.xid >= (select pg_snapshot_xmin(c.seen) from holdfast.counted c)
+    where e.xid >= (select holdfast.uncounted_from(c) from holdfast.counted c)
     limit most
   ) e
 $$;
@@ -139,14 +155,14 @@ $$;
 create function holdfast.count_completed(is_patient boolean) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  before pg_snapshot;
+  before holdfast.counted;
 begin
   if is_patient then
-    select c.seen into before from holdfast.counted c for update;
+    select c.* into before from holdfast.counted c for update;
   else
-    select c.seen into before from holdfast.counted c for update skip locked;
+    select c.* into before from holdfast.counted c for update skip locked;
   end if;
-  if before is null then
+  if before.seen is null then
     return false;
   end if;
   with fresh as (
@@ -159,7 +175,7 @@ begin
     set tasks = c.tasks + excluded.tasks
   )
   update holdfast.counted c
-  set seen = pg_current_snapshot();
+  set seen = pg_current_snapshot(), base = holdfast.event_base();
   return true;
 end $$;
 
@@ -179,7 +195,7 @@ begin
   insert into holdfast.counted (seen)
   values (pg_current_snapshot())
   on conflict (is_it) do update
-  set seen = excluded.seen;
+  set seen = excluded.seen, base = excluded.base;
 end $$;
 
 -- How many tasks of some lanes are queued, each counted to a bound. As the owner: behind a tenant's wall each row would be

@@ -163,25 +163,34 @@ begin
   select a.queue, a.policy_id, a.priority into in_queue, in_policy, in_priority
   from holdfast.action a
   where a.tenant_id = in_tenant and a.name = enqueue.action;
-  if in_policy is null then
+  -- Names are looked up before they are inserted: a conflict draws an id all the same, and ids of lanes would run out.
+  for asked in 1..2 loop
+    exit when in_policy is not null;
+    select p.policy_id into in_policy from holdfast.policy p where p.tenant_id = in_tenant and p.digest = '\x';
+    continue when in_policy is not null;
     insert into holdfast.policy (tenant_id, digest, max_retries, max_losses, content)
     values (in_tenant, '\x', 3, 3, '{}')
     on conflict do nothing;
-    select p.policy_id into in_policy from holdfast.policy p where p.tenant_id = in_tenant and p.digest = '\x';
-  end if;
+  end loop;
   select * into rules from holdfast.policy p where p.policy_id = in_policy;
   in_queue := coalesce(enqueue.queue, in_queue, 'default');
   in_priority := coalesce(enqueue.priority, in_priority, 5);
-  insert into holdfast.queue (tenant_id, name) values (in_tenant, in_queue) on conflict do nothing;
-  insert into holdfast.lane (tenant_id, queue_id, action)
-  select in_tenant, q.queue_id, enqueue.action
-  from holdfast.queue q
-  where q.tenant_id = in_tenant and q.name = in_queue
-  on conflict do nothing;
-  select l.lane_id into in_lane
-  from holdfast.lane l
-  join holdfast.queue q on q.queue_id = l.queue_id
-  where l.tenant_id = in_tenant and q.name = in_queue and l.action = enqueue.action;
+  for asked in 1..2 loop
+    select l.lane_id into in_lane
+    from holdfast.lane l
+    join holdfast.queue q on q.queue_id = l.queue_id
+    where l.tenant_id = in_tenant and q.name = in_queue and l.action = enqueue.action;
+    exit when in_lane is not null;
+    insert into holdfast.queue (tenant_id, name)
+    select in_tenant, in_queue
+    where not exists (select from holdfast.queue k where k.tenant_id = in_tenant and k.name = in_queue)
+    on conflict do nothing;
+    insert into holdfast.lane (tenant_id, queue_id, action)
+    select in_tenant, q.queue_id, enqueue.action
+    from holdfast.queue q
+    where q.tenant_id = in_tenant and q.name = in_queue
+    on conflict do nothing;
+  end loop;
 
   fresh := coalesce(fresh, nextval('holdfast.task_id'));
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, key, input)

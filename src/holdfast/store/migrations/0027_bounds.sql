@@ -10,7 +10,7 @@ create function holdfast.event_edge(from_xid xid8, from_seq bigint, many int, ou
   select e.xid, e.seq
   from holdfast.event e
   where (e.xid, e.seq) >= (from_xid, from_seq)
-    and e.xid < pg_snapshot_xmin(pg_current_snapshot())
+    and e.xid < holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot()))
   order by e.xid, e.seq
   offset many - 1
   limit 1

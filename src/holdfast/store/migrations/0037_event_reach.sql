@@ -13,7 +13,7 @@ create function holdfast.event_reach(
   left join lateral (
     select e.xid, e.seq
     from holdfast.event e
-    where (e.xid, e.seq) >= (from_xid, from_seq) and e.xid < pg_snapshot_xmin(pg_current_snapshot())
+    where (e.xid, e.seq) >= (from_xid, from_seq) and e.xid < holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot()))
     order by e.xid, e.seq
     offset many - 1
     limit 1
@@ -21,7 +21,7 @@ create function holdfast.event_reach(
   left join lateral (
     select e.xid, e.seq
     from holdfast.event e
-    where e.xid < pg_snapshot_xmin(pg_current_snapshot())
+    where e.xid < holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot()))
     order by e.xid desc, e.seq desc
     limit 1
   ) l on e.xid is null

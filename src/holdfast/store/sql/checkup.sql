@@ -29,6 +29,26 @@ select current_setting('server_version') as version, current_setting('server_ver
     from pg_stat_activity
     where backend_xmin is not null and pid <> pg_backend_pid()
   ) as oldest_transaction_seconds,
+  (
+    select format('session %s of %s on database %s, %s', a.pid, coalesce(a.usename, 'an unknown role'),
+      coalesce(a.datname, '?'), coalesce(nullif(a.application_name, ''), a.backend_type))
+    from pg_stat_activity a
+    where a.backend_xmin is not null and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1
+  ) as oldest_transaction_of,
+  (
+    select format('session %s of %s on database %s', a.pid, coalesce(a.usename, 'an unknown role'), coalesce(a.datname, '?'))
+    from pg_stat_activity a
+    where a.backend_xid is not null and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1
+  ) as oldest_writer_of,
+  (
+    select extract(epoch from clock_timestamp() - min(xact_start))::double precision
+    from pg_stat_activity
+    where backend_xid is not null and pid <> pg_backend_pid()
+  ) as oldest_writer_seconds,
   (select count(*)::int from pg_prepared_xacts) as prepared_transactions,
   (select count(*)::int from pg_replication_slots where not active) as idle_slots;
 
@@ -62,6 +82,13 @@ select not row_security_active('holdfast.live') or exists (
     where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
       and not (c.relrowsecurity and c.relforcerowsecurity)
   ) as open_tables;
+
+-- name: checkup_sequences
+-- Sequences of the schema that have given out more than a share of their numbers, the fullest first.
+select s.sequencename::text as name, s.last_value::double precision / s.max_value as share
+from pg_sequences s
+where s.schemaname = 'holdfast' and s.last_value::double precision / s.max_value > $1::double precision
+order by share desc, name;
 
 -- name: checkup_work
 -- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,

@@ -52,6 +52,74 @@ left join lateral (
 join holdfast.queue q on q.queue_id = head.queue_id
 join holdfast.tenant n on n.tenant_id = q.tenant_id;
 
+-- name: heads_from
+-- The same, not from the beginning of every lane but from where this worker left off: while an old snapshot is open, rows
+-- that were taken can neither be removed nor be marked as dead, and a look would pass all of them each time. Given are
+-- the parts of lanes to look at, from ($5, $6) up to before ($7, $8); a lane of which none is given is looked at whole.
+-- What was queued again before these parts is not found: a look at everything comes often enough (see `Claimer`).
+with recursive given as materialized (
+  select g.lane_id, g.low_priority, g.low_id, g.high_priority, g.high_id
+  from unnest($4::int[], $5::smallint[], $6::bigint[], $7::smallint[], $8::bigint[])
+    as g (lane_id, low_priority, low_id, high_priority, high_id)
+),
+part as materialized (
+  select l.lane_id, l.queue_id, b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial,
+    exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared,
+    coalesce(given.low_priority, -1::smallint) as low_priority, coalesce(given.low_id, 0) as low_id,
+    coalesce(given.high_priority, 32767::smallint) as high_priority, coalesce(given.high_id, 0) as high_id
+  from holdfast.lane l
+  join holdfast.queue q on q.queue_id = l.queue_id
+  left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
+  left join given on given.lane_id = l.lane_id
+  where l.action = any($1::text[])
+    and l.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $3)
+    and ($2::text[] is null or q.name = any($2))
+    and q.paused_at is null
+    and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
+),
+head as (
+  select part.lane_id, part.queue_id, h.priority, h.task_id, h.is_node, part.breaker_id, part.is_on_trial, part.is_shared,
+    part.high_priority, part.high_id
+  from part
+  cross join lateral (
+    select t.priority, t.task_id, t.run_id is not null as is_node
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = part.lane_id
+      and (t.priority, t.task_id) >= (part.low_priority, part.low_id)
+      and (t.priority, t.task_id) < (part.high_priority, part.high_id)
+    order by t.priority, t.task_id
+    limit 1
+  ) h
+  union all
+  select head.lane_id, head.queue_id, h.priority, h.task_id, h.is_node, head.breaker_id, head.is_on_trial,
+    head.is_shared, head.high_priority, head.high_id
+  from head
+  cross join lateral (
+    select t.priority, t.task_id, t.run_id is not null as is_node
+    from holdfast.live t
+    where t.state = 'q' and t.lane_id = head.lane_id and t.priority > head.priority
+      and (t.priority, t.task_id) < (head.high_priority, head.high_id)
+    order by t.priority, t.task_id
+    limit 1
+  ) h
+)
+select head.lane_id, head.priority, head.task_id, head.is_node, case when behind.is_node then behind.task_id end as node_id,
+  head.queue_id, (q.max_running is not null or q.starts_per_second is not null) as is_limited, head.breaker_id,
+  head.is_on_trial, head.is_shared, n.tenant_id, n.max_running is not null as is_tenant_limited
+from head
+left join lateral (
+  select t.task_id, t.run_id is not null as is_node
+  from holdfast.live t
+  -- A part that ends within its priority is followed by that of the nodes.
+  where not head.is_node and head.high_priority > head.priority and t.state = 'q' and t.lane_id = head.lane_id
+    and (t.priority, t.task_id) >= (head.priority, (head.task_id / 5000000000 + 1) * 5000000000)
+    and t.priority <= head.priority
+  order by t.priority, t.task_id
+  limit 1
+) behind on true
+join holdfast.queue q on q.queue_id = head.queue_id
+join holdfast.tenant n on n.tenant_id = q.tenant_id;
+
 -- name: claim
 -- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
 -- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold
@@ -68,7 +136,7 @@ with asked as materialized (
   join holdfast.tenant n on n.tenant_id = l.tenant_id and (n.max_running is null or n.tenant_id = any($9::int[]))
   join holdfast.worker w on w.worker_id = $5 and w.state = 'active' and w.tenant_id = l.tenant_id
   left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
-  where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::int[]))
+  where b.breaker_id is null or b.state = 'c' or (b.state = 'h' and b.breaker_id = any($7::bigint[]))
 ),
 pick as materialized (
   select c.task_id

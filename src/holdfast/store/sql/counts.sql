@@ -54,8 +54,8 @@ select fresh.events >= $1 and (
   from (
     select
     from holdfast.event e
-    where e.xid >= (select pg_snapshot_xmin(c.seen) from holdfast.counted c)
-      and e.xid < (select pg_snapshot_xmax(c.seen) from holdfast.counted c)
+    where e.xid >= (select holdfast.uncounted_from(c) from holdfast.counted c)
+      and e.xid < (select (c.base + pg_snapshot_xmax(c.seen)::text::bigint)::text::xid8 from holdfast.counted c)
     limit 4 * fresh.events
   ) again
 ) < 4 * fresh.events
@@ -64,7 +64,7 @@ from (
   from (
     select
     from holdfast.event e
-    where e.xid >= (select pg_snapshot_xmax(c.seen) from holdfast.counted c)
+    where e.xid >= (select (c.base + pg_snapshot_xmax(c.seen)::text::bigint)::text::xid8 from holdfast.counted c)
     limit $2
   ) e
 ) fresh;

@@ -74,8 +74,8 @@ told as (
   ) n on true
   where g.task_id between run.run_id and run.run_id + run.nodes or n.node_no is not null
 )
-select run.state, pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
-  pg_snapshot_xmax(pg_current_snapshot())::text as tail, last.xid::text as last_xid, last.seq as last_seq, last.is_end,
+select run.state, holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot()))::text as horizon,
+  holdfast.event_place(pg_snapshot_xmax(pg_current_snapshot()))::text as tail, last.xid::text as last_xid, last.seq as last_seq, last.is_end,
   told.xid::text as xid, told.seq, told.number, told.at, told.kind, told.task_id, told.attempt, told.node_no, told.item,
   told.detail::text as detail
 from run
@@ -105,7 +105,7 @@ limit $3;
 -- name: event_tail
 -- The cursor after everything that is settled by now: a reader that starts here sees only what comes.
 select e.xid::text || ':' || e.seq
-from holdfast.event_reach(pg_snapshot_xmin(pg_current_snapshot()), 0, 1) e;
+from holdfast.event_reach(holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot())), 0, 1) e;
 
 -- name: log_lines
 -- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed; of a

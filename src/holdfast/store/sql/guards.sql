@@ -1,9 +1,15 @@
 -- name: declare_breaker
 -- Remember the breaker an action declares. What it counted under another window means nothing any more; of its trials the
--- last is yet to pass, because it is what closes a half-open one.
+-- last is yet to pass, because it is what closes a half-open one. One that is declared as before draws no id.
 with kept as (
   insert into holdfast.breaker as b (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials)
-  values ($1, $2, $3, $4, $5, $6, $7)
+  select $1, $2::text, $3::double precision, $4::int, $5::double precision, $6::double precision, $7::int
+  where not exists (
+    select from holdfast.breaker b
+    where b.tenant_id = $1 and b.action = $2::text
+      and (b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials)
+        = ($3::double precision, $4::int, $5::double precision, $6::double precision, $7::int)
+  )
   on conflict (tenant_id, action) do update
   set share = excluded.share, attempts_min = excluded.attempts_min, window_seconds = excluded.window_seconds,
     open_seconds = excluded.open_seconds, trials = excluded.trials, passed = least(b.passed, excluded.trials - 1)
@@ -75,7 +81,7 @@ order by breaker_id;
 -- What guards counted lately, slice by slice.
 select t.guard_id, t.slice, sum(t.whole)::bigint as whole, sum(t.part)::bigint as part
 from holdfast.tally t
-where t.guard_id = any($1::int[])
+where t.guard_id = any($1::bigint[])
 group by t.guard_id, t.slice;
 
 -- name: read_breakers
@@ -83,7 +89,7 @@ group by t.guard_id, t.slice;
 select b.breaker_id, b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials, b.state::text as state, b.since,
   b.passed, extract(epoch from holdfast.instant())::double precision as at
 from holdfast.breaker b
-where b.breaker_id = any($1::int[])
+where b.breaker_id = any($1::bigint[])
 order by b.breaker_id;
 
 -- name: open_breaker
@@ -136,15 +142,15 @@ join holdfast.lane l on l.tenant_id = closed.tenant_id and l.action = closed.act
 -- Serialise the trials of half-open breakers until this transaction ends: those that could be locked. As with limits, a
 -- claim waits for nobody.
 select b.breaker_id
-from unnest($1::int[]) as b (breaker_id)
-where pg_try_advisory_xact_lock(1752132968, b.breaker_id);
+from unnest($1::bigint[]) as b (breaker_id)
+where pg_try_advisory_xact_lock(1752132968, (b.breaker_id % 2147483648)::int);
 
 -- name: begin_trials
 -- Open breakers whose time has come become half-open. One that somebody is moving right now is left to the next claim.
 with due as materialized (
   select b.breaker_id
   from holdfast.breaker b
-  where b.breaker_id = any($1::int[]) and b.state = 'o' and b.trial_at <= holdfast.instant()
+  where b.breaker_id = any($1::bigint[]) and b.state = 'o' and b.trial_at <= holdfast.instant()
   for update of b skip locked
 ),
 begun as (
@@ -167,7 +173,7 @@ select b.breaker_id, b.trials, b.passed,
     where t.state in ('r', 'v') and l.tenant_id = b.tenant_id and l.action = b.action and t.started_at >= b.since
   ) as running
 from holdfast.breaker b
-where b.breaker_id = any($1::int[]) and b.state = 'h';
+where b.breaker_id = any($1::bigint[]) and b.state = 'h';
 
 -- name: steer_breaker
 -- Somebody opens a breaker by hand, closes it, or resets it ($3 o, c, h): a reset one counts anew, and is tried now unless
@@ -215,7 +221,7 @@ where k.tenant_id = $1 and k.action is null and q.name is not distinct from $2::
 
 -- name: declare_quota
 -- Set the quota of an action, of a queue, or of the tenant. What it counted under another window means nothing any more.
--- Answers what it was before, if anything.
+-- Answers what it was before, if anything. One that is set as before draws no id.
 with was as materialized (
   select k.retries_max, k.share, k.window_seconds
   from holdfast.quota k
@@ -228,7 +234,12 @@ kept as (
   select $1, $2::text, q.queue_id, $4::int, $5::double precision, $6, $7, $8
   from (select count(*) from was) one
   left join holdfast.queue q on q.tenant_id = $1 and q.name = $3
-  where $3::text is null or q.queue_id is not null
+  where ($3::text is null or q.queue_id is not null)
+    and not exists (
+      select from was
+      where (was.retries_max, was.share, was.window_seconds)
+        is not distinct from ($4::int, $5::double precision, $6::double precision)
+    )
   on conflict (tenant_id, action, queue_id) do update
   set retries_max = excluded.retries_max, share = excluded.share, window_seconds = excluded.window_seconds,
     actor = excluded.actor, reason = excluded.reason, changed_at = holdfast.instant(), booked_until = null
@@ -327,7 +338,7 @@ returning t.task_id;
 -- Count retries that go, and remember how far ahead those held back are spread. Under `lock_quotas`.
 with given as (
   select g.quota_id, g.retries, g.booked_seconds, holdfast.slice_now(k.window_seconds) as slice
-  from unnest($1::int[], $2::int[], $3::double precision[]) as g (quota_id, retries, booked_seconds)
+  from unnest($1::bigint[], $2::int[], $3::double precision[]) as g (quota_id, retries, booked_seconds)
   join holdfast.quota k on k.quota_id = g.quota_id
 ),
 booked as (

@@ -1,5 +1,5 @@
 -- name: ensure_queue
--- Intern a queue by name.
+-- Intern a queue by name, for a lane that was not found: an insert that meets a conflict draws an id all the same.
 insert into holdfast.queue (tenant_id, name)
 values ($1, $2)
 on conflict (tenant_id, name) do nothing;
@@ -49,8 +49,15 @@ where l.lane_id = any($1::int[]);
 -- name: declare_action
 -- Remember what a worker last said about an action, so that SQL callers need to know only its name, and who launches its
 -- workers, if anybody.
+-- One that is declared as before, by every worker that starts, draws no id.
 insert into holdfast.action as a (tenant_id, name, queue, policy_id, version, launcher, priority, seen_at)
-values ($1, $2, $3, $4, $5, $6, $7, holdfast.instant())
+select $1, $2::text, $3::text, $4::int, $5::text, $6::text, $7::smallint, holdfast.instant()
+where not exists (
+  select from holdfast.action a
+  where a.tenant_id = $1 and a.name = $2::text
+    and (a.queue, a.policy_id, a.version, a.launcher, a.priority)
+      is not distinct from ($3::text, $4::int, $5::text, $6::text, $7::smallint)
+)
 on conflict (tenant_id, name) do update
 set queue = excluded.queue, policy_id = excluded.policy_id, version = excluded.version, launcher = excluded.launcher,
   priority = excluded.priority, seen_at = excluded.seen_at

@@ -141,31 +141,42 @@ from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
 
 -- name: forget_signals
--- Events from outside older than history and than every open run, which may wait for them: a bounded batch. They lie in
--- about the order in which they came: the first one says whether there are any. Answers how many were forgotten.
-with first as materialized (
-  select s.at
+-- Events from outside older than history, a bounded batch behind $3: those sent to a run that is over, and those sent to
+-- all runs where none of that tenant is open that began before them. Answers how many were looked at, and the last of them.
+with looked as materialized (
+  select s.signal_id, s.tenant_id, s.run_id, s.at
   from holdfast.signal s
+  where s.signal_id > $3::bigint
   order by s.signal_id
-  limit 1
+  -- They lie in about the order in which they came: the first one says whether there are any.
+  limit (
+    select case when first.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400) then $2::bigint else 0 end
+    from (select s.at from holdfast.signal s where s.signal_id > $3::bigint order by s.signal_id limit 1) first
+    union all
+    select 0
+    limit 1
+  )
 ),
-edge as materialized (
-  select case when first.at < history.at then least(history.at, (
-    select min(r.created_at) from holdfast.run r where r.state = 'o'
-  )) end as at
-  from first
-  cross join (select holdfast.instant() - make_interval(secs => $1::double precision * 86400) as at) history
+old as materialized (
+  select looked.*
+  from looked
+  where looked.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
+),
+open as materialized (
+  select r.tenant_id, min(r.created_at) as since
+  from holdfast.run r
+  where r.state = 'o' and exists (select from old)
+  group by r.tenant_id
 ),
 gone as (
   delete from holdfast.signal s
   where s.signal_id = any(array(
-      select o.signal_id
-      from holdfast.signal o
-      order by o.signal_id
-      limit (select case when first.at < edge.at then $2::bigint else 0 end from first cross join edge)
-    ))
-    and s.at < (select edge.at from edge)
-  returning s.signal_id
+    select old.signal_id
+    from old
+    left join open on open.tenant_id = old.tenant_id
+    left join holdfast.run r on r.run_id = old.run_id and r.state = 'o'
+    where case when old.run_id is null then open.since is null or open.since > old.at else r.run_id is null end
+  ))
 )
-select count(*)
-from gone;
+select count(*) as signals, coalesce(max(old.signal_id), 0) as last
+from old;

@@ -54,8 +54,8 @@ from holdfast.tenant t
 where t.tenant_id = $1;
 
 -- name: count_queued
--- How many tasks of a tenant are queued, counted to a bound: index entries, lane by lane. Of those that wait for their
--- time as many are looked at as the bound says, whosever they are: another tenant's must not make this slow.
+-- How many tasks of a tenant are queued, counted to a bound: index entries, lane by lane. Those that wait for their time
+-- are counted along the index of what the tenant has waiting, in which other tenants' tasks do not come before.
 select (
     select coalesce(sum(c.queued), 0)
     from holdfast.lane l
@@ -67,8 +67,13 @@ select (
   )::bigint
   + (
     select count(*)
-    from (select x.tenant_id from holdfast.live x where x.state = 'w' limit $2) waiting
-    where waiting.tenant_id = $1
+    from (
+      select
+      from holdfast.live x
+      where x.state <> 'q' and x.worker_id is null and x.state = 'w'
+        and (x.tenant_id, x.task_id) >= ($1, 0) and x.tenant_id <= $1
+      limit $2
+    ) waiting
   ) as queued;
 
 -- name: has_key

@@ -28,7 +28,7 @@ update holdfast.worker as w
 set beat_at = holdfast.instant(), health = coalesce($2::jsonb, w.health),
   state = case when w.state <> 'lost' then w.state when w.drained_at is null then 'active' else 'draining' end,
   ended_at = null
-where w.worker_id = any($1::int[]) and w.state in ('active', 'draining', 'lost')
+where w.worker_id = any($1::bigint[]) and w.state in ('active', 'draining', 'lost')
 returning w.worker_id, w.state;
 
 -- name: retire_worker
@@ -66,7 +66,7 @@ select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.
 from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id
 where ($2::int is null or w.tenant_id = $2)
-  and ($3::int is null or (w.state in ('active', 'draining'), w.worker_id) < ($4::boolean, $3))
+  and ($3::bigint is null or (w.state in ('active', 'draining'), w.worker_id) < ($4::boolean, $3))
 order by (w.state in ('active', 'draining')) desc, w.worker_id desc
 limit $1;
 

@@ -56,3 +56,32 @@ select w.purpose
 from (values ('capability')) as w (purpose)
 left join holdfast.secret s on s.purpose = w.purpose and octet_length(s.value) >= 32
 where s.purpose is null;
+
+-- name: the_epoch_is_that_of_this_server
+-- Whoever works here noticed which server this is.
+select n.epoch, n.cause
+from holdfast.epoch_now() n
+where n.cause <> 'unbound';
+
+-- name: no_id_is_before_its_epoch
+-- The next ids are of the newest epoch, so that none is given out that an earlier server gave out.
+select e.epoch, t.last_value as task_id, s.last_value as span
+from holdfast.epoch e
+cross join holdfast.task_id t
+cross join holdfast.span s
+where e.epoch = (select max(n.epoch) from holdfast.epoch n)
+  and (t.last_value < e.first_task_id or s.last_value < e.first_span);
+
+-- name: events_are_not_ahead
+-- No event stands at a place that the transactions of this server have yet to reach: readers would pass over those.
+select e.xid::text as place, e.seq
+from holdfast.event e
+where e.xid > holdfast.event_place(pg_snapshot_xmax(pg_current_snapshot()))
+order by e.xid desc
+limit 10;
+
+-- name: the_server_was_not_replaced
+-- Warning: The database was not promoted, copied or restored in the last week.
+select e.epoch, e.cause, e.began_at
+from holdfast.epoch e
+where e.cause not in ('created', 'restarted') and e.began_at > holdfast.instant() - interval '7 days';

@@ -109,7 +109,7 @@ from (
   from holdfast.completed c
   union all
   select s.lane_id, s.tasks, 0
-  from holdfast.completed_since((select c.seen from holdfast.counted c), null, null) s
+  from holdfast.completed_since((select c from holdfast.counted c), null, null) s
   union all
   select b.lane_id, 0, b.tasks
   from holdfast.completed_between(0, 9223372036854775807) b
