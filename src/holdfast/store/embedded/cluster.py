@@ -32,6 +32,7 @@ DEFAULTS: Mapping[str, str] = {
     "jit": "off",
     "log_min_messages": "warning",
     "logging_collector": "off",
+    "holdfast.embedded": "on",
 }
 OURS = frozenset({"listen_addresses", "port", "unix_socket_directories", "data_directory", "config_file", "hba_file"})
 
