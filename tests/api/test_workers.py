@@ -44,6 +44,8 @@ async def test_a_version_that_cannot_be_stored_is_kept_without_what_cannot(call,
         "select version from holdfast.worker where worker_id = $1", int(answer.json["worker_id"])
     )
     assert version == "1\ufffd.2"
+
+
 async def test_a_worker_with_a_long_id_is_known(call, engine, dispatcher):
     await engine.database.fetch("select setval('holdfast.worker_worker_id_seq', 123456789012)")
     await dispatcher.enqueue(a_task())

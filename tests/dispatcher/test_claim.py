@@ -152,12 +152,12 @@ async def test_pausing_stops_nothing_that_runs(dispatcher):
     assert (await dispatcher.task(lease.task_id)).state is TaskState.COMPLETED
 
 
-async def test_a_second_pause_keeps_the_first_reason(dispatcher):
+async def test_a_second_pause_updates_who_and_why(dispatcher):
     await dispatcher.enqueue(a.a_task())
     assert await dispatcher.pause(actor="ada", reason="bank is down")
-    assert not await dispatcher.pause(actor="bob", reason="later")
+    assert await dispatcher.pause(actor="bob", reason="later")
     row = await dispatcher.engine.database.fetchrow("select paused_by, paused_reason from holdfast.queue")
-    assert tuple(row) == ("ada", "bank is down")
+    assert tuple(row) == ("bob", "later")
 
 
 async def test_a_retried_task_keeps_its_place_before_younger_ones(dispatcher):

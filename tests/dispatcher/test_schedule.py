@@ -60,7 +60,6 @@ async def test_a_task_is_told_for_when_it_was_scheduled(dispatcher, clock):
     (slot,) = await dispatcher.schedules.slots()
     lease = await dispatcher.claim_one()
     told = wire.decode(lease.claimed.input)["scheduled_for"]
-    assert told == (await dispatcher.schedules.view()).upcoming[0].replace(hour=0).isoformat()[:11] + told[11:]
     assert slot.slot.astimezone((await dispatcher.schedules.view()).upcoming[0].tzinfo).isoformat() == told
     assert list(lease.claimed.tags) == ["nightly", "schedule:hourly", f"scheduled_for:{told}"]
 

@@ -275,7 +275,7 @@ async def test_a_retried_task_remembers_its_failure(dispatcher, ask, clock):
     await dispatcher.reconcile_once()
     found = await ask(task_id)
     assert found.state == "queued"
-    assert any("attempt 1 failed" in line for line in found.evidence)
+    assert any(line.startswith("attempt 1, ") and " failed" in line for line in found.evidence), found.evidence
 
 
 async def test_a_task_out_of_retries(dispatcher, ask):

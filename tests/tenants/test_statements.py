@@ -24,6 +24,7 @@ WITHOUT_A_TENANT = {
     "By the ids of rows that the same transaction found by tenant and holds locked": """
         answer_child carry_budgets cancel_waits failed_for_child kept_child lock_signal read_signal run_tasks_to_cancel
         unwant_child wait_edge waiting_child waiting_node hand_back_letter release_dead_task lease_dead_task""",
+    "By rows that were listed by tenant just before, and the block that an id is of": "block_of fill_tasks",
     "By the number of a run that was found by tenant just before": "last_failures waiting_counts",
     "By a generation of a dataset that was found by tenant just before": """
         add_builds builds_left builds_to_cancel count_rows end_generation forget_stages lock_leaving make_generation

@@ -151,7 +151,7 @@ def _nothing_named() -> Invalid:
     )
 
 
-@operation("queue.names", "GET /api/v1/queues/names", Access.VIEWER, commands=())
+@operation("queue.names", "GET /api/v1/queue-names", Access.VIEWER, commands=())
 async def name_queues(clerk: Clerk, asked: Nothing) -> QueueNames:
     """Names the first thousand queues."""
     return QueueNames(names=await queues.queue_names(clerk.database, clerk.tenant_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
-from tests.core.flows import a_flow
+from tests.core.flows import a_flow, a_wait
 from tests.dispatcher.test_redrive_races import end_all
 from tests.guards.checks.stage import (
     Stage,
@@ -48,18 +48,20 @@ async def history_in_use_is_kept(stage: Stage) -> None:
 
 @check
 async def a_run_that_is_run_again_stays(stage: Stage) -> None:
-    """The re-drive had not committed when its block was looked at."""
+    """The re-drive had not committed when its block was looked at. A wait has no live task to keep the block."""
     engine = stage.engine
-    run_id = await stage.dispatcher.runs.start(a_flow("a>b"))
+    run_id = await stage.dispatcher.runs.start(a_wait())
+    await stage.dispatcher.runs.signal("payment", 1)
     await end_all(stage.dispatcher)
     await stage.clock.advance("1d")
     await begin_today(engine.database)
     await stage.clock.advance("3d")
     async with engine.database.transaction() as session:
-        await redrive_run(session, engine.catalog, 1, int(run_id), actor="ann", reason="again", only="a")
+        await redrive_run(session, engine.catalog, 1, int(run_id), actor="ann", reason="again", only="paid")
         folding = asyncio.ensure_future(fold_old(engine.database, days=1))
         await stage.waits(folding)
     await folding
+    await stage.dispatcher.runs.signal("payment", 2)
     await end_all(stage.dispatcher)
     assert await stage.dispatcher.runs.state(run_id) == "completed"
 
