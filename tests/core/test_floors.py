@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.floors import NODES_EVERY, SWEEP_SECONDS_MAX, Part, parts_above, sweep_seconds
+from holdfast.core.floors import NODES_EVERY, SWEEP_SECONDS_MAX, Part, parts_above, slow_looks, sweep_seconds
 
 ids = st.one_of(st.integers(0, 50), st.integers(NODES_EVERY, NODES_EVERY + 50))
 floors = st.dictionaries(
@@ -31,5 +31,9 @@ def test_of_a_lane_everything_but_what_is_below_a_floor_is_looked_at_once(known,
 
 
 def test_floors_are_used_only_while_a_look_at_everything_is_slow():
-    assert sweep_seconds(0.001) == 0.0
     assert 0 < sweep_seconds(0.1) < sweep_seconds(0.5) <= sweep_seconds(60.0) == SWEEP_SECONDS_MAX
+
+
+def test_only_slow_looks_in_a_row_count():
+    assert slow_looks(2, 0.1) == 3
+    assert slow_looks(2, 0.001) == 0

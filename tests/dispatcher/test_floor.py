@@ -99,6 +99,7 @@ class Listening:
 def slow(monkeypatch):
     """Every look at everything counts as slow, and holds for some time."""
     monkeypatch.setattr(floors, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(floors, "SLOW_LOOKS", 1)
     monkeypatch.setattr(floors, "SWEEP_SHARE", 1e9)
 
 

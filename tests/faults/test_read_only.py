@@ -48,7 +48,7 @@ async def test_a_client_hears_that_it_may_try_again(standby_url):
     @app.action
     def charge(order: int) -> None: ...
 
-    async with app.client() as client:
-        with pytest.raises(Unavailable) as refused:
+    with pytest.raises(Unavailable) as refused:
+        async with app.client() as client:
             await client.enqueue(charge, order=1)
     assert refused.value.code == "database_read_only" and "try again" in refused.value.advice

@@ -23,8 +23,8 @@ def loaded(name: str):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("orders", "completed {'mail': 'order 7: 2 boxes, picked up by Ada'}"),
-        ("coder", "completed {'lines': 5, 'approved_by': 'grace'}"),
+        ("orders", "order 7: 2 boxes, picked up by Ada"),
+        ("coder", "grace"),
     ],
 )
 async def test_an_example_runs_to_its_end(name, said, holdfast_url, capsys):

@@ -29,6 +29,7 @@ IGNORED = ",".join(
         "synchronous_commit",
         "plan_cache_mode",
         "enable_seqscan",
+        "jit",
     )
 )
 

@@ -33,7 +33,7 @@ from tests.dispatcher.test_reap import (  # noqa: F401
     test_eight_reapers_at_once_equal_one,
 )
 from tests.dispatcher.test_retry import (  # noqa: F401
-    test_a_failed_task_with_budget_left_begins_a_new_generation,
+    test_a_failed_task_goes_on_in_its_generation_with_one_retry_more_spent,
     test_a_re_drive_starts_a_generation_with_a_fresh_budget,
 )
 from tests.dispatcher.test_settle import (  # noqa: F401

@@ -53,7 +53,7 @@ async def test_a_caller_who_begins_to_wait_does_not_delay_the_task(running_worke
     async with client_of(app) as client:
         task = await client.enqueue("local.act")
         async with engine.database.transaction() as caller:
-            assert await caller.fetch(sql("await_tasks"), [int(task.task_id)])
+            assert await caller.fetch(sql("await_tasks"), [int(task.task_id)], 1)
             working = running_worker(app=app, line=slow, slots=1)
             await working.__aenter__()
             try:

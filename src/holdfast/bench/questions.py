@@ -69,6 +69,8 @@ def _of_tasks(history: History) -> tuple[Asked, ...]:
         {"before": str(middle)},
         {"before": str(middle), "queue": f"queue{QUEUES + 1}"},
         {"before": str(last_run)},
+        {"since": "1h"},
+        {"since": "1h", "state": ["failed"]},
         {"limit": 500},
     )
 
@@ -83,6 +85,7 @@ def _of_runs(history: History) -> tuple[Asked, ...]:
         {"flow": "bench.idle"},
         {"tag": TAG},
         {"tag": RARE_TAG},
+        {"since": "1h"},
         {"before": str(middle)},
     )
 
@@ -98,6 +101,7 @@ def _of_letters(history: History) -> tuple[Asked, ...]:
         {"fingerprint": "fault7", "everything": True},
         {"fingerprint": "nothing", "everything": True},
         {"task_id": str(history.failed_id)},
+        {"since": "1h"},
     )
 
 

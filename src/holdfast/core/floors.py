@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from holdfast.core.selection import Row
 
-SLOW_SECONDS = 0.02
+SLOW_SECONDS = 0.05
 """A look at everything that takes longer is worth avoiding."""
+SLOW_LOOKS = 3
+"""So many of them in a row are no accident of a busy machine."""
 SWEEP_SHARE = 20.0
 """Looks at everything take at most a twentieth of a worker's time."""
 SWEEP_SECONDS_MAX = 15.0
@@ -36,8 +38,13 @@ class Part(NamedTuple):
 
 
 def sweep_seconds(took_seconds: float) -> float:
-    """How long floors may be used after a look at everything that took so long; 0: look at everything each time."""
-    return 0.0 if took_seconds < SLOW_SECONDS else min(SWEEP_SECONDS_MAX, SWEEP_SHARE * took_seconds)
+    """How long floors may be used after a slow look at everything that took so long."""
+    return min(SWEEP_SECONDS_MAX, SWEEP_SHARE * took_seconds)
+
+
+def slow_looks(before: int, took_seconds: float) -> int:
+    """How many looks at everything in a row were slow, with this one."""
+    return before + 1 if took_seconds >= SLOW_SECONDS else 0
 
 
 def parts_above(floors: Mapping[Row, int]) -> list[Part]:

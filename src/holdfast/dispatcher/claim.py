@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.floors import parts_above, sweep_seconds
+from holdfast.core import floors
 from holdfast.core.selection import Gate, Head, Row, Take, plan, plan_within, short_of
 from holdfast.dispatcher.breakers import trial_rooms
 from holdfast.dispatcher.leases import Claimed
@@ -70,6 +70,7 @@ class Claimer:
         self._floors: dict[Row, int] = {}
         """Where this worker left off, while looks at everything are slow: below, it found nothing or took it."""
         self._sweep_at = float("-inf")
+        self._slow_looks = 0
         # Workers that take one task and leave begin at different places too: together they go round the lanes.
         self._slot = identity.worker_id
 
@@ -167,11 +168,13 @@ class Claimer:
         began = time.perf_counter()
         rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
         self._floors.clear()
-        self._sweep_at = now + sweep_seconds(time.perf_counter() - began)
+        took = time.perf_counter() - began
+        self._slow_looks = floors.slow_looks(self._slow_looks, took)
+        self._sweep_at = now + floors.sweep_seconds(took) if self._slow_looks >= floors.SLOW_LOOKS else now
         return rows
 
     async def _look_above(self, session: Session) -> Sequence[Any]:
-        parts = parts_above(self._floors)
+        parts = floors.parts_above(self._floors)
         columns = [list(column) for column in zip(*parts, strict=True)] if parts else [[], [], [], [], []]
         identity = self.identity
         return await session.fetch(_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)

@@ -29,7 +29,7 @@ create function holdfast.needed_of(which int, promised timestamptz) returns int8
     union
     select d.run_id
     from b
-    join holdfast.dead_letter d on d.run_id <= b.last_id
+    join holdfast.dead_letter d on d.run_id is not null -- also of a later block: its run may have been started by one of this
     where d.state in ('open', 'retry_requested', 'retrying')
       or d.changed_at >= promised
       or (
