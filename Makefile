@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 PG_BIN ?= /usr/lib/postgresql/15/bin
-STOCK ?= tests/dispatcher tests/client tests/flow tests/store tests/tenants tests/effects tests/datasets tests/cli
+STOCK ?= tests/client tests/tenants $(addprefix tests/dispatcher/test_,enqueue.py claim.py settle.py)
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
 help:  ## what there is to make
@@ -37,7 +37,7 @@ suite: setup
 oldest: setup  ## the whole suite on the oldest PostgreSQL there may be, 15; PG_BIN says where its programs are
 	@HOLDFAST_PG_BIN=$(PG_BIN) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-stock: setup  ## the tests of the engine on PostgreSQL 15 with default settings, as an ordinary role
+stock: setup  ## clients, tenants and the hot path on PostgreSQL 15 with default settings, as an ordinary role
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python tools/stock_server.py $(PG_BIN) \
 	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(STOCK)
 
