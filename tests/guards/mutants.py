@@ -230,8 +230,8 @@ KEEPING: Sequence[Mutant] = [
     *_of(
         "lock_queue",
         ("q.tenant_id = $1 and", "$1::int is not null and", "another_tenants_queue_is_not_what_is_recorded"),
-        ("for no key update of q", "", "what_is_recorded_as_before_was_so_until_the_change"),
     ),
+    _redundant("lock_queue", "for no key update of q", "", "the queue is made sure of first, which waits for its row"),
     *_of(
         "append_audit",
         ("h.tenant_id = $1 and", "$1::int is not null and", "a_row_is_appended_to_its_own_chain"),

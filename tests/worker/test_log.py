@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
+import pytest
 from asyncpg import LockNotAvailableError
 from tests.waiting import eventually
 
@@ -15,6 +16,15 @@ from holdfast.core.policy import RetryPolicy
 from holdfast.dispatcher.failure_log import LINES_MAX, WINDOW_SECONDS, FailureLog
 from holdfast.dispatcher.leases import Report
 from holdfast.store.outage import Outage
+
+
+@pytest.fixture(autouse=True)
+def _heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test before did to logging in this process."""
+    for name in ("holdfast", "holdfast.attempts", "holdfast.worker"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
 
 
 def lines(caplog, logger: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import asyncpg
@@ -135,8 +136,16 @@ BEGIN_EPOCH = "select why from holdfast.begin_epoch()"
 OTHER_CLUSTER = "update holdfast.epoch set system_identifier = system_identifier + 1"
 
 
+async def _open_connections(stage: Stage) -> None:
+    """Have a few connections ready: a new one would notice the other cluster itself, and begin its epoch."""
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(stage.engine.database.session())
+
+
 @check
 async def one_process_begins_an_epoch(stage: Stage) -> None:
+    await _open_connections(stage)
     await stage.value(OTHER_CLUSTER)
     async with stage.engine.database.transaction() as session:
         assert await session.fetchval(BEGIN_EPOCH) == "restored"
@@ -167,8 +176,9 @@ async def a_task_queued_and_one_that_runs(stage: Stage) -> None:
 
 @check
 async def no_id_is_drawn_while_an_epoch_begins(stage: Stage) -> None:
-    await stage.value(OTHER_CLUSTER)
-    async with stage.engine.database.transaction() as session, stage.impatient() as other:
+    await _open_connections(stage)
+    async with stage.impatient() as other, stage.engine.database.transaction() as session:
+        await session.fetch(OTHER_CLUSTER)
         await session.fetch(BEGIN_EPOCH)
         for lock in (SPAN_LOCK, "1752132966, 0"):
             async with other.transaction():
