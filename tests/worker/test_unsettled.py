@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -36,9 +37,12 @@ def app(settings) -> hf.App:
     made = hf.App("local", settings=settings)
     made.dataset("orders", version=1, columns={"order_id": "bigint", "cents": "bigint"}, key=["order_id"])
     made.may_end = {"first": asyncio.Event(), "second": asyncio.Event()}
+    made.began = Counter()
 
-    @made.action(max_losses=0, max_retries=0)
+    # The row of the first task stays locked past its lease, so the reaper may reach it before its report does.
+    @made.action(max_losses=3, max_retries=0)
     async def wait_for(name: str) -> str:
+        made.began[name] += 1
         await made.may_end[name].wait()
         return name
 
@@ -94,6 +98,7 @@ async def test_a_report_that_waits_for_another_keeps_its_lease(
             app.may_end["second"].set()
             await are_kept(second)
         assert [await first.result(20), await second.result(20)] == ["first", "second"]
+    assert app.began["second"] == 1
     assert not worker._hold.ended()
 
 
@@ -109,6 +114,7 @@ async def test_what_is_being_settled_keeps_no_beat_waiting(
             await are_kept(second)
         app.may_end["second"].set()
         assert [await first.result(20), await second.result(20)] == ["first", "second"]
+    assert app.began["second"] == 1
 
 
 class TestCommits:
